@@ -6,19 +6,19 @@ from typing import Any
 
 import torch
 
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.comparison.bench import Bench
-from bertsmith.comparison.corpus_text import CorpusText
-from bertsmith.comparison.networks import EVALUATION_ROWS, Pretraining, Recipe, Untrained
-from bertsmith.comparison.sources import SEED, Made
-from bertsmith.corpus.shards import Corpus
-from bertsmith.files import write_json
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining.initialization import initialize_from_corpus
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import new_model
-from bertsmith.progress import quiet
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import write_json
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.recipes.comparison.bench import Bench
+from bertsmith.recipes.comparison.corpus_text import CorpusText
+from bertsmith.recipes.comparison.networks import EVALUATION_ROWS, Pretraining, Recipe, Untrained
+from bertsmith.recipes.comparison.sources import SEED, Made
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.pretraining.initialization import initialize_from_corpus
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import new_model
 
 LENGTH = 64  # tokens per row, in pre-training and in tasks of single texts
 HEADS = 8  # of all shapes, as in the recipe

@@ -19,21 +19,21 @@ import numpy as np
 from finetuning_recipes import FILES, KINDS, drawn, examples_of
 
 import bertsmith
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.datasets.examples import Example, QuestionExample, TextExample
-from bertsmith.documents.docstrings import docstring_documents
-from bertsmith.documents.readers import Document, read_documents
-from bertsmith.documents.words import count_files
-from bertsmith.errors import RunError
-from bertsmith.files import read_json, write_json, write_text
-from bertsmith.randomness import generator
-from bertsmith.task_data.split import TaskData, split_dev
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.named_tasks import default_settings, spec_for
-from bertsmith.tasks.task import TaskSpec
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vocabularies.learn import learn_vocabulary
+from bertsmith.base.core.errors import RunError
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json, write_json, write_text
+from bertsmith.tasks.datasets.examples import Example, QuestionExample, TextExample
+from bertsmith.tasks.specs.named_tasks import default_settings, spec_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData, split_dev
+from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.documents.docstrings import docstring_documents
+from bertsmith.text.documents.readers import Document, read_documents
+from bertsmith.text.documents.words import count_files
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.learn import learn_vocabulary
 
 CHAPTER = 60  # sentences; a novel is too long to be one document of a next-sentence task
 ASIDE, HELD_OUT = 10, 0.04  # one chapter in ten is set aside; the share of the others that scores pre-training

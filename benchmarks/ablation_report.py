@@ -9,11 +9,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from bertsmith.comparison.cells import Cell, Place, lines_of
-from bertsmith.files import write_json, write_text
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.results.comparison import paired
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.recipes.comparison.cells import Cell, Place, lines_of
+from bertsmith.recipes.results.comparison import paired
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.task import TaskSpec
 
 Tasks = Mapping[str, Sequence[Cell]]
 

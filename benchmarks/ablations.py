@@ -35,18 +35,18 @@ from ablation_report import summary, write_results
 from harness import RESULTS, machine, machine_label
 
 import bertsmith
-from bertsmith.checkpoints.load import load_any
-from bertsmith.comparison.bench import Bench, Budget
-from bertsmith.comparison.cells import all_cells
-from bertsmith.comparison.corpus_text import CorpusText
-from bertsmith.comparison.fitting import fit_all
-from bertsmith.comparison.networks import Untrained
-from bertsmith.comparison.sources import MADE_FILE, SEED, Source
-from bertsmith.comparison.systems import FineTuned, FrozenMean, System
-from bertsmith.files import read_json, write_json
-from bertsmith.inference.perplexity import Perplexity
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.inference.predictors.perplexity import Perplexity
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.comparison.bench import Bench, Budget
+from bertsmith.recipes.comparison.cells import all_cells
+from bertsmith.recipes.comparison.corpus_text import CorpusText
+from bertsmith.recipes.comparison.fitting import fit_all
+from bertsmith.recipes.comparison.networks import Untrained
+from bertsmith.recipes.comparison.sources import MADE_FILE, SEED, Source
+from bertsmith.recipes.comparison.systems import FineTuned, FrozenMean, System
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
 
 CHAPTERS = 20  # whose perplexity is computed
 EPOCHS = {"epochs": 2.0}  # of fine-tuning, in all arms; the recipe would take 3.56 for 1,000 examples

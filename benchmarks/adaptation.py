@@ -26,9 +26,9 @@ import torch
 from harness import begun, write_result
 
 import bertsmith
-from bertsmith.documents.sentences import split_sentences
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import quiet
+from bertsmith.base.core.progress import quiet
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.text.documents.sentences import split_sentences
 
 ARMS = {"as it is": None, "continued": "keep", "grafted": "graft", "from scratch": "new"}
 SENTENCES = 10  # of a document, where the file does not say which abstract a sentence is from

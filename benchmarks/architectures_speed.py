@@ -29,14 +29,14 @@ import torch
 import transformers
 from harness import RESULTS, interleave, machine, machine_label, ratio_summary, spread, write_result
 
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.huggingface import read_model_folder
-from bertsmith.heads.row_vectors import mean_of_rows
-from bertsmith.model import attention
-from bertsmith.model.batch import Batch, cut_by_tokens
-from bertsmith.products.prepared import prepare
-from bertsmith.randomness import generator
-from bertsmith.runtime import choose_inference
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.machine.runtime import choose_inference
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.huggingface import read_model_folder
+from bertsmith.models.heads.row_vectors import mean_of_rows
+from bertsmith.models.parts import attention
+from bertsmith.models.parts.batch import Batch, cut_by_tokens
+from bertsmith.models.products.prepared import prepare
 
 VOCABULARY = 30000
 ROWS = {128: 32, 512: 8, 1024: 4, 8192: 1}

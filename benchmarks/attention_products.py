@@ -4,7 +4,7 @@
 
 For some shapes of a run (sequences of one length, heads, width of a head), two products and
 `torch.nn.functional.scaled_dot_product_attention` compute the same context vectors, in turns, in one thread: in bf16
-those of `attention_in_parts` in `model/attention.py`, without and with gradients, and in fp32 those of
+those of `attention_in_parts` in `models/parts/attention.py`, without and with gradients, and in fp32 those of
 `attend_by_sequence`, without gradients and at lengths that are a multiple of 16 or not.
 The unit is milliseconds of the processor; the ratio is that of the fused kernel to the products, the median over the
 rounds with the lowest and the highest. Before timing, both are compared with fp64.
@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from harness import RESULTS, machine, machine_label, write_result
 from torch import Tensor
 
-from bertsmith.model.attention import attention_in_parts
-from bertsmith.model.sequence_products import attend_by_sequence
+from bertsmith.models.parts.attention import attention_in_parts
+from bertsmith.models.parts.sequence_products import attend_by_sequence
 
 SHAPES_IN_FP32 = tuple(
     (1536 // length, length, 12, width)

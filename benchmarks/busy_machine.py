@@ -40,8 +40,8 @@ NEVER = 10**6  # steps: a run is stopped before it ends
 
 # The command line with one lane, as it was without side-by-side micro-batches.
 ONE_LANE = (
-    "import sys; from bertsmith.training import lanes; lanes.MOST_LANES = 1; "
-    "from bertsmith.cli.app import main; sys.argv[0] = 'bertsmith'; main()"
+    "import sys; from bertsmith.training.loop import lanes; lanes.MOST_LANES = 1; "
+    "from bertsmith.app.cli.app import main; sys.argv[0] = 'bertsmith'; main()"
 )
 KEEP_BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends with this program
 SILENT = {"log_every": 1, "save_minutes": 1000}

@@ -27,13 +27,13 @@ from typing import Any, Self
 
 from harness import interleave, machine, machine_label, write_result
 
-from bertsmith.cluster.corpus import build_corpus_on
-from bertsmith.cluster.engine import environment
-from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.encode import encode_blocks
-from bertsmith.documents.readers import ReadingSettings, read_blocks
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.inference.cluster.corpus import build_corpus_on
+from bertsmith.inference.cluster.engine import environment
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.corpus.encode import encode_blocks
+from bertsmith.text.documents.readers import ReadingSettings, read_blocks
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 SIZES = {"3.3 billion words, the corpus of the paper": 3.3e9, "1 trillion words": 1e12}
 PROCESSES = (2, 16, 64, 256)

@@ -32,8 +32,8 @@ WITH_PEER = ("vocab", "tokenize")
 
 def learn(folder: Path, work: Path, out: Path) -> None:
     """Writes the vocabulary of the lines of all files, counted file by file."""
-    from bertsmith.text.normalize import TextRules
-    from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary
+    from bertsmith.text.tokenizers.normalize import TextRules
+    from bertsmith.text.vocabularies.learn import WordCounter, learn_vocabulary
 
     counter = WordCounter(TextRules())
     for path in sorted(folder.glob("*.txt")):
@@ -94,7 +94,7 @@ def encode_peer(folder: Path, work: Path, out: Path) -> None:
     """Writes the pieces of all lines as split by `tokenizers`, a thousand lines at a time."""
     import tokenizer_speed
 
-    from bertsmith.text.vocabulary import Vocabulary
+    from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
     peer = tokenizer_speed.peer_tokenizer(Vocabulary.load(work / "vocab.txt"), lowercase=True)
     lines = (work / "all.txt").read_bytes().decode().removesuffix("\n").split("\n")

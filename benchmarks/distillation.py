@@ -30,21 +30,21 @@ from harness import machine, machine_label, write_result
 from labelled_rows import Row, rows_of
 
 import bertsmith
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.distillation.measures import milliseconds_of, weight_bytes
-from bertsmith.distillation.pruning import head_importance, without_heads
-from bertsmith.distillation.report import scored
-from bertsmith.distillation.students import student_of
-from bertsmith.files import read_json, write_json
-from bertsmith.inference.loading import load_predictor
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
-from bertsmith.task_data.spec_of_model import require_spec
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.distillation.measures import milliseconds_of, weight_bytes
+from bertsmith.recipes.distillation.pruning import head_importance, without_heads
+from bertsmith.recipes.distillation.report import scored
+from bertsmith.recipes.distillation.students import student_of
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
+from bertsmith.tasks.task_data.spec_of_model import require_spec
+from bertsmith.tasks.task_data.task_files import read_examples
 
 LABELLED, UNLABELLED, MOST_DEV = 1_000, 1_500, 1_000
 EPOCHS, RATE = 1.5, 2e-4  # of the students, with the teacher
@@ -163,7 +163,7 @@ def latency(options: argparse.Namespace) -> dict[str, Any]:
 
 def example_of(number: int, text: str) -> Any:
     """A text as an example."""
-    from bertsmith.datasets.examples import TextExample
+    from bertsmith.tasks.datasets.examples import TextExample
 
     return TextExample(id=str(number), first=text)
 

@@ -41,12 +41,12 @@ from harness import RESULTS, machine, machine_label, write_result
 from labelled_rows import rows_of, trec
 
 import bertsmith
-from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.distillation.settings import WITHOUT
-from bertsmith.distillation.students import with_layers
-from bertsmith.files import read_json, write_json
-from bertsmith.randomness import generator
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.distillation.settings import WITHOUT
+from bertsmith.recipes.distillation.students import with_layers
 
 MOST_DEV = 1_000
 EPOCHS, RATE = 2.0, 2e-4  # of the students that read all examples

@@ -32,12 +32,12 @@ from harness import begun, write_result
 from model_scores import HeldOutRows, ProbeTask, folder_scores, probe_tasks
 
 import bertsmith
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.distillation.corpus_run import RECIPE, START
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import quiet
+from bertsmith.base.core.progress import quiet
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.distillation.corpus_run import RECIPE, START
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.corpus.shards import Corpus
 from distillation import EPOCHS, prepared
 
 TEACHER = "starter"

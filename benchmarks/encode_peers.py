@@ -13,10 +13,10 @@ from encode_systems import Manner, System, UnavailableError, Vectors
 from encode_texts import Ids
 from peer_models import ModelFiles, graph_inputs
 
-from bertsmith.errors import ConfigError
-from bertsmith.runtime import fast_precisions
-from bertsmith.text.pack import PackedRows
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.machine.runtime import fast_precisions
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.text.tokenizers.pack import PackedRows
 
 TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

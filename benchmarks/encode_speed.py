@@ -41,9 +41,9 @@ from encode_texts import FIXED, FIXED_ROWS, LONG, SHORT, Case, Pools, packaged_m
 from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles, silent
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.files import read_json
-from bertsmith.progress import quiet
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.checkpoints.load import load_any
 
 MODELS = {"minilm": "mean", "base": "cls"}
 CASES = {"short": SHORT, "long": LONG, "fixed": FIXED}

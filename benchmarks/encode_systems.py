@@ -16,7 +16,7 @@ import numpy.typing as npt
 from encode_texts import Ids
 from peer_models import ModelFiles
 
-from bertsmith.runtime import fast_precisions
+from bertsmith.base.machine.runtime import fast_precisions
 
 Vectors = npt.NDArray[np.float32]
 DEFAULT_BATCH = 32

@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.files import read_json
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.pack import pack_rows
-from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vocabularies.learn import count_words, learn_vocabulary
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.learn import count_words, learn_vocabulary
 
 Ids = npt.NDArray[np.int32]
 SHORT, LONG, FIXED = "short mix", "long mix", "8 rows of 128"

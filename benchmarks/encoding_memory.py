@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 
-from bertsmith.files import digest_bytes
-from bertsmith.products import prepared
-from bertsmith.progress import quiet
-from bertsmith.text.pack import PackedRows
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import digest_bytes
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.products import prepared
+from bertsmith.text.tokenizers.pack import PackedRows
 
 SIDES = ("kept", "glibc")
 

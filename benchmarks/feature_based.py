@@ -22,22 +22,22 @@ from typing import Any
 
 from harness import RESULTS, machine, machine_label
 
-from bertsmith.baselines.probe import PROBES, FeatureProbe
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.encoding.row_encoder import POOLINGS
-from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.model.our_names import BILSTM, READER
-from bertsmith.task_data.split import TaskData
-from bertsmith.task_data.task_files import read_task
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.named_tasks import TAGS, task_name
-from bertsmith.tasks.tagging import TaggingTask
-from bertsmith.tasks.task import Task
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.parts.our_names import BILSTM, READER
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.baselines.probe import PROBES, FeatureProbe
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.encoding.row_encoder import POOLINGS
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import TAGS, task_name
+from bertsmith.tasks.specs.tagging import TaggingTask
+from bertsmith.tasks.specs.task import Task
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_task
 
 FINE_TUNED = "fine-tuned"
 # Devlin et al. (2019), table 7: F1 in percent.

@@ -30,19 +30,19 @@ import torch
 from harness import RESULTS, machine, machine_label, ratio_summary, write_result
 from peer_finetuning import Peer
 
-from bertsmith.files import read_json
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.metrics.answers import squad_scores
-from bertsmith.metrics.entities import entity_scores
-from bertsmith.metrics.labels import CLASS_METRICS
-from bertsmith.metrics.numbers import NUMBER_METRICS
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import quiet
-from bertsmith.task_data.split import TaskData
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.named_tasks import default_settings, spec_for
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import read_json
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.metrics.answers import squad_scores
+from bertsmith.tasks.metrics.entities import entity_scores
+from bertsmith.tasks.metrics.labels import CLASS_METRICS
+from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.named_tasks import default_settings, spec_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_examples
 
 
 class Line(NamedTuple):

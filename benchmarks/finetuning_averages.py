@@ -24,17 +24,17 @@ from finetuning_recipes import HELD_OUT, Cells, drawn
 from harness import RESULTS, machine, machine_label
 from torch import Tensor
 
-from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import load_any
-from bertsmith.files import read_json_lines
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.merging import average_of
-from bertsmith.finetuning.recipes import resolved, situation_of
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.progress import quiet
-from bertsmith.settings import split_settings
-from bertsmith.task_data.split import TaskData
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.settings import split_settings
+from bertsmith.base.storage.files import read_json_lines
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.assembly import load_for_task
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.merging import average_of
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.task_data.split import TaskData
 
 TRAININGS = 3
 Weights = Mapping[str, Tensor]

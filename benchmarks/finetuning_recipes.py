@@ -14,8 +14,8 @@ the recipes, can be named as well (`--tasks sms,r8`).
 
 DIR contains `glue`, `cls`, `claims` and `ner` in their official formats. A cell is a task, a number of labels and a
 seed. The seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and
-selects by them alone. Baselines (see `finetuning/baselines.py`) train on all of them. Scores are those of official
-dev rows that no side has seen: at most 1,000, the same for all cells of a task.
+selects by them alone. Baselines (see `recipes/finetuning/baselines.py`) train on all of them. Scores are those of
+official dev rows that no side has seen: at most 1,000, the same for all cells of a task.
 
 Each cell is one training with one seed, and its restarts if it collapses, or several with --trainings, as the command
 does by default. Finished cells are in the result file, one
@@ -41,23 +41,23 @@ from unseen_tasks import TASKS as UNSEEN
 from unseen_tasks import Rows
 
 import bertsmith
-from bertsmith.checkpoints.assembly import untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.files import read_json_lines
-from bertsmith.finetuning.baselines import baselines_of
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.recipes import resolved, situation_of
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.progress import quiet
-from bertsmith.settings import split_settings
-from bertsmith.task_data.split import TaskData
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.named_tasks import default_settings, spec_for
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.settings import split_settings
+from bertsmith.base.storage.files import read_json_lines
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.assembly import untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.finetuning.baselines import baselines_of
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.specs.named_tasks import default_settings, spec_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_examples
 
 FILES = {
     "cola": ("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv"),

@@ -29,21 +29,21 @@ from harness import interleave, machine, machine_label, ratio_summary, spread, w
 from random_documents import PIECES, RATE, our_step, published_shape
 from torch import Tensor
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.encoders.bert import NAMES
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.products.compiled import compile_layers
-from bertsmith.progress import quiet
-from bertsmith.runtime import Runtime, choose
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.pack import PackedRows
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training.devices import peak_of_device
-from bertsmith.training.optimizer import BertAdam
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.machine.runtime import Runtime, choose
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.encoders.bert import NAMES
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.products.compiled import compile_layers
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.pack import PackedRows
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.loop.devices import peak_of_device
+from bertsmith.training.loop.optimizer import BertAdam
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.workload import Pretraining
 
 LINES = ("base", "large", "embed")
 MOST_LOSS_DIFFERENCE = 0.02  # in bf16, of a loss of about 10

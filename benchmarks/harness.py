@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.files import read_json, write_json
+from bertsmith.base.storage.files import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("bertsmith", "torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors")

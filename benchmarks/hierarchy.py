@@ -39,20 +39,20 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import bertsmith
-from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.datasets.labels import labels_of
-from bertsmith.inference.loading import load_predictor
-from bertsmith.metrics.labels import accuracy, multi_label_scores, scores_at
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
-from bertsmith.task_data.task_files import read_examples, read_task
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.label_matrices import label_matrix, with_parents
-from bertsmith.tasks.label_prediction import LabelPrediction
-from bertsmith.tasks.settings import ColumnSettings
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.datasets.labels import labels_of
+from bertsmith.tasks.metrics.labels import accuracy, multi_label_scores, scores_at
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.task_files import read_examples, read_task
 
 ARMS = {
     "words": "multi-label",

@@ -12,12 +12,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import bertsmith
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.corpus.shards import Corpus
-from bertsmith.library.training import finetune
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.app.library.training import finetune
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 EPOCHS, LENGTH = 4, 64
 

@@ -50,18 +50,18 @@ from language_scores import (
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import bertsmith
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.language_sampling import SamplingSettings
-from bertsmith.corpus.shards import Corpus
-from bertsmith.files import write_text
-from bertsmith.library.training import pretrain
-from bertsmith.library.vocabulary import learn_vocabulary
-from bertsmith.pretraining.segmented_words import LANGUAGES, segmenter
-from bertsmith.progress import quiet
-from bertsmith.text.greedy import Segmenter
-from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.text.unspaced import PATTERN
-from bertsmith.vocabularies.learn import learn_vocabulary as learn_pieces
+from bertsmith.app.library.training import pretrain
+from bertsmith.app.library.vocabulary import learn_vocabulary
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import write_text
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.language_sampling import SamplingSettings
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.greedy import Segmenter
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
+from bertsmith.text.tokenizers.unspaced import PATTERN
+from bertsmith.text.vocabularies.learn import learn_vocabulary as learn_pieces
+from bertsmith.training.pretraining.segmented_words import LANGUAGES, segmenter
 
 PIECES, CHINESE_PIECES, SPLIT_PIECES = 8000, 4000, 2000
 PER_DOCUMENT = 8  # sentences

@@ -20,19 +20,19 @@ from typing import Any
 from harness import machine, machine_label, spread, write_result
 from random_documents import PIECES, RandomDocuments, our_step, published_shape
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.datasets.examples import QuestionExample
-from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
-from bertsmith.inference.predictor import Predictor
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.progress import quiet
-from bertsmith.runtime import choose, choose_inference
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training.optimizer import BertAdam
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.machine.runtime import choose, choose_inference
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.tasks.datasets.examples import QuestionExample
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.loop.optimizer import BertAdam
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.workload import Pretraining
 
 ROW, WINDOW, QUESTION = 128, 384, 10  # tokens
 PARTS = ("step", "answer")

@@ -32,11 +32,11 @@ from encode_texts import Case, Pools, read_pools, rows_of
 from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.files import read_json
-from bertsmith.progress import quiet
-from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import read_json
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 LENGTH, ASKED = 32, 20
 TEXT = "the film is a charming and often affecting journey through the lives of people who never meet"
@@ -54,19 +54,19 @@ inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids
 """
 SCRIPTS = {
     "ours": """
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.inference.vectors.loading import load_embedder
 embedder = load_embedder(path, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
 """,
     "ours-plain": """
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.inference.vectors.loading import load_embedder
 embedder = load_embedder(
     folder, pooling=pooling, normalize=False, device="cpu", precision=precision, products="plain"
 )
 vector = embedder.embed([text])[0]
 """,
     "ours-onnx": """
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.inference.vectors.loading import load_embedder
 embedder = load_embedder(path, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
 assert "torch" not in sys.modules

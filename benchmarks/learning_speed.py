@@ -46,20 +46,20 @@ from learning_speed_report import OF_ALL, append_line, read_lines, report
 from model_scores import HeldOutRows, ProbeTask, baseline_scores, folder_scores, probe_tasks
 from peer_pretraining import RECIPES, GroupedTexts, pretrain_peer
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.docstrings import docstring_documents
-from bertsmith.documents.words import count_files
-from bertsmith.files import atomic_file, digest_file, read_json, write_json
-from bertsmith.library.training import pretrain
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.progress import quiet
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training.trainer import Trainer
-from bertsmith.vocabularies.learn import learn_vocabulary
+from bertsmith.app.library.training import pretrain
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import atomic_file, digest_file, read_json, write_json
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.docstrings import docstring_documents
+from bertsmith.text.documents.words import count_files
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.training.loop.trainer import Trainer
 
 VOCABULARY_SIZE = 8000
 HELD_OUT = {"docstrings": 0.04, "gutenberg": 0.02}  # of the documents

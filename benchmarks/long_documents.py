@@ -20,9 +20,9 @@ import torch
 from harness import begun, write_result
 
 import bertsmith
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.tasks.metrics.uncertainty import spread
 
 WAYS = ("head", "tail", "head_tail", "windows", "hierarchical", "hierarchical-bilstm")
 ROW, STRIDE = 128, 126  # tokens of a row, and of text in it

@@ -9,20 +9,20 @@ from pathlib import Path
 
 from labelled_rows import trec
 
-from bertsmith.baselines.probe import FeatureProbe
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.shards import Corpus
-from bertsmith.datasets.examples import TextExample
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.pretraining.held_out_scores import HeldOutRows
-from bertsmith.pretraining.ngram_baseline import NgramBaseline
-from bertsmith.randomness import generator
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.named_tasks import spec_for
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.tasks.baselines.probe import FeatureProbe
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import spec_for
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.pretraining.held_out_scores import HeldOutRows
+from bertsmith.training.pretraining.ngram_baseline import NgramBaseline
 
 PROBE_ROWS = 5000
 PROBE_LENGTH = 128  # tokens

@@ -20,7 +20,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.tasks.specs.task import TaskSpec
 
 CLASSES = {
     "classification": AutoModelForSequenceClassification,

@@ -22,9 +22,9 @@ from encode_texts import rows_of
 from torch import Tensor, nn
 
 from bertsmith import quantize
-from bertsmith.checkpoints.load import load_any
-from bertsmith.export.conversion import export
-from bertsmith.files import atomic_folder, digest_file, read_json
+from bertsmith.base.storage.files import atomic_folder, digest_file, read_json
+from bertsmith.inference.export.conversion import export
+from bertsmith.models.checkpoints.load import load_any
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OPSET = 17

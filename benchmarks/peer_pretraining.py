@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from bertsmith.corpus.shards import Corpus
+from bertsmith.text.corpus.shards import Corpus
 
 TEXTS_PER_BATCH = 1000  # of datasets.map, which group_texts joins
 MASKED_SHARE = 0.15

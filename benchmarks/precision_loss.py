@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from harness import machine, machine_label, write_result
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import Example
-from bertsmith.errors import ConfigError
-from bertsmith.inference.loading import load_predictor
-from bertsmith.inference.quantization import calibrate
-from bertsmith.products.int8_linear import InputScale
-from bertsmith.progress import quiet
-from bertsmith.task_data.spec_of_model import spec_of
-from bertsmith.task_data.task_files import read_examples
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import quiet
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.quantization import calibrate
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.products.int8_linear import InputScale
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.task_data.spec_of_model import spec_of
+from bertsmith.tasks.task_data.task_files import read_examples
 
 FIXED = "int8-fixed"
 PRECISIONS = ("fp32", "bf16", "int8", FIXED)

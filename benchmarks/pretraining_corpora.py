@@ -28,15 +28,15 @@ from learning_speed import HELD_OUT, Bench, parse
 from learning_speed_report import append_line, read_lines
 from model_scores import HeldOutRows
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.duplicates import near_duplicates
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.docstrings import docstring_documents
-from bertsmith.documents.readers import Document, read_documents
-from bertsmith.documents.words import count_files
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vocabularies.learn import learn_vocabulary
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.duplicates import near_duplicates
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.docstrings import docstring_documents
+from bertsmith.text.documents.readers import Document, read_documents
+from bertsmith.text.documents.words import count_files
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.learn import learn_vocabulary
 
 ASIDE = 0.04  # of the documents
 

@@ -23,19 +23,19 @@ import torch
 from harness import RESULTS, machine, machine_label, write_result
 from matplotlib.figure import Figure
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.files import read_json
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
-from bertsmith.results.finished_run import MODEL_FOLDER
-from bertsmith.task_data.split import TaskData
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.named_tasks import default_settings, spec_for, task_name
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.finished_run import MODEL_FOLDER
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.named_tasks import default_settings, spec_for, task_name
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_examples
 
 STEPS = 100  # minimum, reached with more epochs if there are few labels
 MOST_EPOCHS = 20.0

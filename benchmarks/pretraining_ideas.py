@@ -38,21 +38,21 @@ from model_scores import ProbeTask, probe_tasks
 from pretraining_recipe import options_of
 from torch import Tensor, nn
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.corpus.shards import Corpus
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.library.training import pretrain
-from bertsmith.model.layers import initialize, linear
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining import initialization, masking, run, workload
-from bertsmith.pretraining.batch import PretrainingBatch
-from bertsmith.pretraining.counted_draws import fold, purpose_keys
-from bertsmith.pretraining.held_out_scores import HeldOutRows
-from bertsmith.pretraining.stream import Documents, PretrainingStream
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
-from bertsmith.training.trainer import Trainer
+from bertsmith.app.library.training import pretrain
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.layers import initialize, linear
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.trainer import Trainer
+from bertsmith.training.pretraining import initialization, masking, run, workload
+from bertsmith.training.pretraining.batch import PretrainingBatch
+from bertsmith.training.pretraining.counted_draws import fold, purpose_keys
+from bertsmith.training.pretraining.held_out_scores import HeldOutRows
+from bertsmith.training.pretraining.stream import Documents, PretrainingStream
+from bertsmith.training.pretraining.workload import Pretraining
 
 Patch = contextlib.AbstractContextManager[Any]
 AVERAGED = 0.2  # of the steps, the last ones

@@ -23,10 +23,10 @@ import torch
 from harness import RESULTS, machine, machine_label
 from learning_speed_report import append_line, read_lines
 
-from bertsmith.corpus.shards import Corpus
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.library.training import pretrain
-from bertsmith.pretraining.held_out_scores import HeldOutRows
+from bertsmith.app.library.training import pretrain
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.pretraining.held_out_scores import HeldOutRows
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "auto": {},

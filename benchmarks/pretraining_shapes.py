@@ -20,7 +20,7 @@ from harness import RESULTS, machine, machine_label
 from learning_speed import HELD_OUT, Bench, parse
 from learning_speed_report import append_line, read_lines
 
-from bertsmith.model.config import BertConfig
+from bertsmith.models.parts.config import BertConfig
 
 HEADS = 8
 

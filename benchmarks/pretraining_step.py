@@ -23,17 +23,17 @@ from torch import Tensor
 from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.encoders.bert import NAMES
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.masking import Masker
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.stream import PretrainingStream, Rows
-from bertsmith.pretraining.targets import Targets
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.runtime import Runtime, choose
-from bertsmith.training.optimizer import BertAdam
+from bertsmith.base.machine.runtime import Runtime, choose
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.encoders.bert import NAMES
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.training.loop.optimizer import BertAdam
+from bertsmith.training.pretraining.masking import Masker
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.stream import PretrainingStream, Rows
+from bertsmith.training.pretraining.targets import Targets
+from bertsmith.training.pretraining.workload import Pretraining
 
 CONFIG = BertConfig.named("base", vocab_size=PIECES)
 DATA = PretrainingDataSettings(max_length=128, short_sequence_probability=0.0, seed=1)

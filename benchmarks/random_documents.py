@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.optimizer import BertAdam, clip, global_norm
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.training.loop.optimizer import BertAdam, clip, global_norm
+from bertsmith.training.pretraining.workload import Pretraining
 
 PIECES = 30522
 RATE = 1e-4

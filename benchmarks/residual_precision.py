@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.assembly import load_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model import transformer
-from bertsmith.model.attention import attention
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import BertConfig
-from bertsmith.model.layers import activation, linear, norm
+from bertsmith.models.checkpoints.assembly import load_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts import transformer
+from bertsmith.models.parts.attention import attention
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.layers import activation, linear, norm
 
 BF16 = torch.bfloat16
 

@@ -17,17 +17,17 @@ from typing import Any
 
 from harness import machine, machine_label, write_result
 
-from bertsmith.inference.loading import load_predictor
-from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.metrics.vectors import random_cosines, unit
-from bertsmith.search.bm25 import BM25
-from bertsmith.search.index import index_passages
-from bertsmith.search.passages import judgements_for, read_judgements, read_text_set
-from bertsmith.search.rankings import best, shortened
-from bertsmith.search.retrieval import Retriever, reranked, score_search
-from bertsmith.search.settings import DEPTH, VECTORS
-from bertsmith.vectors.changes import ChangeSettings, fit_change
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.pair_scorer import PairScorer
+from bertsmith.inference.search.bm25 import BM25
+from bertsmith.inference.search.index import index_passages
+from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
+from bertsmith.inference.search.rankings import best, shortened
+from bertsmith.inference.search.retrieval import Retriever, reranked, score_search
+from bertsmith.inference.search.settings import DEPTH, VECTORS
+from bertsmith.inference.vectors.changes import ChangeSettings, fit_change
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.tasks.metrics.vectors import random_cosines, unit
 
 CHANGES = {
     "centered": ChangeSettings(center=True),

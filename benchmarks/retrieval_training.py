@@ -24,9 +24,9 @@ from typing import Any
 from harness import RESULTS, machine, machine_label, write_result
 
 import bertsmith
-from bertsmith.files import read_json
-from bertsmith.library.retrieval import score_searches
-from bertsmith.search.passages import read_text_set
+from bertsmith.app.library.retrieval import score_searches
+from bertsmith.base.storage.files import read_json
+from bertsmith.inference.search.passages import read_text_set
 
 RATE, BATCH, MAX_LENGTH = 3e-3, 256, 256
 EPOCHS = {"collection": 4.0, "questions": 2.0}

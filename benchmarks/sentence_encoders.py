@@ -40,17 +40,17 @@ from sentence_scores import TFIDF, evaluation_cells
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 import bertsmith
-from bertsmith.datasets.examples import SIMILARITY, TextExample
-from bertsmith.datasets.glue import glue_task, read_glue
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.library.retrieval import score_searches
-from bertsmith.metrics.numbers import spearman
-from bertsmith.metrics.vectors import cosines
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.similarity import vector_spec
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.app.library.retrieval import score_searches
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import SIMILARITY, TextExample
+from bertsmith.tasks.datasets.glue import glue_task, read_glue
+from bertsmith.tasks.metrics.numbers import spearman
+from bertsmith.tasks.metrics.vectors import cosines
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.task_data.split import TaskData
 
 BATCH, MAX_LENGTH = 16, 128
 ROUNDS = 5  # of timing

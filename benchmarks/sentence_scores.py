@@ -21,17 +21,17 @@ import numpy as np
 from labelled_rows import rows_of
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bertsmith.metrics.vectors import unit
-from bertsmith.randomness import generator
-from bertsmith.search.index import index_passages
-from bertsmith.search.passages import judgements_for, read_judgements, read_text_set
-from bertsmith.search.rankings import Ranking
-from bertsmith.search.retrieval import Retriever, score_search
-from bertsmith.search.settings import VECTORS
-from bertsmith.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.randomness import generator
+from bertsmith.inference.search.index import index_passages
+from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
+from bertsmith.inference.search.rankings import Ranking
+from bertsmith.inference.search.retrieval import Retriever, score_search
+from bertsmith.inference.search.settings import VECTORS
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
+from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.tasks.task_data.task_files import read_examples
 
 Table = list[list[str]]
 TFIDF = "TF-IDF"

@@ -23,13 +23,13 @@ import numpy as np
 from harness import machine, machine_label, write_result
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.glue import glue_task, read_glue
-from bertsmith.files import write_json
-from bertsmith.metrics.numbers import spearman
-from bertsmith.metrics.vectors import cosines, describe
-from bertsmith.vectors.changes import ChangeSettings, fit_change
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.storage.files import write_json
+from bertsmith.inference.vectors.changes import ChangeSettings, fit_change
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.tasks.datasets.glue import glue_task, read_glue
+from bertsmith.tasks.metrics.numbers import spearman
+from bertsmith.tasks.metrics.vectors import cosines, describe
 
 CHANGES = {
     "centred": ChangeSettings(center=True),

@@ -37,15 +37,15 @@ import torch.nn.functional as F
 from harness import RESULTS, machine, machine_label, write_result
 from torch import Tensor, nn
 
-from bertsmith.encoders.bert import BertModel
-from bertsmith.files import read_json
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import BertConfig
-from bertsmith.model.layers import initialize, linear, norm
-from bertsmith.model.lstm_layer import LstmLayer
-from bertsmith.model.transformer import Layer, Pass, joined
-from bertsmith.randomness import generator
-from bertsmith.training.optimizer import BertAdam, clip, global_norm
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.layers import initialize, linear, norm
+from bertsmith.models.parts.lstm_layer import LstmLayer
+from bertsmith.models.parts.transformer import Layer, Pass, joined
+from bertsmith.training.loop.optimizer import BertAdam, clip, global_norm
 
 SYMBOLS, VOCABULARY = 16, 32  # the symbols to recall; the others are noise and the mark
 MARK = VOCABULARY - 1

@@ -27,7 +27,7 @@ from harness import interleave, machine, machine_label, ratio_summary, spread, w
 from server_process import Process, Reply, ask_all, request_bytes, served
 
 from bertsmith import Model, load
-from bertsmith.progress import quiet
+from bertsmith.base.core.progress import quiet
 
 MIXES = {"short": SHORT, "long": LONG}
 BOUND = {"fp32": 1e-5}  # largest difference between served and library values; otherwise bf16 rounding

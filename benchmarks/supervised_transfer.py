@@ -33,24 +33,24 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from transfer_matrix import NOTHING
 
 import bertsmith
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.comparison.linear import Texts, WordMeans, counting, fit_on_features, of_texts
-from bertsmith.datasets.examples import TextExample
-from bertsmith.encoders.bilstm import BiLstmConfig
-from bertsmith.files import read_json, write_json
-from bertsmith.metrics.numbers import spearman
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.metrics.vectors import cosines
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.progress import quiet
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.named_tasks import default_settings, spec_for
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vectors.loading import load_embedder
-from bertsmith.word_vectors.word_vectors import WordVectors, load_folder
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.word_vectors.word_vectors import WordVectors, load_folder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.encoders.bilstm import BiLstmConfig
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.comparison.linear import Texts, WordMeans, counting, fit_on_features, of_texts
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.metrics.numbers import spearman
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.metrics.vectors import cosines
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import default_settings, spec_for
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 TASKS = {
     "trec": ("classification", "trec", "cls/nltk/qc/train.txt", "cls/nltk/qc/test.txt"),

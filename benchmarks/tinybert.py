@@ -27,11 +27,11 @@ import torch
 from harness import machine, machine_label, write_result
 
 import bertsmith
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import build_corpus
-from bertsmith.files import read_json, write_json
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import quiet
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.text.corpus.build import build_corpus
 from distillation import prepared
 
 TASK = "trec"

@@ -23,16 +23,16 @@ import torch
 from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 from learning_speed import Clock, timed_steps
 
-from bertsmith.allocator import KeptMemory
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.corpus.build import build_corpus
-from bertsmith.files import write_text
-from bertsmith.library.training import pretrain
-from bertsmith.progress import quiet
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.app.library.training import pretrain
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.machine.allocator import KeptMemory
+from bertsmith.base.storage.files import write_text
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 ARCHITECTURES = ("bert", "openai-gpt", "awd-lstm", "elmo")
 SIDES = ("kept", "glibc")

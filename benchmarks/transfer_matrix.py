@@ -22,17 +22,17 @@ import torch
 from harness import machine, machine_label, write_result
 from pretraining_gain import add_training_options, parts_of, without_folders
 
-from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
-from bertsmith.results.finished_run import MODEL_FOLDER
-from bertsmith.task_data.split import TaskData
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.named_tasks import default_settings, spec_for
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.finished_run import MODEL_FOLDER
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.named_tasks import default_settings, spec_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_examples
 
 NOTHING = "nothing"  # the first task of a model that is only pre-trained
 STEPS, MOST_EPOCHS = 100, 20.0  # of small sets, as in `pretraining_gain.py`

@@ -29,14 +29,14 @@ import numpy as np
 import torch
 from harness import RESULTS, machine, machine_label, write_result
 
-from bertsmith.files import read_json
-from bertsmith.metrics.bleu import bleu, words_of
-from bertsmith.model.our_names import SCORES
-from bertsmith.randomness import generator
-from bertsmith.translation.decoding import translate
-from bertsmith.translation.model_folder import read_translation_model
-from bertsmith.translation.run import train_translation
-from bertsmith.translation.settings import ARCHITECTURES, SearchSettings, settings_from
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.parts.our_names import SCORES
+from bertsmith.recipes.translation.decoding import translate
+from bertsmith.recipes.translation.model_folder import read_translation_model
+from bertsmith.recipes.translation.run import train_translation
+from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings, settings_from
+from bertsmith.tasks.metrics.bleu import bleu, words_of
 
 TRAINING, TEST = 3000, 200  # pairs
 LETTERS = "abcdefghijkl"

@@ -23,9 +23,9 @@ import torch
 from harness import begun, write_result
 
 import bertsmith
-from bertsmith.library.labelled import evaluate
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
+from bertsmith.app.library.labelled import evaluate
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
 
 Rows = Sequence[tuple[str, str]]  # text and label
 MOST_SCORED = 2_000  # texts

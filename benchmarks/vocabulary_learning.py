@@ -27,9 +27,9 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES
-from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
+from bertsmith.text.vocabularies.learn import WordCounter, learn_vocabulary
 
 HELD_OUT_EVERY = 10
 

@@ -32,15 +32,15 @@ from typing import Any
 import numpy as np
 from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 
-from bertsmith.documents.readers import read_documents
-from bertsmith.errors import InputError
-from bertsmith.progress import Progress, quiet
-from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.word_vectors.answers import score_analogies, score_similarities
-from bertsmith.word_vectors.settings import WordVectorSettings
-from bertsmith.word_vectors.word2vec import Word2Vec
-from bertsmith.word_vectors.word_stream import WordStream
-from bertsmith.word_vectors.word_vectors import WordVectors
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import Progress, quiet
+from bertsmith.inference.word_vectors.answers import score_analogies, score_similarities
+from bertsmith.inference.word_vectors.settings import WordVectorSettings
+from bertsmith.inference.word_vectors.word2vec import Word2Vec
+from bertsmith.inference.word_vectors.word_stream import WordStream
+from bertsmith.inference.word_vectors.word_vectors import WordVectors
+from bertsmith.text.documents.readers import read_documents
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 
 SPLIT = 200  # frequent words, after the first ones, whose occurrences are split in halves
 SKIPPED = 50

@@ -12,8 +12,8 @@ import numpy as np
 from toy import village
 
 import bertsmith
-from bertsmith.files import write_json
-from bertsmith.model.config import BertConfig
+from bertsmith.base.storage.files import write_json
+from bertsmith.models.parts.config import BertConfig
 
 GAPS = ("the gardeners [MASK] the roses .", "the gardener [MASK] the roses .")
 NEXT = ("the baker stirs the soup .", "then she slices the bread .", "then they row the boat .")

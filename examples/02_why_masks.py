@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.batch import Batch
-from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 # Two kinds of things. Some nouns can be either; only the adjective, verb and place around them reveal which.
 NOUNS = (("horse", "cat", "goat", "bird"), ("lamp", "cart", "pump", "clock"))

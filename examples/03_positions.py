@@ -15,11 +15,11 @@ import torch
 from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus
-from bertsmith.encoders.bert import BertModel
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 NAMES = ("cat", "dog", "hen", "owl", "cow", "bee", "pig", "lion")
 SOUNDS = ("purrs", "barks", "clucks", "hoots", "moos", "hums", "grunts", "roars")

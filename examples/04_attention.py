@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from toy import corpus_of, fit, small_model, village
 
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.text.pack import pack_rows
-from bertsmith.text.template import Template
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.template import Template
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 FIRST, SECOND = "the gardeners [MASK] the roses .", "then they cut the hedge ."
 

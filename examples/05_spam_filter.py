@@ -9,16 +9,16 @@ import tempfile
 from pathlib import Path
 
 from base_models import base_of_presets, options
-from bertsmith.finetuning.job import FinetuningJob
 
 from bertsmith import quiet
-from bertsmith.datasets.examples import TextExample
-from bertsmith.finetuning.opening import opening_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.task_data.split import TaskData
-from bertsmith.task_data.task_files import read_task
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.opening import opening_lines
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.specs.task import TaskSettings
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_task
 
 MAILS = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")
 MORE_MAILS = ("Paul Atreides commented on your photo", "Spring sale: members save 20% on all shoes")

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import numpy as np
 from base_models import base_of_presets, options
-from bertsmith.finetuning.job import FinetuningJob
 from sklearn.linear_model import LogisticRegression
 
 from bertsmith import quiet
-from bertsmith.baselines.probe import text_vectors
-from bertsmith.datasets.examples import TextExample
-from bertsmith.documents.sentences import split_sentences
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.task_data.split import TaskData
-from bertsmith.task_data.task_files import read_task
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.baselines.probe import text_vectors
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.task import TaskSettings
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.text.documents.sentences import split_sentences
 
 ARTICLE = """\
 Good morning, and thank you all for coming. The mayor spoke for an hour on Tuesday. "Bus fares have risen by 12 percent

@@ -18,18 +18,18 @@ from pathlib import Path
 
 import numpy as np
 from base_models import base_of_language, options
-from bertsmith.finetuning.job import FinetuningJob
 
 from bertsmith import quiet
-from bertsmith.datasets.examples import TextExample
-from bertsmith.datasets.words import words_of
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.tagging import TaggingTask
-from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.words import words_of
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.tagging import TaggingTask
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
 
 # The word, a gloss of one of its two senses, and who does what with which things in that sense.
 SENSES = (

@@ -18,12 +18,12 @@ from mentions import NEITHER, Mentions, encoded, meeting, read_gap, that_fit, to
 from pair_scorer import fit_scorer
 
 from bertsmith import WordPieceTokenizer, quiet
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.metrics.labels import accuracy, f1
-from bertsmith.model.batch import Batch
-from bertsmith.text.pack import MODEL_LIMIT, pack_rows
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch
+from bertsmith.tasks.metrics.labels import accuracy, f1
+from bertsmith.text.tokenizers.pack import MODEL_LIMIT, pack_rows
 
 
 @torch.inference_mode()

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 from base_models import base_of_presets, options
-from bertsmith.finetuning.job import FinetuningJob
 from torch import Tensor, nn
 
 import bertsmith
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.progress import quiet
-from bertsmith.task_data.split import TaskData, split_dev
-from bertsmith.task_data.task_files import read_task
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.base.core.progress import quiet
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.specs.task import TaskSettings
+from bertsmith.tasks.task_data.split import TaskData, split_dev
+from bertsmith.tasks.task_data.task_files import read_task
 
 
 class TwoLayers(bertsmith.OwnHead):

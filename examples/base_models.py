@@ -11,13 +11,13 @@ from pathlib import Path
 from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus, WordPieceTokenizer, build_corpus
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.documents.readers import Document
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.named_tasks import bundled_examples
-from bertsmith.vocabularies.learn import count_words, learn_vocabulary
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.named_tasks import bundled_examples
+from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.text.documents.readers import Document
+from bertsmith.text.vocabularies.learn import count_words, learn_vocabulary
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 
 def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str:

@@ -12,10 +12,10 @@ import torch
 from toy import PLACES
 
 from bertsmith import WordPieceTokenizer
-from bertsmith.datasets.tables import read_table
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import BertConfig
-from bertsmith.text.pack import MODEL_LIMIT, pack_rows
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.text.tokenizers.pack import MODEL_LIMIT, pack_rows
 
 NEITHER = 2
 

@@ -10,10 +10,10 @@ from mentions import Mentions, encoded
 from torch import Tensor, nn
 
 from bertsmith import WordPieceTokenizer
-from bertsmith.encoders.bert import BertModel
-from bertsmith.model.batch import Batch
-from bertsmith.randomness import generator
-from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, train
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.batch import Batch
+from bertsmith.training.loop import RunFolder, StepPlan, TrainSettings, Workload, train
 
 BATCH_SIZE = 16
 
@@ -35,7 +35,7 @@ class PairScorer(nn.Module):
 
 
 class Scoring(Workload):
-    """The workload for the training loop; see `bertsmith.training.Workload`."""
+    """The workload for the training loop; see `bertsmith.training.loop.Workload`."""
 
     def __init__(self, model: PairScorer, tokenizer: WordPieceTokenizer, group: Sequence[Mentions]) -> None:
         self.model, self.tokenizer, self.group = model, tokenizer, group

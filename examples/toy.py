@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 
 from bertsmith import Corpus, WordPieceTokenizer, build_corpus, quiet
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.documents.readers import Document
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.runtime import choose
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.training.loop import train
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.settings import TrainSettings
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.documents.readers import Document
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.training.loop.loop import train
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.workload import Pretraining
 
 # Who works where, and what they do there with which things.
 PLACES = (

@@ -25,7 +25,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from bertsmith.progress import quiet
+from bertsmith.base.core.progress import quiet
 
 # Failures must be reproducible, and a slow machine must not cause any.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None)
@@ -40,8 +40,8 @@ def _same_start_for_every_test() -> None:
     np.random.seed(0)  # noqa: NPY002
     if "torch" in sys.modules:
         sys.modules["torch"].default_generator.manual_seed(0)  # that of the CPU alone, at once
-    if "bertsmith.text.tokenizer" in sys.modules:  # what a process says once, each test hears
-        sys.modules["bertsmith.text.tokenizer"]._said_of_casing().clear()
+    if "bertsmith.text.tokenizers.tokenizer" in sys.modules:  # what a process says once, each test hears
+        sys.modules["bertsmith.text.tokenizers.tokenizer"]._said_of_casing().clear()
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertsmith import processor, runtime
+from bertsmith.base.machine import processor, runtime
 
 LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 

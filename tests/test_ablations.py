@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import RunError
+from bertsmith.base.core.errors import RunError
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.text.corpus.shards import Corpus
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SHORT = "--tokens 4000 --labels 12 --dev 12 --seeds 1 --pieces 400".split()

@@ -6,14 +6,21 @@ from pathlib import Path
 import pytest
 
 from bertsmith import build_corpus, embed_file, learn_vocabulary
-from bertsmith.checkpoints.load import convert
-from bertsmith.errors import InputError
-from bertsmith.files import atomic_file, atomic_folder, read_json, require_file, require_file_place, write_json
-from bertsmith.locks import locked_file, locked_folder
-from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.settings import TrainSettings
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage.files import (
+    atomic_file,
+    atomic_folder,
+    read_json,
+    require_file,
+    require_file_place,
+    write_json,
+)
+from bertsmith.base.storage.locks import locked_file, locked_folder
+from bertsmith.models.checkpoints.load import convert
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from corpus.samples import small_tokenizer
 from tasks.task_samples import TOKENIZER, write_base_model
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith import allocator, runtime
-from bertsmith.allocator import KeptMemory, keep_freed_memory, own_bytes
-from bertsmith.products import prepared
+from bertsmith.base.machine import allocator, runtime
+from bertsmith.base.machine.allocator import KeptMemory, keep_freed_memory, own_bytes
+from bertsmith.models.products import prepared
 
 BYTES, PAGE = 64 * 2**20, resource.getpagesize()
 LIBRARY = ctypes.CDLL(None)
@@ -46,8 +46,8 @@ def test_freed_memory_is_returned_at_the_end() -> None:
     program = f"""
 import sys; sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from bertsmith.allocator import KeptMemory, keep_freed_memory, own_bytes
-from bertsmith.products import prepared
+from bertsmith.base.machine.allocator import KeptMemory, keep_freed_memory, own_bytes
+from bertsmith.models.products import prepared
 from test_allocator import faults_of_an_array, PAGE
 
 def resident() -> int:

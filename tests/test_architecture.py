@@ -17,29 +17,12 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "bertsmith"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-FLOORS = {
-    "errors": 0, "files": 0, "finite": 0, "locks": 0, "outputs": 0, "randomness": 0, "settings": 0, "progress": 0,
-    "addresses": 0, "remote": 0, "uploads": 0, "downloads": 0, "runtime": 0, "processes": 0,
-    "tensor_file": 0, "allocator": 0, "processor": 0,
-    "text": 1, "training": 1, "metrics": 1,
-    "model": 2, "vocabularies": 2, "tensorflow_files": 2, "reports": 2,
-    "documents": 3, "encoders": 3, "heads": 3, "model_files": 3, "products": 3,
-    "checkpoints": 4, "corpus": 4,
-    "datasets": 5,
-    "encoding": 5, "word_vectors": 5,
-    "tasks": 6, "pretraining": 6,
-    "baselines": 7, "results": 7, "task_data": 7,
-    "finetuning": 8, "inference": 8, "vectors": 8,
-    "search": 9, "export": 9, "adaptation": 9, "distillation": 9, "sentence_encoders": 9,
-    "cluster": 9, "planning": 9, "translation": 9,
-    "comparison": 10, "demo": 10, "library": 10,
-    "server": 11,
-    "cli": 12,
-}  # fmt: skip
+# Districts, and the floor of each. A module imports from lower floors and from its own district.
+FLOORS = {"base": 0, "text": 1, "models": 2, "training": 3, "tasks": 3, "inference": 4, "recipes": 5, "app": 6}
 SHORTEST, LONGEST = 40, 600  # lines of a file
-TABLES = {"tasks/kinds.py", "model/our_names.py"}  # as short as what they list
+TABLES = {"tasks/specs/kinds.py", "models/parts/our_names.py", "base/core/version.py"}  # as short as what they list
 DEEPEST = 14  # modules in a chain of imports
-NEVER_TORCH = ("text", "vocabularies", "documents", "corpus", "metrics", "datasets", "word_vectors")
+NEVER_TORCH = ("text.", "tasks.metrics.", "tasks.datasets.", "inference.word_vectors.")
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {
     "numba", "optuna", "rjieba", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers",
@@ -49,15 +32,17 @@ OPTIONAL = {
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
-    "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
-    "bertsmith.adaptation.task_text", "bertsmith.reports.pictures", "bertsmith.inference.n_grams",
+    "bertsmith.recipes.finetuning.baselines", "bertsmith.recipes.finetuning.cheaper",
+    "bertsmith.recipes.finetuning.linear_start", "bertsmith.recipes.adaptation.task_text",
+    "bertsmith.inference.vectors.pictures", "bertsmith.inference.predictors.n_grams",
     "matplotlib", "matplotlib.figure", "matplotlib.ticker",
     "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
 }  # fmt: skip
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
 LIGHT = (
-    "cli.entry", "cli.app", "library.lines", "library.loading", "library.model", "library.vector_files",
-    "library.inspection", "library.prediction_tables", "server.process", "server.routes",
+    "app.cli.entry", "app.cli.app", "app.library.lines", "app.library.loading", "app.library.model",
+    "app.library.vector_files", "app.library.inspection", "app.library.prediction_tables", "app.server.process",
+    "app.server.routes",
 )  # fmt: skip
 LIGHT_PACKAGES = {
     "numpy",
@@ -131,8 +116,13 @@ def _needs_torch(module: str) -> bool:
     return any(name.split(".")[0] == "torch" for name in _loaded_with(module))
 
 
-def _room(module: str) -> str:
+def _district(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
+
+
+def _room(module: str) -> str:
+    """District and room, such as `text.corpus`; of a district itself, its name."""
+    return ".".join(module.split(".")[1:3])
 
 
 def _name(file: Path) -> str:
@@ -140,17 +130,26 @@ def _name(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
-def test_imports_go_down_or_stay_in_the_package(file: Path) -> None:
-    room = file.relative_to(SOURCE).with_suffix("").parts[0]
-    if room in ("__init__", "__main__"):
+def test_imports_go_down_or_stay_in_the_district(file: Path) -> None:
+    district, *inner = file.relative_to(SOURCE).with_suffix("").parts
+    if district in ("__init__", "__main__"):
         return
-    assert room in FLOORS, f"{room} has no floor; give it one in FLOORS and in CONTRIBUTING.md"
+    assert district in FLOORS, f"{district} has no floor; give it one in FLOORS and in CONTRIBUTING.md"
     for module, _ in _imports(file):
-        other = _room(module)
-        if module.startswith("bertsmith.") and other != room and other in FLOORS:
-            on_ground = FLOORS[room] == FLOORS[other] == 0
-            assert on_ground or FLOORS[other] < FLOORS[room], f"{_name(file)} may not import {module}"
-        assert not (room in NEVER_TORCH and module.split(".")[0] == "torch"), f"{_name(file)} may not import torch"
+        if module.startswith("bertsmith."):
+            other = _district(module)
+            assert other == district or FLOORS[other] < FLOORS[district], f"{_name(file)} may not import {module}"
+        without_torch = ".".join([district, *inner]).startswith(NEVER_TORCH)
+        assert not (without_torch and module.split(".")[0] == "torch"), f"{_name(file)} may not import torch"
+
+
+def test_the_rooms_of_a_district_import_each_other_in_one_direction() -> None:
+    graph: dict[str, set[str]] = {}
+    for module, file in MODULES.items():
+        if module.count(".") >= 2:
+            rooms = {_room(other) for other, _ in _imports(file) if _district(other) == _district(module)}
+            graph.setdefault(_room(module), set()).update(rooms - {_room(module)})
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the rooms
 
 
 @pytest.mark.parametrize("name", LIGHT)
@@ -160,8 +159,9 @@ def test_an_onnx_folder_answers_with_few_packages_and_without_torch(name: str) -
 
 
 def test_there_are_no_import_cycles() -> None:
+    """Nor among modules that import each other for types."""
     graph = {
-        module: {other for other, _ in _imports(file, for_types=False) if other in MODULES and other != module}
+        module: {other for other, _ in _imports(file) if other in MODULES and other != module}
         for module, file in MODULES.items()
     }
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the cycle
@@ -182,10 +182,10 @@ def test_no_chain_of_imports_is_longer_than_a_reader_can_follow() -> None:
 
 
 def test_the_server_knows_the_library_by_type_only_except_where_models_are_loaded() -> None:
-    for file in sorted((SOURCE / "server").glob("*.py")):
-        rooms = {_room(module) for module, _ in _imports(file, for_types=False) if module.startswith("bertsmith.")}
-        above_ground = {room for room in rooms - {"server"} if FLOORS[room] > 0}
-        assert above_ground <= ({"library"} if file.name == "process.py" else set()), f"{_name(file)}: {above_ground}"
+    for file in sorted((SOURCE / "app" / "server").glob("*.py")):
+        imported = [module for module, _ in _imports(file, for_types=False) if module.startswith("bertsmith.")]
+        above = {_room(module) for module in imported if _district(module) != "base"} - {"app.server"}
+        assert above <= ({"app.library"} if file.name == "process.py" else set()), f"{_name(file)}: {above}"
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
@@ -194,7 +194,7 @@ def test_imports_are_at_the_top(file: Path) -> None:
 
     A module that works without torch imports what needs it inside the functions that use it.
     """
-    in_cli = file.relative_to(SOURCE).parts[0] == "cli"
+    in_cli = file.relative_to(SOURCE).parts[:2] == ("app", "cli")
     name = ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
     for module, at_top in _imports(file):
         lazy = module in OPTIONAL | SLOW or (in_cli and module.startswith("bertsmith."))
@@ -211,7 +211,7 @@ def test_files_are_neither_too_short_nor_too_long(file: Path) -> None:
 
 def test_commands_write_lines_with_the_functions_that_show_escapes() -> None:
     """`say`, `note` and `print_json`; only the help and the version are written in other ways."""
-    for file in sorted((SOURCE / "cli").glob("*.py")):
+    for file in sorted((SOURCE / "app" / "cli").glob("*.py")):
         if file.name not in ("options.py", "app.py"):
             tree = ast.parse(file.read_bytes())
             names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)}
@@ -230,7 +230,7 @@ def test_every_package_that_is_imported_is_declared() -> None:
                 continue
             package = DISTRIBUTION_NAMES.get(top, top).replace("_", "-")
             # The server is only imported by the command that starts it, which first checks for the packages it needs.
-            may = not at_top or file.relative_to(SOURCE).parts[0] == "server"
+            may = not at_top or file.relative_to(SOURCE).parts[:2] == ("app", "server")
             assert package in always or (may and package in sometimes), f"{_name(file)} imports {module}"
 
 
@@ -256,7 +256,7 @@ def test_importing_the_package_is_silent_and_loads_nothing_heavy() -> None:
 
 def test_the_command_line_starts_without_torch() -> None:
     heavy = {"torch", "matplotlib", "pyarrow"}
-    program = f"import sys, bertsmith.cli.app; sys.exit(' '.join({heavy} & set(sys.modules)) or None)"
+    program = f"import sys, bertsmith.app.cli.app; sys.exit(' '.join({heavy} & set(sys.modules)) or None)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
@@ -265,7 +265,7 @@ def test_the_command_line_starts_without_torch() -> None:
 def test_torch_is_imported_without_a_search_for_garbage(before: str) -> None:
     program = f"""
 import gc
-from bertsmith.runtime import require_torch
+from bertsmith.base.machine.runtime import require_torch
 gc.{before}()
 searches = []
 gc.callbacks.append(lambda phase, info: searches.append(phase))
@@ -302,8 +302,8 @@ def test_the_help_of_every_command_loads_no_slow_package() -> None:
     """One process asks for the help of one command after the other; the first to load such a package is named."""
     program = """
 import contextlib, io, sys
-from bertsmith.cli.app import application
-from bertsmith.cli.commands import COMMANDS
+from bertsmith.app.cli.app import application
+from bertsmith.app.cli.commands import COMMANDS
 slow = {"torch", "scipy", "sklearn", "matplotlib", "transformers"}
 for name in ("", *(command.name for command in COMMANDS)):
     with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
@@ -332,7 +332,7 @@ def test_what_is_missing_is_refused_before_torch_is_imported(tmp_path: Path, wor
     program = f"""
 import sys
 sys.argv = ["bertsmith", "finetune", *{given!r}]
-from bertsmith.cli.app import main
+from bertsmith.app.cli.app import main
 try:
     main()
 except SystemExit as end:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from bertsmith import Model, load
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.errors import InputError
-from bertsmith.library.attention import MOST_TOKENS
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.app.library.attention import MOST_TOKENS
+from bertsmith.base.core.errors import InputError
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
 from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
 
 

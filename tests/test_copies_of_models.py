@@ -17,8 +17,8 @@ import pytest
 
 import bertsmith
 from bertsmith import Model
-from bertsmith.errors import BertsmithError
-from bertsmith.runtime import BATCH_TOLERANCE
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from tasks.task_samples import write_base_model
 
 TEXTS = ["the gate", "anna went to rome", "the film was good ."]
@@ -99,10 +99,10 @@ def test_processes_receive_a_model(model: Model) -> None:
 MEMORY = """
 import ctypes, sys, torch
 torch.set_num_threads(1)
-from bertsmith.allocator import own_bytes
-from bertsmith.encoders.bert import BertModel
-from bertsmith.products.prepared import prepare
-from bertsmith.runtime import choose_inference
+from bertsmith.base.machine.allocator import own_bytes
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.products.prepared import prepare
+from bertsmith.base.machine.runtime import choose_inference
 from model.examples import random_batch, small_config
 
 class Counts(ctypes.Structure):

@@ -10,15 +10,15 @@ from typing import Any
 import fsspec
 import pytest
 
-from bertsmith import downloads
-from bertsmith.checkpoints.hub import resolve
-from bertsmith.checkpoints.load import load_any
-from bertsmith.downloads import local_copy
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.library.training import pretrain
-from bertsmith.locks import locked_file
-from bertsmith.planning.run import plan_pretraining
-from bertsmith.remote import Found
+from bertsmith.app.library.training import pretrain
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.storage import downloads
+from bertsmith.base.storage.downloads import local_copy
+from bertsmith.base.storage.locks import locked_file
+from bertsmith.base.storage.remote import Found
+from bertsmith.models.checkpoints.hub import resolve
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.training.planning.run import plan_pretraining
 from tasks.task_samples import write_base_model
 
 

@@ -20,14 +20,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from bertsmith import load
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, LabelError, RunError
-from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.app.library.estimators import BertsmithClassifier, BertsmithVectorizer
+from bertsmith.base.core.errors import CheckpointError, ConfigError, CutWarning, InputError, LabelError, RunError
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from tasks.task_samples import CONFIG, examples_of, write_base_model
 
 NUMBERS = [f"{letter}{digit}" for letter in "abcdefghijklmnopqrst" for digit in range(10)]

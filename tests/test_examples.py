@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith import files
-from bertsmith.errors import InputError
-from bertsmith.files import (
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage import files
+from bertsmith.base.storage.files import (
     FolderKind,
     append_json_line,
     atomic_file,
@@ -96,7 +96,8 @@ def test_a_killed_writer_leaves_the_existing_content_and_the_next_one_cleans_up(
         "folder": ("atomic_folder(path, replace=True)", "write_json(out / 'thing.json', 2)"),
     }[kind]
     program = (
-        "import os, signal, sys; from pathlib import Path; from bertsmith.files import *; path = Path(sys.argv[1])\n"
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from bertsmith.base.storage.files import *; path = Path(sys.argv[1])\n"
         f"with {call} as out:\n    {write}\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)

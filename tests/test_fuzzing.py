@@ -9,7 +9,7 @@ import fuzz_files
 import fuzz_requests
 import pytest
 
-from bertsmith.randomness import generator
+from bertsmith.base.core.randomness import generator
 
 TOOLS = Path(__file__).parent.parent / "tools"
 LIGHT = (

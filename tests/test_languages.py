@@ -9,11 +9,11 @@ import pytest
 
 import bertsmith
 from bertsmith import Model
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.language_sampling import SamplingSettings
-from bertsmith.files import read_json
-from bertsmith.library.training import finetune, pretrain
-from bertsmith.library.vocabulary import learn_vocabulary
+from bertsmith.app.library.training import finetune, pretrain
+from bertsmith.app.library.vocabulary import learn_vocabulary
+from bertsmith.base.storage.files import read_json
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.language_sampling import SamplingSettings
 
 
 class Language(NamedTuple):
@@ -119,8 +119,8 @@ def test_labels_are_predicted_in_the_script(tuned: Model, name: str) -> None:
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_the_served_answers_are_those_of_the_library(base: Model, tuned: Model, name: str) -> None:
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    from bertsmith.server.app import create_app
-    from bertsmith.server.settings import ServerSettings
+    from bertsmith.app.server.app import create_app
+    from bertsmith.app.server.settings import ServerSettings
     from server.asgi import running
 
     texts = [text for text, _ in examples(name, 2, 5)]

@@ -10,18 +10,18 @@ import torch
 
 import bertsmith
 from bertsmith import Model, WordEncoder, load
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import TaggedExample, TextExample
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
-from bertsmith.inference.loading import load_predictor, load_pretraining_heads
-from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.library.inputs import silently
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.progress import quiet, tell
-from bertsmith.runtime import BATCH_TOLERANCE, INFERENCE_TOKENS
-from bertsmith.tasks.kinds import task_for
-from bertsmith.vectors.loading import load_embedder, load_token_features
+from bertsmith.app.library.inputs import silently
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
+from bertsmith.base.core.progress import quiet, tell
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE, INFERENCE_TOKENS
+from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads
+from bertsmith.inference.predictors.pair_scorer import PairScorer
+from bertsmith.inference.vectors.loading import load_embedder, load_token_features
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
+from bertsmith.tasks.specs.kinds import task_for
 from model.examples import shake
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
@@ -508,7 +508,7 @@ def test_there_is_one_set_of_weights(folders):
 
 
 def test_many_threads_get_the_answers_of_one(folders, base, capfd, monkeypatch):
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     texts = [TEXTS[number % len(TEXTS)] for number in range(40)]
     wanted = base.embed(texts, pooling="cls", normalize=True)
     shared, result = load(folders["base"], device="cpu"), {}
@@ -534,7 +534,7 @@ def test_many_threads_get_the_answers_of_one(folders, base, capfd, monkeypatch):
 
 
 def test_answers_are_silent_and_what_comes_after_is_not(folders, capfd, monkeypatch):
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     load(folders["single"], device="cpu").classify(["anna"])
     assert capfd.readouterr().err == ""
     entered, left = threading.Event(), threading.Event()
@@ -655,8 +655,8 @@ def test_a_device_of_torch_is_a_device(folders, base):
 
 
 def test_a_setting_that_names_a_folder_may_be_a_path(tmp_path: Path) -> None:
-    from bertsmith.pretraining.settings import PretrainingRunSettings
-    from bertsmith.settings import split_settings
+    from bertsmith.base.core.settings import split_settings
+    from bertsmith.training.pretraining.settings import PretrainingRunSettings
 
     found = split_settings({"init": tmp_path}, [PretrainingRunSettings])
     assert found == {PretrainingRunSettings: {"init": str(tmp_path)}}

@@ -21,23 +21,23 @@ import numpy as np
 import pytest
 
 from bertsmith import Model, load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.encoding import onnx_engine
-from bertsmith.encoding.onnx_engine import places_of_read
-from bertsmith.encoding.units import RowPart, separate_rows
-from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
-from bertsmith.export.conversion import export
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor, load_pretraining_heads
-from bertsmith.inference.pretraining_heads import most_probable
-from bertsmith.library.lines import predict_lines
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.server.queue import ComputeCancelledError, cancelled_unless
-from bertsmith.tasks.kinds import task_for
-from bertsmith.text.pack import PackedRows
-from bertsmith.vectors.loading import load_embedder, load_token_features
+from bertsmith.app.library.lines import predict_lines
+from bertsmith.app.server.queue import ComputeCancelledError, cancelled_unless
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError, VocabularyError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads
+from bertsmith.inference.predictors.pretraining_heads import most_probable
+from bertsmith.inference.vectors.loading import load_embedder, load_token_features
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.encoding import onnx_engine
+from bertsmith.tasks.encoding.onnx_engine import places_of_read
+from bertsmith.tasks.encoding.units import RowPart, separate_rows
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.text.tokenizers.pack import PackedRows
 from export.export_models import write_task
 from tasks.architecture_samples import OTHERS, config_of
 from tasks.architecture_samples import write_base_model as base_of
@@ -82,7 +82,7 @@ class Absent:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
 """
-COMMAND = f"{HIDE}\nfrom bertsmith.cli.entry import main\nmain()"
+COMMAND = f"{HIDE}\nfrom bertsmith.app.cli.entry import main\nmain()"
 KINDS = (
     "single", "pair", "several labels", "windows", "on the mean", "on the pair", "on texts apart", "number", "choice",
     "choice on the pair", "choice on texts apart", "tags", "answer or none",
@@ -240,8 +240,8 @@ def test_a_server_answers_without_torch(places: Path) -> None:
     program = f"""{HIDE}
 import asyncio, json
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from bertsmith.server.app import create_app
-from bertsmith.server.process import load_models
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.process import load_models
 from server.asgi import running
 
 async def ask():
@@ -271,9 +271,9 @@ assert "torch" not in sys.modules
 
 def test_the_command_serves_exports_without_torch(places: Path) -> None:
     program = f"""{HIDE}
-from bertsmith.server import process
+from bertsmith.app.server import process
 process.serve = lambda models, **_: print(*models)
-from bertsmith.cli.entry import main
+from bertsmith.app.cli.entry import main
 main()
 """
     arguments = ("serve", "--model", "labels=single-onnx", "--model", "base-onnx", "--port", "0")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith import locks
-from bertsmith.corpus.build import build_corpus
-from bertsmith.errors import BertsmithError, RunError
-from bertsmith.finetuning.tuning import search_folder
-from bertsmith.locks import is_unused, locked_file, locked_folder, require_new_run
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.base.core.errors import BertsmithError, RunError
+from bertsmith.base.storage import locks
+from bertsmith.base.storage.locks import is_unused, locked_file, locked_folder, require_new_run
+from bertsmith.recipes.finetuning.tuning import search_folder
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.training.loop.run_folder import RunFolder
 from tasks.task_samples import TOKENIZER, write_base_model
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="flock of POSIX")
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="flock of POSIX")
 HOLD = """
 import sys
 from pathlib import Path
-from bertsmith import locks
+from bertsmith.base.storage import locks
 with getattr(locks, sys.argv[1])(Path(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.read()
@@ -204,7 +204,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_command_that_writes_over_time_refuses_what_another_process_writes(
     tmp_path: Path, typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bertsmith.cli.app import main
+    from bertsmith.app.cli.app import main
 
     out = Path(typed.rsplit(maxsplit=1)[-1])
     monkeypatch.setattr(sys, "argv", ["bertsmith", *typed.split()])
@@ -219,7 +219,7 @@ def test_every_command_that_writes_over_time_refuses_what_another_process_writes
 @pytest.mark.usefixtures("inputs")
 def test_a_search_for_settings_is_locked_in_its_own_folder(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    from bertsmith.library.training import finetune
+    from bertsmith.app.library.training import finetune
 
     with (
         another_process("locked_folder", search_folder(Path("out"))) as process,

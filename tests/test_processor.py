@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bertsmith import processor
-from bertsmith.runtime import choose_inference
+from bertsmith.base.machine import processor
+from bertsmith.base.machine.runtime import choose_inference
 from processors import LIMITS, pretend
 from products import of_choices
 

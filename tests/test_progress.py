@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from bertsmith import progress
-from bertsmith.progress import Progress, said_once, tell, tell_row, visible, warn
+from bertsmith.base.core import progress
+from bertsmith.base.core.progress import Progress, said_once, tell, tell_row, visible, warn
 
 
 def heard(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-import bertsmith.errors
+import bertsmith.base.core.errors
 
 PAGE = Path(__file__).parent.parent / "docs" / "library.md"
 PROMISED = sorted(set(re.findall(r"`(bertsmith(?:\.\w+)*\.[A-Za-z_]\w*)`", PAGE.read_text(encoding="utf-8"))))
@@ -45,14 +45,14 @@ def test_every_exported_name_is_on_the_library_page() -> None:
 def test_every_error_is_exported() -> None:
     tree = {
         name
-        for name, value in vars(bertsmith.errors).items()
+        for name, value in vars(bertsmith.base.core.errors).items()
         if isinstance(value, type) and issubclass(value, bertsmith.BertsmithError)
     }
     assert tree == ERRORS
 
 
 def test_the_drawn_tree_shows_every_error() -> None:
-    drawn = set(re.findall(r"\w+Error", bertsmith.errors.__doc__ or ""))
+    drawn = set(re.findall(r"\w+Error", bertsmith.base.core.errors.__doc__ or ""))
     assert drawn == ERRORS
 
 

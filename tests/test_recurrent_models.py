@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import bertsmith
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.export.conversion import export
-from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.inference.export.conversion import export
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
 from tasks.architecture_samples import config_of, write_base_model
 from tasks.task_samples import TOKENIZER
 

@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith import remote, uploads
-from bertsmith.addresses import address_of
-from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.manifest import MANIFEST
-from bertsmith.corpus.shards import Corpus
-from bertsmith.datasets.text_lines import TextLines
-from bertsmith.documents.sources import Skipped, Source, find_sources
-from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.remote import find_files, open_address
-from bertsmith.uploads import is_staged, staged
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.base.storage import remote, uploads
+from bertsmith.base.storage.addresses import address_of
+from bertsmith.base.storage.remote import find_files, open_address
+from bertsmith.base.storage.uploads import is_staged, staged
+from bertsmith.tasks.datasets.text_lines import TextLines
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.corpus.manifest import MANIFEST
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.sources import Skipped, Source, find_sources
 from corpus.samples import STORY, small_tokenizer
 from storage_server import _server, storage  # noqa: F401
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.randomness import generator
-from bertsmith.search.passages import TextSet
-from bertsmith.search.rankings import best
-from bertsmith.search.retrieval import score_search
+from bertsmith.base.core.randomness import generator
+from bertsmith.inference.search.passages import TextSet
+from bertsmith.inference.search.rankings import best
+from bertsmith.inference.search.retrieval import score_search
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 

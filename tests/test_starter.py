@@ -11,11 +11,11 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import bertsmith
-from bertsmith.checkpoints.hub import resolve
-from bertsmith.checkpoints.load import load_any
-from bertsmith.errors import CheckpointError, VocabularyError
-from bertsmith.inference.loading import load_predictor, load_pretraining_heads
-from bertsmith.library.training import pretrain
+from bertsmith.app.library.training import pretrain
+from bertsmith.base.core.errors import CheckpointError, VocabularyError
+from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads
+from bertsmith.models.checkpoints.hub import resolve
+from bertsmith.models.checkpoints.load import load_any
 
 FOLDER = Path(bertsmith.__file__).parent / "starter"
 MOST_BYTES = 16 * 10**6

@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from bertsmith.tensor_file import order_of, write_tensors
+from bertsmith.base.storage.tensor_file import order_of, write_tensors
 
 
 def written(tensors: dict[str, torch.Tensor], **options: object) -> bytes:

@@ -13,8 +13,8 @@ os.environ["NO_COLOR"] = "1"
 
 from typer.testing import CliRunner
 
-from bertsmith.cli.app import application
-from bertsmith.cli.commands import COMMANDS
+from bertsmith.app.cli.app import application
+from bertsmith.app.cli.commands import COMMANDS
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """# Commands

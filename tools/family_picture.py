@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from bertsmith.reports.charts import COLORS
-from bertsmith.reports.pictures import write_picture
+from bertsmith.base.pages.charts import COLORS
+from bertsmith.inference.vectors.pictures import write_picture
 
 PICTURE = Path(__file__).parent.parent / "docs" / "family.svg"
 

@@ -37,7 +37,7 @@ from fuzz_settings import SETTINGS
 from fuzzing import changed, damaged, finish
 from reference_steps import write_data
 
-from bertsmith.randomness import generator
+from bertsmith.base.core.randomness import generator
 
 PATIENCE = 120  # seconds
 _KNOWN = 0.5  # how often a setting that other tools know is changed, in a file that has such settings
@@ -373,7 +373,7 @@ class Workshop:
 
 def run(command: str, stdin: str) -> tuple[str, str]:
     """How a command ended in this process, and what it wrote to stderr or its traceback."""
-    from bertsmith.cli.app import main
+    from bertsmith.app.cli.app import main
 
     out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
     before = sys.stdin, sys.argv

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from fuzzing import changed, damaged, finish
 
-from bertsmith.randomness import generator
+from bertsmith.base.core.randomness import generator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
@@ -171,7 +171,7 @@ def request(method: str, path: str, body: bytes | None, *headers: bytes) -> byte
 
 def example(draw: np.random.Generator) -> tuple[str, Any]:
     """A route with a body that it answers."""
-    from bertsmith.server.documents import EXAMPLES
+    from bertsmith.app.server.documents import EXAMPLES
 
     path = sorted(EXAMPLES)[int(draw.integers(len(EXAMPLES)))]
     body = copy.deepcopy(dict(EXAMPLES[path]))

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from bertsmith.model.layers import activation
-from bertsmith.randomness import generator
-from bertsmith.reports.charts import COLORS
-from bertsmith.reports.pictures import write_picture
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.pages.charts import COLORS
+from bertsmith.inference.vectors.pictures import write_picture
+from bertsmith.models.parts.layers import activation
 
 PICTURE = Path(__file__).parent.parent / "docs" / "gelu.svg"
 DRAWS = 2000  # per dot

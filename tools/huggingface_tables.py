@@ -1,4 +1,4 @@
-"""Writes src/bertsmith/text/huggingface_tables.py: what each character is to the Rust library `tokenizers`.
+"""Writes src/bertsmith/text/tokenizers/huggingface_tables.py: what each character is to the Rust library `tokenizers`.
 
 The library has no function that returns its tables, so every code point goes through its normalizers and its
 pre-tokenizer, and the tables are read off what comes out. Run it when a new
@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers.normalizers import NFD, BertNormalizer, Lowercase
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-OUTPUT = Path(__file__).parents[1] / "src" / "bertsmith" / "text" / "huggingface_tables.py"
+OUTPUT = Path(__file__).parents[1] / "src" / "bertsmith" / "text" / "tokenizers" / "huggingface_tables.py"
 CODES = [code for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]
 BETWEEN = " <> "  # between texts that are asked about together
 OLD = unicodedata.ucd_3_2_0

@@ -18,17 +18,17 @@ from pathlib import Path
 
 import torch
 
-from bertsmith.checkpoints.hub import STARTER
-from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.documents.words import count_files
-from bertsmith.files import write_text
-from bertsmith.library.distillation import distill_corpus
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vocabularies.learn import learn_vocabulary
+from bertsmith.app.library.distillation import distill_corpus
+from bertsmith.base.storage.files import write_text
+from bertsmith.models.checkpoints.hub import STARTER
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.documents.words import count_files
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.learn import learn_vocabulary
 
 VOCABULARY_SIZE = 12_000
 CORPUS = CorpusSettings(held_out=0.01, remove_duplicates="near")

@@ -16,7 +16,7 @@ from html.parser import HTMLParser
 from importlib.metadata import distributions
 from pathlib import Path
 
-from bertsmith.documents.docstrings import docstring_documents
+from bertsmith.text.documents.docstrings import docstring_documents
 
 PERMISSIVE = re.compile(
     r"\b(BSD|MIT|Apache|PSF|Python Software Foundation|PostgreSQL|ISC|Zlib|Unlicense)\b", re.IGNORECASE

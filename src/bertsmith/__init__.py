@@ -10,7 +10,7 @@ Importing the package loads nothing heavy: the names in `_LAZY` import their mod
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.errors import (
+from bertsmith.base.core.errors import (
     BertsmithError,
     CheckpointError,
     ConfigError,
@@ -23,78 +23,77 @@ from bertsmith.errors import (
     TrainingError,
     VocabularyError,
 )
+from bertsmith.base.core.version import __version__
 
 if TYPE_CHECKING:
-    from bertsmith.adaptation.run import adapt
-    from bertsmith.comparison.run import compare_systems
-    from bertsmith.corpus.build import build_corpus
-    from bertsmith.corpus.checks import check_corpus
-    from bertsmith.corpus.shards import Corpus
-    from bertsmith.demo.run import run_demo
-    from bertsmith.heads.own_head import OwnHead
-    from bertsmith.library.component import WordEncoder
-    from bertsmith.library.distillation import distill, distill_corpus
-    from bertsmith.library.documents import ask_document, rank_sentences
-    from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
-    from bertsmith.library.formats import convert
-    from bertsmith.library.inspection import inspect_model
-    from bertsmith.library.labelled import evaluate, quantize
-    from bertsmith.library.loading import load
-    from bertsmith.library.model import Model
-    from bertsmith.library.retrieval import score_searches, search_passages
-    from bertsmith.library.training import finetune, pretrain, write_report
-    from bertsmith.library.translation import train_translation, translate
-    from bertsmith.library.vector_files import embed_file, embed_words_of_file
-    from bertsmith.library.vocabulary import learn_vocabulary
-    from bertsmith.library.word_senses import compare_contexts, find_senses
-    from bertsmith.planning.run import plan_pretraining
-    from bertsmith.progress import quiet
-    from bertsmith.text.normalize import TextRules
-    from bertsmith.text.vocabulary import Vocabulary
-    from bertsmith.text.wordpiece import WordPieceTokenizer
+    from bertsmith.app.demo.run import run_demo
+    from bertsmith.app.library.component import WordEncoder
+    from bertsmith.app.library.distillation import distill, distill_corpus
+    from bertsmith.app.library.documents import ask_document, rank_sentences
+    from bertsmith.app.library.estimators import BertsmithClassifier, BertsmithVectorizer
+    from bertsmith.app.library.formats import convert
+    from bertsmith.app.library.inspection import inspect_model
+    from bertsmith.app.library.labelled import evaluate, quantize
+    from bertsmith.app.library.loading import load
+    from bertsmith.app.library.model import Model
+    from bertsmith.app.library.retrieval import score_searches, search_passages
+    from bertsmith.app.library.training import finetune, pretrain, write_report
+    from bertsmith.app.library.translation import train_translation, translate
+    from bertsmith.app.library.vector_files import embed_file, embed_words_of_file
+    from bertsmith.app.library.vocabulary import learn_vocabulary
+    from bertsmith.app.library.word_senses import compare_contexts, find_senses
+    from bertsmith.base.core.progress import quiet
+    from bertsmith.models.heads.own_head import OwnHead
+    from bertsmith.recipes.adaptation.run import adapt
+    from bertsmith.recipes.comparison.run import compare_systems
+    from bertsmith.text.corpus.build import build_corpus
+    from bertsmith.text.corpus.checks import check_corpus
+    from bertsmith.text.corpus.shards import Corpus
+    from bertsmith.text.tokenizers.normalize import TextRules
+    from bertsmith.text.tokenizers.vocabulary import Vocabulary
+    from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+    from bertsmith.training.planning.run import plan_pretraining
 
-
-__version__ = "0.1.0"
 
 _LAZY = {
-    "BertsmithClassifier": "bertsmith.library.estimators",
-    "BertsmithVectorizer": "bertsmith.library.estimators",
-    "Corpus": "bertsmith.corpus.shards",
-    "Model": "bertsmith.library.model",
-    "OwnHead": "bertsmith.heads.own_head",
-    "TextRules": "bertsmith.text.normalize",
-    "Vocabulary": "bertsmith.text.vocabulary",
-    "WordEncoder": "bertsmith.library.component",
-    "WordPieceTokenizer": "bertsmith.text.wordpiece",
-    "adapt": "bertsmith.adaptation.run",
-    "ask_document": "bertsmith.library.documents",
-    "build_corpus": "bertsmith.corpus.build",
-    "check_corpus": "bertsmith.corpus.checks",
-    "compare_contexts": "bertsmith.library.word_senses",
-    "compare_systems": "bertsmith.comparison.run",
-    "convert": "bertsmith.library.formats",
-    "distill": "bertsmith.library.distillation",
-    "distill_corpus": "bertsmith.library.distillation",
-    "embed_file": "bertsmith.library.vector_files",
-    "embed_words_of_file": "bertsmith.library.vector_files",
-    "evaluate": "bertsmith.library.labelled",
-    "find_senses": "bertsmith.library.word_senses",
-    "finetune": "bertsmith.library.training",
-    "inspect_model": "bertsmith.library.inspection",
-    "learn_vocabulary": "bertsmith.library.vocabulary",
-    "load": "bertsmith.library.loading",
-    "make_static_vectors": "bertsmith.sentence_encoders.static",
-    "plan_pretraining": "bertsmith.planning.run",
-    "pretrain": "bertsmith.library.training",
-    "quantize": "bertsmith.library.labelled",
-    "quiet": "bertsmith.progress",
-    "rank_sentences": "bertsmith.library.documents",
-    "run_demo": "bertsmith.demo.run",
-    "score_searches": "bertsmith.library.retrieval",
-    "search_passages": "bertsmith.library.retrieval",
-    "train_translation": "bertsmith.library.translation",
-    "translate": "bertsmith.library.translation",
-    "write_report": "bertsmith.library.training",
+    "BertsmithClassifier": "bertsmith.app.library.estimators",
+    "BertsmithVectorizer": "bertsmith.app.library.estimators",
+    "Corpus": "bertsmith.text.corpus.shards",
+    "Model": "bertsmith.app.library.model",
+    "OwnHead": "bertsmith.models.heads.own_head",
+    "TextRules": "bertsmith.text.tokenizers.normalize",
+    "Vocabulary": "bertsmith.text.tokenizers.vocabulary",
+    "WordEncoder": "bertsmith.app.library.component",
+    "WordPieceTokenizer": "bertsmith.text.tokenizers.wordpiece",
+    "adapt": "bertsmith.recipes.adaptation.run",
+    "ask_document": "bertsmith.app.library.documents",
+    "build_corpus": "bertsmith.text.corpus.build",
+    "check_corpus": "bertsmith.text.corpus.checks",
+    "compare_contexts": "bertsmith.app.library.word_senses",
+    "compare_systems": "bertsmith.recipes.comparison.run",
+    "convert": "bertsmith.app.library.formats",
+    "distill": "bertsmith.app.library.distillation",
+    "distill_corpus": "bertsmith.app.library.distillation",
+    "embed_file": "bertsmith.app.library.vector_files",
+    "embed_words_of_file": "bertsmith.app.library.vector_files",
+    "evaluate": "bertsmith.app.library.labelled",
+    "find_senses": "bertsmith.app.library.word_senses",
+    "finetune": "bertsmith.app.library.training",
+    "inspect_model": "bertsmith.app.library.inspection",
+    "learn_vocabulary": "bertsmith.app.library.vocabulary",
+    "load": "bertsmith.app.library.loading",
+    "make_static_vectors": "bertsmith.recipes.sentence_encoders.static",
+    "plan_pretraining": "bertsmith.training.planning.run",
+    "pretrain": "bertsmith.app.library.training",
+    "quantize": "bertsmith.app.library.labelled",
+    "quiet": "bertsmith.base.core.progress",
+    "rank_sentences": "bertsmith.app.library.documents",
+    "run_demo": "bertsmith.app.demo.run",
+    "score_searches": "bertsmith.app.library.retrieval",
+    "search_passages": "bertsmith.app.library.retrieval",
+    "train_translation": "bertsmith.app.library.translation",
+    "translate": "bertsmith.app.library.translation",
+    "write_report": "bertsmith.app.library.training",
 }
 
 __all__ = [

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.errors import RunError
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.randomness import generator
+from bertsmith.base.core.errors import RunError
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
 from tasks.task_samples import CONFIG, PEOPLE, PLAIN, TOKENIZER
 
 SPLIT = [f"{word}s" for word in ("film", "plot", "film" * 2)]  # the last one is unknown

@@ -19,23 +19,23 @@ from adaptation.domain_samples import (
     write_labelled,
 )
 from bertsmith import adapt, load
-from bertsmith.adaptation import continued, domain_text, preparation, run
-from bertsmith.adaptation.forecast import LEAST_WORDS
-from bertsmith.adaptation.preparation import way_for
-from bertsmith.adaptation.run import forecast_adaptation
-from bertsmith.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.sentence_transformers import write_recipe
-from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.readers import ReadingSettings
-from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError, VocabularyError
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.sentence_encoders.static import make_static_vectors
-from bertsmith.text.added_tokens import AddedToken
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError, VocabularyError
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.sentence_transformers import write_recipe
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.adaptation import continued, domain_text, preparation, run
+from bertsmith.recipes.adaptation.forecast import LEAST_WORDS
+from bertsmith.recipes.adaptation.preparation import way_for
+from bertsmith.recipes.adaptation.run import forecast_adaptation
+from bertsmith.recipes.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS
+from bertsmith.recipes.sentence_encoders.static import make_static_vectors
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.readers import ReadingSettings
+from bertsmith.text.tokenizers.added_tokens import AddedToken
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, PEOPLE, TOKENIZER
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from adaptation.domain_samples import write_base
-from bertsmith.adaptation.grafting import FEWEST_USES, grafted, grafted_tokenizer, words_to_add
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.model.batch import Batch
-from bertsmith.vocabularies.word_counts import WordCounts
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.parts.batch import Batch
+from bertsmith.recipes.adaptation.grafting import FEWEST_USES, grafted, grafted_tokenizer, words_to_add
+from bertsmith.text.vocabularies.word_counts import WordCounts
 from checkpoints.tiny import write_folder
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import TOKENIZER

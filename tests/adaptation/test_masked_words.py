@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from adaptation.domain_samples import words
-from bertsmith.adaptation.grafting import grafted_tokenizer
-from bertsmith.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
-from bertsmith.checkpoints.assembly import untrained
-from bertsmith.model.batch import Batch
-from bertsmith.runtime import choose
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.assembly import untrained
+from bertsmith.models.parts.batch import Batch
+from bertsmith.recipes.adaptation.grafting import grafted_tokenizer
+from bertsmith.recipes.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
 from tasks.task_samples import CONFIG, TOKENIZER
 
 CPU = choose("cpu", "fp32")

@@ -8,16 +8,16 @@ import pytest
 
 from adaptation.domain_samples import kill_and_resume, weights, words, write_base
 from bertsmith import finetune
-from bertsmith.adaptation import task_text
-from bertsmith.adaptation.task_text import documents_of
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.finetuning.linear_start import LinearStart
-from bertsmith.library import training
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.app.library import training
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.adaptation import task_text
+from bertsmith.recipes.adaptation.task_text import documents_of
+from bertsmith.recipes.finetuning.linear_start import LinearStart
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.text.corpus.shards import Corpus
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
 def test_a_missing_head_is_new_and_characters_outside_the_vocabulary_are_reported(
     tmp_path: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     model = ModelMetadata(task="pretraining")
     save_pretrained(tmp_path / "encoder", untrained(CONFIG, 3), TOKENIZER, model, trained=("pooler",))
     text = tmp_path / "text.txt"

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from bertsmith.encoders.bert import BertModel
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import BertConfig
-from bertsmith.model.encoder import Trace
-from bertsmith.runtime import choose
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from model.examples import shake
 
 LETTERS = "abcdefghij"

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from bertsmith.baselines import bag_of_words
-from bertsmith.baselines.bag_of_words import BagOfWords, WordSpace
-from bertsmith.datasets.examples import TextExample
-from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.baselines import bag_of_words
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords, WordSpace
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.specs.settings import TaskSettings
 
 
 def test_columns_equal_the_weights_of_scikit_learn() -> None:

@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from bertsmith.baselines.linear import (
+from bertsmith.tasks.baselines.linear import (
     LEAST_CHANCE,
     PENALTIES,
     PENALTIES_WITH_FAVORED,

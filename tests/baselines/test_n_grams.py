@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bertsmith.baselines.bag_of_words import BagOfWords
-from bertsmith.baselines.linear import LinearModel
-from bertsmith.baselines.n_grams import NGramModel
-from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import BertsmithError
-from bertsmith.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords
+from bertsmith.tasks.baselines.linear import LinearModel
+from bertsmith.tasks.baselines.n_grams import NGramModel
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.task import TaskSpec
 
 EXAMPLES = [TextExample(id=text, first=text, second=None) for text in ("good film", "bad film")]
 

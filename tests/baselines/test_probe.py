@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from baselines.frozen_samples import LETTERS, TOKENIZER, encoder, hidden_states, row
-from bertsmith.baselines.probe import FeatureProbe, text_vectors
-from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.labels import accuracy, macro_f1
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.tasks.baselines.probe import FeatureProbe, text_vectors
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.metrics.labels import accuracy, macro_f1
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 
 LABELS = ("no", "yes", "never")
 

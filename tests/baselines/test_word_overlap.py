@@ -1,6 +1,6 @@
 """Tests of tags, endings and answers from counts of words."""
 
-from bertsmith.baselines.word_overlap import (
+from bertsmith.tasks.baselines.word_overlap import (
     answers,
     choice_logits,
     counted_answers,
@@ -8,7 +8,7 @@ from bertsmith.baselines.word_overlap import (
     counted_tags,
     tag_logits,
 )
-from bertsmith.datasets.examples import Answer, ChoiceExample, QuestionExample, TaggedExample
+from bertsmith.tasks.datasets.examples import Answer, ChoiceExample, QuestionExample, TaggedExample
 
 
 def test_unknown_words_get_the_tags_of_words_that_look_alike() -> None:

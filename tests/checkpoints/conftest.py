@@ -3,11 +3,11 @@
 import pytest
 from torch import Tensor
 
-from bertsmith.model.config import BertConfig
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints import allennlp
-from bertsmith.checkpoints.allennlp import config_of, read_allennlp, tensors_of
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.load import kind_of, load_any
-from bertsmith.encoders.elmo import ElmoConfig, ElmoModel
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, VocabularyError
-from bertsmith.library.formats import convert
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.model.layer_mix import WeightedMix
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.app.library.formats import convert
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, VocabularyError
+from bertsmith.models.checkpoints import allennlp
+from bertsmith.models.checkpoints.allennlp import config_of, read_allennlp, tensors_of
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import kind_of, load_any
+from bertsmith.models.encoders.elmo import ElmoConfig, ElmoModel
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.layer_mix import WeightedMix
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from oracles.elmo_files_oracle import layers_of, mixed, word_vector
 
 WORDS = ["the", "Stick", "café", "hang", "out", "x" * 60, "."]

@@ -11,20 +11,20 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bertsmith.checkpoints.architectures import ARCHITECTURES, architecture_of, read_config
-from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, save_pretrained, untrained
-from bertsmith.checkpoints.fused_layers import split_fused
-from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoders.roberta import RobertaConfig
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, VocabularyError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.heads.task_head import Head
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.kinds import task_for
-from bertsmith.text.pack import pack_rows
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, VocabularyError
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES, architecture_of, read_config
+from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained, save_pretrained, untrained
+from bertsmith.models.checkpoints.fused_layers import split_fused
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.encoders.roberta import RobertaConfig
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.text.tokenizers.pack import pack_rows
 from tasks.architecture_samples import (
     CLASS_PREFIXES,
     HEADS,

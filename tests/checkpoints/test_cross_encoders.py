@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import bertsmith
-from bertsmith.checkpoints.load import convert
-from bertsmith.errors import BertsmithError, CheckpointError
+from bertsmith.base.core.errors import BertsmithError, CheckpointError
+from bertsmith.models.checkpoints.load import convert
 from tasks.architecture_samples import change_json, write_peer
 
 PAIRS = [("the film", "a good film"), ("good " * 30, "the film " * 30), ("the film " * 30, "good " * 30), ("", "film")]

@@ -14,9 +14,9 @@ import pytest
 import transformers
 
 import bertsmith
-from bertsmith.checkpoints.huggingface import read_model_folder
-from bertsmith.errors import BertsmithError
-from bertsmith.model_files.tokenizer_files import lowercased
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.models.checkpoints.huggingface import read_model_folder
+from bertsmith.models.model_files.tokenizer_files import lowercased
 from checkpoints.tiny import write_folder
 from tasks.architecture_samples import change_json, write_peer
 

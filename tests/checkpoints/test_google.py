@@ -7,7 +7,8 @@ import shutil
 import pytest
 import torch
 
-from bertsmith.checkpoints.google import (
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError, VocabularyError
+from bertsmith.models.checkpoints.google import (
     OptimizerState,
     find_prefix,
     google_config,
@@ -16,15 +17,14 @@ from bertsmith.checkpoints.google import (
     read_optimizer,
     write_google,
 )
-from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
-from bertsmith.model.config import BertConfig
-from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.models.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.layers import sinusoidal_positions
+from bertsmith.models.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 FILES = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith import load
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.special_pieces import with_special_pieces
-from bertsmith.errors import InputError
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
-from bertsmith.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer
-from bertsmith.task_data.split import TaskData
-from bertsmith.text.pack import pack_rows
-from bertsmith.vectors.loading import load_token_features
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.vectors.loading import load_token_features
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.special_pieces import with_special_pieces
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.standalone_tokenizer import read_tokenizer_file
+from bertsmith.models.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.text.tokenizers.pack import pack_rows
 from tasks.task_samples import SPECS, WORDS, examples_of
 
 TEXTS = st.text(st.sampled_from("the film wás né中😀 \t.#'</w>") | st.characters(codec="utf-8"), max_size=40)

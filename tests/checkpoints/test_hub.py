@@ -12,16 +12,16 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from bertsmith.checkpoints import published_models
-from bertsmith.checkpoints.hub import is_hub_id, model_name, require_source, resolve
-from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copies
-from bertsmith.encoders.bert import NAMES
-from bertsmith.errors import InputError
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.row_json import TOKENIZER_FILES
-from bertsmith.model_files.tokenizer_files import read_pipeline
+from bertsmith.base.core.errors import InputError
+from bertsmith.models.checkpoints import published_models
+from bertsmith.models.checkpoints.hub import is_hub_id, model_name, require_source, resolve
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.published_models import PUBLISHED_MODELS, local_copies
+from bertsmith.models.encoders.bert import NAMES
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.row_json import TOKENIZER_FILES
+from bertsmith.models.model_files.tokenizer_files import read_pipeline
 from tasks.architecture_samples import tokenizer_of, write_byte_level
 
 ID = "google-bert/bert-base-uncased"

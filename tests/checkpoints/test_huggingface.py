@@ -9,20 +9,20 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.encoders.bert import NAMES
-from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
-from bertsmith.heads.models import EncoderForPreTraining, EncoderForTask
-from bertsmith.heads.task_head import Head
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import BertConfig
-from bertsmith.model.our_names import plain
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError, VocabularyError
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.models.encoders.bert import NAMES
+from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.our_names import plain
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 PRETRAINING = ("pooler", "mlm", "nsp")
@@ -238,7 +238,7 @@ def test_a_write_that_fails_leaves_the_old_folder(folder, config, tensors, token
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bertsmith.checkpoints.huggingface.write_safetensors", full)
+    monkeypatch.setattr("bertsmith.models.checkpoints.huggingface.write_safetensors", full)
     with pytest.raises(OSError, match="No space left"):
         write_model_folder(folder, config=config, tensors=tensors, tokenizer=tokenizer, replace=True)
     assert equal(read_model_folder(folder, verify=True).tensors, tensors)

@@ -5,12 +5,12 @@ import filecmp
 import pytest
 import torch
 
-from bertsmith.checkpoints.google import OptimizerState, read_optimizer, write_google
-from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.load import convert, kind_of, load_any
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.normalize import TextRules
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.models.checkpoints.google import OptimizerState, read_optimizer, write_google
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.load import convert, kind_of, load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.text.tokenizers.normalize import TextRules
 from checkpoints.tiny import tiny_tensors
 
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsmith.errors import BertsmithError
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.inference.vectors.loading import load_embedder
 from tasks.architecture_samples import write_peer
 
 library = pytest.importorskip("sentence_transformers", reason="needs the extra dev: sentence-transformers")

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.google_names import from_google, to_google
-from bertsmith.checkpoints.plan import plan_loading
-from bertsmith.encoders.bert import NAMES
-from bertsmith.errors import CheckpointError
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.model.parameter_names import Match, Skip
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.google_names import from_google, to_google
+from bertsmith.models.checkpoints.plan import plan_loading
+from bertsmith.models.encoders.bert import NAMES
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.parameter_names import Match, Skip
 from checkpoints.tiny import tiny_tensors
 
 BASE = BertConfig.named("base")

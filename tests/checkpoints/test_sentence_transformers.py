@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
-from bertsmith.errors import BertsmithError, CheckpointError, InputError
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, InputError
+from bertsmith.models.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
 
 ENCODER = {"path": "", "type": "sentence_transformers.models.Transformer"}
 POOLING = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from bertsmith.checkpoints import weights
-from bertsmith.checkpoints.weights import read_weights, write_safetensors
-from bertsmith.errors import BertsmithError, CheckpointError, InputError
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, InputError
+from bertsmith.models.checkpoints import weights
+from bertsmith.models.checkpoints.weights import read_weights, write_safetensors
 
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.float16)}
 

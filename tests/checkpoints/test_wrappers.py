@@ -7,10 +7,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.checkpoints.load import load_any
-from bertsmith.errors import CheckpointError
-from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.models.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
 from checkpoints.tiny import tiny_tensors
 from tasks.architecture_samples import change_json, config_of, tokenizer_of
 

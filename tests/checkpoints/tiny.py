@@ -5,11 +5,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.architectures import architecture_of
-from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.model.config import EncoderConfig
-from bertsmith.text.vocabulary import SPECIAL_PIECES
+from bertsmith.models.checkpoints.architectures import architecture_of
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 
 WORDS = "the a man went to store Store café naïve 中 国 ! , . un ##aff ##able ##s ##a ##b a b é 1 2 ##3".split()
 PIECES = [*SPECIAL_PIECES, *dict.fromkeys(WORDS)]

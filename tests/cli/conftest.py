@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import pytest
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.cli.app import main
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.app.cli.app import main
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man went to store he bought ##ed tweet
 ##ing xa ##nax . , ? ! [ ] mask é""".split()

@@ -8,9 +8,9 @@ import signal
 import sys
 from typing import Any
 
-from bertsmith.cli.app import main
-from bertsmith.runtime import Rank
-from bertsmith.training.trainer import Trainer
+from bertsmith.app.cli.app import main
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.training.loop.trainer import Trainer
 
 
 def die_in(step: int) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli import app as application
-from bertsmith.cli.commands import COMMANDS, Command
-from bertsmith.cli.help import COMMON, GROUPS, TOPICS, grouped
-from bertsmith.cli.options import settings_from, with_settings
-from bertsmith.cli.usage import Refused, usage_line
-from bertsmith.model.config import BertConfig
-from bertsmith.settings import help_field
+from bertsmith.app.cli import app as application
+from bertsmith.app.cli.commands import COMMANDS, Command
+from bertsmith.app.cli.help import COMMON, GROUPS, TOPICS, grouped
+from bertsmith.app.cli.options import settings_from, with_settings
+from bertsmith.app.cli.usage import Refused, usage_line
+from bertsmith.base.core.settings import help_field
+from bertsmith.models.parts.config import BertConfig
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -79,7 +79,7 @@ def test_the_version_is_printed(run) -> None:
 SPYING = """
 import os, sys
 sys.argv = ["bertsmith", "sizes"]
-import bertsmith.cli.app as app
+import bertsmith.app.cli.app as app
 assert "torch" not in sys.modules, "torch reads the environment when it is imported"
 try:
     app.main()
@@ -224,7 +224,7 @@ def test_a_closed_pipe_ends_the_command_quietly(vocabulary: Path) -> None:
 def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) -> None:
     # If the tests run in the background, SIGINT is ignored, and child processes inherit that.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    program += "from bertsmith.cli.app import main; main()"
+    program += "from bertsmith.app.cli.app import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "tokenize", "--vocab", str(vocabulary)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertsmith import load
-from bertsmith.checkpoints.load import load_any
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.model.our_names import APART, OF_TWO_TEXTS
-from bertsmith.runtime import choose_inference
+from bertsmith.base.machine.runtime import choose_inference
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS
 from tasks.architecture_samples import OTHERS, WITH_OWN_TOKENIZER, change_json, tokenizer_of, write_peer
 from tasks.test_every_task import write_file
 
@@ -224,7 +224,7 @@ def test_a_model_is_served(architecture: str, pretrained: Path, tmp_path: Path) 
     pytest.importorskip("fastapi", reason="needs the extra serve")
     pytest.importorskip("prometheus_client", reason="needs the extra serve")
     pytest.importorskip("uvicorn", reason="needs the extra serve")
-    from bertsmith.server.app import create_app
+    from bertsmith.app.server.app import create_app
     from server.asgi import Client, running
 
     write_peer(tmp_path / "classifier", architecture, "ForSequenceClassification")

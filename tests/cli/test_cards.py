@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.card import CARD, LIBRARIES, with_additions
-from bertsmith.checkpoints.huggingface import read_model_folder
-from bertsmith.checkpoints.load import convert, load_any
-from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import read_json
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.settings import WINDOWED
+from bertsmith.base.core.errors import CheckpointError, InputError
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.card import CARD, LIBRARIES, with_additions
+from bertsmith.models.checkpoints.huggingface import read_model_folder
+from bertsmith.models.checkpoints.load import convert, load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import WINDOWED
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 TRAINING = {"examples": 1200, "dev_examples": 120, "learning_rate": 5e-5, "seed": 1}

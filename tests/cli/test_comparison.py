@@ -1,6 +1,6 @@
 """The command `compare`: what it prints, and that its help knows every system."""
 
-from bertsmith.comparison.systems import SYSTEMS
+from bertsmith.recipes.comparison.systems import SYSTEMS
 from comparison.ladder_samples import write_labelled
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.checkpoints.huggingface import read_model_folder
-from bertsmith.text.normalize import TextRules
+from bertsmith.models.checkpoints.huggingface import read_model_folder
+from bertsmith.text.tokenizers.normalize import TextRules
 from export.export_models import write_task
 from tasks.task_samples import TOKENIZER, examples_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.corpus.shards import Corpus
+from bertsmith.text.corpus.shards import Corpus
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bertsmith import CutWarning, ask_document, load, rank_sentences
-from bertsmith.documents.forms import FORMS
-from bertsmith.inference.predictor import Predictor
-from bertsmith.tasks.span import AnswerPrediction
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.tasks.specs.span import AnswerPrediction
+from bertsmith.text.documents.forms import FORMS
 from cli.test_predicting import write_model
 
 LINES = ["The plot of Anna's film , in Rome .", "", "Bert was  great , and", "Carl was it ; good film , bad plot ."]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bertsmith import downloads, uploads
-from bertsmith.errors import RunError
-from bertsmith.inference.predictor import Predictor
+from bertsmith.base.core.errors import RunError
+from bertsmith.base.storage import downloads, uploads
+from bertsmith.inference.predictors.predictor import Predictor
 from cli.test_predicting import write_model
 from storage_server import _server, storage  # noqa: F401
 from tasks.task_samples import SPECS
@@ -132,7 +132,7 @@ def test_other_paths_at_addresses_are_refused_before_any_work(run, command, tmp_
 
 
 def test_what_is_refused_is_refused_before_anything_is_copied(run, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("bertsmith.cli.options.local_copy", lambda source: pytest.fail("copied"))
+    monkeypatch.setattr("bertsmith.app.cli.options.local_copy", lambda source: pytest.fail("copied"))
     answer = run("adapt", "s3://bucket/model", tmp_path, "--out", "s3://bucket/run")
     assert "expected a path for out on this machine; found the address 's3://bucket/run'" in answer.err
 

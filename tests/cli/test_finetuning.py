@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.processor import packs_bf16
-from bertsmith.tasks import named_tasks
+from bertsmith.base.machine.processor import packs_bf16
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.tasks.specs import named_tasks
 from cli.conftest import HAM, SPAM
 from processors import pretend
 from tasks.task_samples import CONFIG, TOKENIZER
@@ -94,7 +94,7 @@ def test_pre_training_continues_from_a_model_without_a_pooler(run, mails: Path, 
 
 def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU with neither bf16 nor int8, and on one with bf16."""
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     command, given = ["predict", "--model", tuned / "model", "--precision"], f"{SPAM}\n{HAM}\n".encode()
     score = ["evaluate", "--model", tuned / "model", "--data", mails, "--json", "--precision"]
     exact = run(*command, "fp32", stdin=given)
@@ -302,9 +302,9 @@ def test_a_preset_brings_its_examples(run, model: Path, tmp_path: Path) -> None:
 
 
 def test_prediction_shows_progress(run, tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
-    monkeypatch.setattr("bertsmith.progress.SECONDS_BETWEEN_PLAIN_LINES", 0)
-    monkeypatch.setattr("bertsmith.cli.prediction.count_lines", lambda stream: 3)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress.SECONDS_BETWEEN_PLAIN_LINES", 0)
+    monkeypatch.setattr("bertsmith.app.cli.prediction.count_lines", lambda stream: 3)
     answer = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n{HAM}\n{HAM}\n".encode())
     *_, last, end = answer.err.splitlines()
     assert last.startswith("predicting: 3 of 3 texts (100%), ")

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bertsmith.cli.options import print_json
-from bertsmith.progress import visible
+from bertsmith.app.cli.options import print_json
+from bertsmith.base.core.progress import visible
 from cli.test_predicting import write_model
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files of POSIX")

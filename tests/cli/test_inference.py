@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from bertsmith import load
-from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
+from bertsmith.models.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import write_folder
 
 
@@ -47,7 +47,7 @@ def test_json_is_what_the_library_says(run, model: Path) -> None:
 def test_lines_of_stdin_are_filled_together_and_a_wrong_one_is_named(
     run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.library.lines.LINES", 2)
+    monkeypatch.setattr("bertsmith.app.library.lines.LINES", 2)
     sizes: list[int] = []
     fill_texts = PretrainedPredictor.fill_texts
 

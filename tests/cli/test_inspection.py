@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.cli.app import application
-from bertsmith.errors import CheckpointError, VocabularyError
+from bertsmith.app.cli.app import application
+from bertsmith.base.core.errors import CheckpointError, VocabularyError
 
 
 def flip_a_bit(path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_model_folder_says_what_it_is(run, model: Path) -> None:
 
 
 def _tensors(model: Path) -> list:
-    from bertsmith.checkpoints.load import load_any
+    from bertsmith.models.checkpoints.load import load_any
 
     return list(load_any(model).tensors.values())
 
@@ -130,7 +130,7 @@ def test_the_tokenizer_of_a_model_is_checked_too(run, model: Path) -> None:
 
 
 def test_every_command_that_loads_a_model_has_the_option() -> None:
-    from bertsmith.cli.commands import COMMANDS
+    from bertsmith.app.cli.commands import COMMANDS
 
     with_model = {"tokenize", "inputs", "corpus", "fill", "next", "finetune", "evaluate", "quantize", "predict",
                   "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from bertsmith.cli.entry import main
+from bertsmith.app.cli.entry import main
 print("started", flush=True)
 main()
 """
@@ -56,7 +56,7 @@ def test_an_import_that_swallows_the_exception_does_not_keep_the_command_alive(t
     )
     program = (
         PROGRAM.removesuffix("main()\n")
-        + f"import bertsmith.cli.app, sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
+        + f"import bertsmith.app.cli.app, sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
         + "def run():\n    import greedy\n    print('survived', flush=True)\nbertsmith.cli.app.main = run\nmain()\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
@@ -71,7 +71,8 @@ def test_ctrl_c_where_python_would_only_report_it_ends_the_command(where: str) -
         "the end of the process": f"import atexit\n@atexit.register\ndef last():\n    {send}\ndef run(): pass\n",
     }[where]
     program = (
-        PROGRAM.removesuffix("main()\n") + f"import bertsmith.cli.app\n{body}bertsmith.cli.app.main = run\nmain()\n"
+        PROGRAM.removesuffix("main()\n")
+        + f"import bertsmith.app.cli.app\n{body}bertsmith.app.cli.app.main = run\nmain()\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, input="\n", timeout=60

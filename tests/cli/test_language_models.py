@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from bertsmith import load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.gpt import GptConfig
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.inference.perplexity import Perplexity
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.inference.predictors.perplexity import Perplexity
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.gpt import GptConfig
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from cli.conftest import PIECES
 from inference.test_completion import model_of
 from model.examples import shake

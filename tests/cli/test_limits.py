@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.corpus.build import CorpusSettings
-from bertsmith.errors import ConfigError
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.run import PretrainingRunSettings
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.search.settings import SearchSettings
-from bertsmith.server.settings import ServerSettings
-from bertsmith.settings import help_field, require_limits
-from bertsmith.tasks.task import TaskSettings
-from bertsmith.training.settings import TrainSettings
+from bertsmith.app.server.settings import ServerSettings
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.settings import help_field, require_limits
+from bertsmith.inference.search.settings import SearchSettings
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.specs.task import TaskSettings
+from bertsmith.text.corpus.build import CorpusSettings
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining.run import PretrainingRunSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 # Whole command lines; none of the files exists, so a command that reads first fails with another message.
 ABSURD = {

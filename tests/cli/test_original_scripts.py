@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from bertsmith.cli.app import application
-from bertsmith.cli.commands import COMMANDS
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.tasks.named_tasks import default_settings
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.app.cli.app import application
+from bertsmith.app.cli.commands import COMMANDS
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.specs.named_tasks import default_settings
+from bertsmith.tasks.specs.task import TaskSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "original-scripts.md").read_text(encoding="utf-8")
 CHECKPOINT = "bert_config_file vocab_file init_checkpoint do_lower_case"

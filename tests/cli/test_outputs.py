@@ -10,10 +10,10 @@ from typing import get_type_hints
 import numpy as np
 import pytest
 
-from bertsmith.cli.commands import COMMANDS
-from bertsmith.corpus.build import build_corpus
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.app.cli.commands import COMMANDS
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from cli.test_predicting import write_model
 
 # Parameters of commands that are paths of inputs; every other path is an output and is in OUTPUTS or FOLDERS.

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.checkpoints.load import convert, load_any
-from bertsmith.cli.options import own_head
-from bertsmith.files import read_json
-from bertsmith.library.own_heads import head_from_file
+from bertsmith.app.cli.options import own_head
+from bertsmith.app.library.own_heads import head_from_file
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.checkpoints.load import convert, load_any
 from cli.conftest import write_mails
 from tasks.task_samples import write_base_model
 
@@ -91,7 +91,7 @@ def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, pla
 
 def test_a_server_has_it_too(place: Path) -> None:
     pytest.importorskip("uvicorn")
-    from bertsmith.server.process import load_models
+    from bertsmith.app.server.process import load_models
 
     head = own_head(f"{place / 'my_head.py'}:MyHead")
     asked = load_models([f"mails={place / 'run'}"], device="cpu", head=head)["mails"]

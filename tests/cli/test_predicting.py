@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from bertsmith import load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.tasks.kinds import task_for
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.baselines.bag_of_words import BagOfWords
-from bertsmith.baselines.linear import LinearModel
-from bertsmith.baselines.n_grams import NGramModel
-from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import InputError
-from bertsmith.library.prediction_tables import _with_cells
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.app.library.prediction_tables import _with_cells
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords
+from bertsmith.tasks.baselines.linear import LinearModel
+from bertsmith.tasks.baselines.n_grams import NGramModel
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.task import TaskSpec
 from cli.test_predicting import write_model
 
 TABLE = '\ufeffid;body;other\r\n1;"the film; it\r\nwas good";x\r\n2; ;y\r\n3;the plot;z\r\n'

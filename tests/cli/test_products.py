@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.runtime import BATCH_TOLERANCE, can_pack, choose_inference
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE, can_pack, choose_inference
 from cli.test_predicting import write_model
 
 DEFAULT = "packed" if can_pack("cpu", "fp32") else "plain"
@@ -34,7 +34,7 @@ def numbers(value: object) -> list[float]:
 def test_plain_products_give_the_same_answers_and_are_named(
     name: str, run, model: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     commands: dict[str, list[object]] = {
         "predict": ["predict", "--model", files["classifier"]],
         "fill": ["fill", "--model", model, "the man went to the [MASK] ."],

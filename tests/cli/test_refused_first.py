@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bertsmith.adaptation.run import adapt
-from bertsmith.comparison.run import compare_systems
-from bertsmith.errors import BertsmithError
-from bertsmith.library.distillation import distill, distill_corpus
-from bertsmith.library.training import finetune, pretrain
+from bertsmith.app.library.distillation import distill, distill_corpus
+from bertsmith.app.library.training import finetune, pretrain
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.recipes.adaptation.run import adapt
+from bertsmith.recipes.comparison.run import compare_systems
 
 ABSENT = "absent"  # neither a model nor a file
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith import load, progress
-from bertsmith.library.retrieval import search_passages
-from bertsmith.randomness import generator
-from bertsmith.search.index import PassageIndex
-from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.loading import load_embedder
+from bertsmith import load
+from bertsmith.app.library.retrieval import search_passages
+from bertsmith.base.core import progress
+from bertsmith.base.core.randomness import generator
+from bertsmith.inference.search.index import PassageIndex
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.loading import load_embedder
 from processors import pretend
 
 PASSAGES = "the man went to the store\nhe bought a mask\n\nthe tweet was by a man ,\na b c d e\n"
@@ -120,7 +121,7 @@ def test_only_an_index_is_overwritten_and_no_message_suggests_removing_other_fil
         (tmp_path / other).write_text("a man\n" * 20, encoding="utf-8")
     (tmp_path / "whole").mkdir()
     content = passages.read_bytes()
-    monkeypatch.setattr("bertsmith.vectors.embedder.Embedder.embed", None)
+    monkeypatch.setattr("bertsmith.inference.vectors.embedder.Embedder.embed", None)
     result = run(
         "search", passages, "--model", model, "--queries", tmp_path / "queries.txt", "--index", tmp_path / name
     )
@@ -534,7 +535,7 @@ def test_vectors_of_changed_passages_are_those_that_vectors_writes(
 def test_search_says_which_precision_made_the_vectors(
     run, model: Path, passages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     pretend(monkeypatch)
     told = run("search", passages, "--model", model, "--query", "a", "--device", "cpu", "--precision", "auto").err
     line = next(line for line in told.splitlines() if line.startswith("vectors of passages: 4 passages in "))

@@ -2,7 +2,7 @@
 
 import json
 
-from bertsmith.cli.sizes import gpt_parameters, transformer_parameters
+from bertsmith.app.cli.sizes import gpt_parameters, transformer_parameters
 
 
 def test_the_published_counts_are_printed(run) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli.text import count_lines, line_blocks
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.app.cli.text import count_lines, line_blocks
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 
 def test_lines_become_pieces(run, vocabulary: Path) -> None:
@@ -95,7 +95,7 @@ def test_binary_stdin_is_refused_in_one_line(run, model: Path, command: list[str
 def test_an_endless_line_is_refused_and_lines_before_it_are_answered(
     run, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.documents.sources.LONGEST_RECORD", 3 << 20)
+    monkeypatch.setattr("bertsmith.text.documents.sources.LONGEST_RECORD", 3 << 20)
     whole = b"the man\n" + b"a" * (2 << 20) + b"\n"
     assert run("tokenize", "--vocab", vocabulary, stdin=whole) == (0, "the man\n[UNK]\n", "")
     result = run("tokenize", "--vocab", vocabulary, stdin=whole + b"a" * (5 << 20))

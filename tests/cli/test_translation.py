@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.translation.decoding import translate
-from bertsmith.translation.model_folder import read_translation_model
-from bertsmith.translation.settings import SearchSettings
+from bertsmith.recipes.translation.decoding import translate
+from bertsmith.recipes.translation.model_folder import read_translation_model
+from bertsmith.recipes.translation.settings import SearchSettings
 
 
 def test_a_model_is_trained_on_pairs_and_translates_lines(run, tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bertsmith.datasets import text_lines
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.vectors import jobs as vector_jobs
-from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.loading import load_embedder, load_token_features
-from bertsmith.vectors.writers import NpyWriter, ParquetWriter
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.inference.vectors import jobs as vector_jobs
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.loading import load_embedder, load_token_features
+from bertsmith.inference.vectors.writers import NpyWriter, ParquetWriter
+from bertsmith.tasks.datasets import text_lines
 
 LINES = ["the man went to the store", "", "he bought a tweet", "a b c " * 20, "the man went to the store", "d e"]
 
@@ -305,8 +305,8 @@ def test_vectors_of_texts_may_have_half_the_size(run, model, text, tmp_path, nam
 
 KILLED = """
 import sys, time, torch
-from bertsmith.cli.app import main
-from bertsmith.vectors.jobs import TextVectors
+from bertsmith.app.cli.app import main
+from bertsmith.inference.vectors.jobs import TextVectors
 torch.set_num_threads({threads})
 vectors = TextVectors.vectors
 TextVectors.block = {block}
@@ -365,7 +365,7 @@ def test_what_cannot_be_read_is_refused_before_anything_is_written(run, model, t
 
 @pytest.mark.parametrize("command", ["embed", "features"])
 def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path, monkeypatch, command):
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     for number, (flags, said) in enumerate([((), "fp32"), (("--precision", "fp64"), "fp64")]):
         out = tmp_path / f"{number}.npy"
         result = run(command, text, "--model", model, "--device", "cpu", "--out", out, *flags)

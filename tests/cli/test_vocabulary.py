@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.documents import words
-from bertsmith.locks import locked_file
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.vocabularies.learn import count_words, learn_vocabulary
+from bertsmith.base.storage.locks import locked_file
+from bertsmith.text.documents import words
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.vocabularies.learn import count_words, learn_vocabulary
 
 SENTENCES = [
     "She was tweeting, he was tweeting: tweet after tweet.",

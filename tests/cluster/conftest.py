@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bertsmith.cluster import corpus, predictions, vectors, words
-from bertsmith.cluster.engine import Stage, environment
+from bertsmith.inference.cluster import corpus, predictions, vectors, words
+from bertsmith.inference.cluster.engine import Stage, environment
 
 
 def stream_here(engine: str, parts: list[dict[str, Any]], stage: Stage) -> Iterator[pa.Table]:
-    """The stream of `bertsmith.cluster.engine` without Ray: each part is read and worked on when it is needed."""
+    """The stream of `bertsmith.inference.cluster.engine` without Ray: each part is read when it is needed."""
     worker = stage.worker(*stage.arguments)
     for part in parts:
         table = pa.Table.from_pylist([part])

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.cli.app import main
-from bertsmith.cluster import corpus, engine, kept, predictions, vectors, words
-from bertsmith.inference import resumable_predictions
-from bertsmith.inference.predictor import Predictor
-from bertsmith.library import lines
-from bertsmith.vectors import jobs
+from bertsmith.app.cli.app import main
+from bertsmith.app.library import lines
+from bertsmith.inference.cluster import corpus, engine, kept, predictions, vectors, words
+from bertsmith.inference.predictors import resumable_predictions
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.vectors import jobs
 from cluster.conftest import stream_here
 
 Patch = Callable[[Any, str, Any], None]

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cluster import corpus, predictions, vectors, words
-from bertsmith.cluster import engine as cluster_engine
-from bertsmith.encoding.onnx_session import num_threads
+from bertsmith.inference.cluster import corpus, predictions, vectors, words
+from bertsmith.inference.cluster import engine as cluster_engine
+from bertsmith.tasks.encoding.onnx_session import num_threads
 from cli.conftest import run  # noqa: F401
 from cli.test_predicting import write_model
 from cluster import test_two_nodes

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cluster import corpus as cluster_corpus
-from bertsmith.cluster import kept as cluster_kept
-from bertsmith.cluster import words as cluster_words
-from bertsmith.cluster.corpus import build_corpus_on
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.language_sampling import SamplingSettings
-from bertsmith.documents.readers import Document
-from bertsmith.errors import ConfigError, InputError, RunError
-from bertsmith.library.vocabulary import learn_vocabulary
+from bertsmith.app.library.vocabulary import learn_vocabulary
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.inference.cluster import corpus as cluster_corpus
+from bertsmith.inference.cluster import kept as cluster_kept
+from bertsmith.inference.cluster import words as cluster_words
+from bertsmith.inference.cluster.corpus import build_corpus_on
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.language_sampling import SamplingSettings
+from bertsmith.text.documents.readers import Document
 from cluster.conftest import stream_here
 from cluster.text_samples import digests, write_texts
 from corpus.samples import small_tokenizer

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bertsmith.cluster.engine import (
+from bertsmith.base.core.errors import ConfigError, CorpusError, NotFiniteError, RunError
+from bertsmith.inference.cluster.engine import (
     PART,
     Stage,
     _Driver,
@@ -22,8 +23,7 @@ from bertsmith.cluster.engine import (
     num_gpus,
     stream,
 )
-from bertsmith.cluster.failures import error_of, record_of
-from bertsmith.errors import ConfigError, CorpusError, NotFiniteError, RunError
+from bertsmith.inference.cluster.failures import error_of, record_of
 
 
 def test_engines_are_named() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bertsmith.errors import InputError, RunError
-from bertsmith.inference import resumable_predictions
-from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.resumable_predictions import kept_predictions
-from bertsmith.library.lines import predict_lines
+from bertsmith.app.library.lines import predict_lines
+from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.inference.predictors import resumable_predictions
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from cli.test_predicting import write_model
 
 LINES = ["the film was good", "", "a boat", "the film", "good", "bad", "the plot", "in one"] * 2

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cluster import corpus as cluster_corpus
-from bertsmith.cluster import engine as cluster_engine
-from bertsmith.cluster.corpus import build_corpus_on
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.errors import RunError
-from bertsmith.library.lines import predict_lines
-from bertsmith.library.vector_files import embed_file
-from bertsmith.library.vocabulary import learn_vocabulary
+from bertsmith.app.library.lines import predict_lines
+from bertsmith.app.library.vector_files import embed_file
+from bertsmith.app.library.vocabulary import learn_vocabulary
+from bertsmith.base.core.errors import RunError
+from bertsmith.inference.cluster import corpus as cluster_corpus
+from bertsmith.inference.cluster import engine as cluster_engine
+from bertsmith.inference.cluster.corpus import build_corpus_on
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from cli.test_predicting import write_model
 from cluster.text_samples import digests, write_texts
 from corpus.samples import small_tokenizer
@@ -109,8 +109,8 @@ def test_workers_with_other_code_are_named_in_one_line(engine, texts, tmp_path, 
 def test_a_driver_that_is_killed_resumes(engine, texts, tmp_path, monkeypatch) -> None:
     program = f"""
 import os, signal
-from bertsmith.cluster import corpus, engine, kept
-from bertsmith.corpus.build import CorpusSettings
+from bertsmith.inference.cluster import corpus, engine, kept
+from bertsmith.text.corpus.build import CorpusSettings
 from corpus.samples import small_tokenizer
 real, kept.KEPT_BYTES, engine._STREAMED_BYTES = engine.stream, 1, 2**16
 
@@ -153,8 +153,8 @@ def test_vocabulary_vectors_and_predictions_are_those_of_one_process(engine, tex
 
 def test_an_address_without_a_cluster_is_one_line() -> None:
     program = """
-from bertsmith.cluster.engine import PART, Stage, stream
-from bertsmith.errors import RunError
+from bertsmith.inference.cluster.engine import PART, Stage, stream
+from bertsmith.base.core.errors import RunError
 try:
     list(stream("ray://127.0.0.1:9", [{PART: "{}"}], Stage(worker=dict)))
 except RunError as error:

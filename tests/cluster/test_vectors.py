@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cluster import predictions, vectors
-from bertsmith.errors import ConfigError, InputError, RunError
-from bertsmith.inference import predictor
-from bertsmith.library.lines import predict_lines
-from bertsmith.library.vector_files import embed_file, embed_words_of_file
-from bertsmith.vectors import jobs
+from bertsmith.app.library.lines import predict_lines
+from bertsmith.app.library.vector_files import embed_file, embed_words_of_file
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.inference.cluster import predictions, vectors
+from bertsmith.inference.predictors import predictor
+from bertsmith.inference.vectors import jobs
 from cli.test_predicting import write_model
 from cluster.conftest import stream_here
 from cluster.text_samples import digests
@@ -115,7 +115,7 @@ def test_what_a_cluster_cannot_do_is_refused(here, model, text, tmp_path) -> Non
 @pytest.mark.parametrize("kind", ["single", "tags"])
 def test_predictions_are_those_of_one_process(here, tmp_path, monkeypatch, kind) -> None:
     monkeypatch.setattr(predictor.Predictor.stream, "__defaults__", (3, None))
-    monkeypatch.setattr("bertsmith.cluster.predictions.BLOCK", 3)
+    monkeypatch.setattr("bertsmith.inference.cluster.predictions.BLOCK", 3)
     model = write_model(tmp_path / "task", kind)
     lines = ["the film was good", "", "a boat", "the film", "good"] * 2
     one = [(example.id, found.to_dict()) for example, found in predict_lines(model, lines)]
@@ -126,7 +126,7 @@ def test_predictions_are_those_of_one_process(here, tmp_path, monkeypatch, kind)
 
 def test_lines_are_read_only_as_far_as_they_are_predicted(here, tmp_path, monkeypatch) -> None:
     for name, value in (("BLOCK", 3), ("_READ_CHARACTERS", 1)):
-        monkeypatch.setattr(f"bertsmith.cluster.predictions.{name}", value)
+        monkeypatch.setattr(f"bertsmith.inference.cluster.predictions.{name}", value)
     model, read = write_model(tmp_path / "task", "single"), []
     lines = (read.append(number) or "the film was good" for number in range(100))
     answered = predict_lines(model, lines, engine=here)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from bertsmith.cli.app import main
-from bertsmith.cluster import words
-from bertsmith.cluster.kept import Kept
-from bertsmith.documents import words as file_words
-from bertsmith.errors import InputError, RunError
-from bertsmith.library.vocabulary import LearnedVocabulary, learn_vocabulary
+from bertsmith.app.cli.app import main
+from bertsmith.app.library.vocabulary import LearnedVocabulary, learn_vocabulary
+from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.inference.cluster import words
+from bertsmith.inference.cluster.kept import Kept
+from bertsmith.text.documents import words as file_words
 from cluster.conftest import stream_here
 from cluster.text_samples import write_texts
 

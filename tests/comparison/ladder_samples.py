@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.comparison import systems
-from bertsmith.randomness import generator
+from bertsmith.base.core.randomness import generator
+from bertsmith.recipes.comparison import systems
 from tasks.task_samples import BAD, GOOD, PLAIN, examples_of
 
 FEW = "one-hot,tf-idf,word2vec,glove,ppmi,random,bert-frozen,bert".split(",")

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.comparison import fitting, networks, systems, word_vector_training
-from bertsmith.comparison.cells import Place, all_cells, lines_of
-from bertsmith.comparison.report import table_of
-from bertsmith.comparison.run import compare_systems
-from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.files import digest_file, read_json
-from bertsmith.word_vectors.formats import write_word_vectors
-from bertsmith.word_vectors.training import train_word_vectors
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.base.storage.files import digest_file, read_json
+from bertsmith.inference.word_vectors.formats import write_word_vectors
+from bertsmith.inference.word_vectors.training import train_word_vectors
+from bertsmith.recipes.comparison import fitting, networks, systems, word_vector_training
+from bertsmith.recipes.comparison.cells import Place, all_cells, lines_of
+from bertsmith.recipes.comparison.report import table_of
+from bertsmith.recipes.comparison.run import compare_systems
 from comparison.ladder_samples import FEW, TOKENS, shorten, write_labelled, write_text
 from reports.page import Page
 from tasks.task_samples import write_base_model

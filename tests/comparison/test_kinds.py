@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from bertsmith.comparison.bench import Bench, Budget
-from bertsmith.comparison.cells import all_cells, lines_of
-from bertsmith.comparison.fitting import fit_all
-from bertsmith.comparison.linear import WordCounts
-from bertsmith.comparison.networks import Given
-from bertsmith.comparison.results import rows_of
-from bertsmith.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
-from bertsmith.comparison.word_vector_training import GivenWordVectors
-from bertsmith.metrics.vectors import cosines
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.word_vectors.training import train_word_vectors
+from bertsmith.inference.word_vectors.training import train_word_vectors
+from bertsmith.recipes.comparison.bench import Bench, Budget
+from bertsmith.recipes.comparison.cells import all_cells, lines_of
+from bertsmith.recipes.comparison.fitting import fit_all
+from bertsmith.recipes.comparison.linear import WordCounts
+from bertsmith.recipes.comparison.networks import Given
+from bertsmith.recipes.comparison.results import rows_of
+from bertsmith.recipes.comparison.systems import SYSTEMS, FineTuned, FrozenMean, MeanOfWords
+from bertsmith.recipes.comparison.word_vector_training import GivenWordVectors
+from bertsmith.tasks.metrics.vectors import cosines
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.task_data.split import TaskData
 from comparison.ladder_samples import shorten, write_text
 from tasks.task_samples import SPECS, examples_of, write_base_model
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
 
-from bertsmith.comparison.cells import Cell, Place, file_name
-from bertsmith.comparison.results import is_level, rows_of, verdicts
-from bertsmith.results.comparison import paired_over_seeds
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.recipes.comparison.cells import Cell, Place, file_name
+from bertsmith.recipes.comparison.results import is_level, rows_of, verdicts
+from bertsmith.recipes.results.comparison import paired_over_seeds
+from bertsmith.tasks.specs.task import TaskSpec
 
 SPEC = TaskSpec(kind="classification", name="sentiment", labels=("no", "yes"))
 DEV = 200

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.adaptation import task_text
-from bertsmith.comparison import networks, word_vector_training
-from bertsmith.comparison.bench import Bench, Budget
-from bertsmith.comparison.corpus_text import CorpusText
-from bertsmith.comparison.networks import ContinuedOnTask, Pretraining
-from bertsmith.comparison.word_vector_training import WordVectorTraining
-from bertsmith.errors import ConfigError
-from bertsmith.files import read_json
-from bertsmith.task_data.split import TaskData
-from bertsmith.training.trainer import Trainer
-from bertsmith.word_vectors.glove import GloVe
-from bertsmith.word_vectors.word2vec import Word2Vec
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.storage.files import read_json
+from bertsmith.inference.word_vectors.glove import GloVe
+from bertsmith.inference.word_vectors.word2vec import Word2Vec
+from bertsmith.recipes.adaptation import task_text
+from bertsmith.recipes.comparison import networks, word_vector_training
+from bertsmith.recipes.comparison.bench import Bench, Budget
+from bertsmith.recipes.comparison.corpus_text import CorpusText
+from bertsmith.recipes.comparison.networks import ContinuedOnTask, Pretraining
+from bertsmith.recipes.comparison.word_vector_training import WordVectorTraining
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.trainer import Trainer
 from comparison.ladder_samples import TOKENS, write_text
 from tasks.task_samples import SPECS, examples_of
 from training.toy import Clock

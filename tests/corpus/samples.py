@@ -4,10 +4,10 @@ import string
 from collections.abc import Iterable
 from pathlib import Path
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 WORDS = ("the", "boat", "came", "home", "nobody", "was", "in", "it", "a", "new", "story", "rained")
 STORY = "The boat came home.\nNobody was in it.\n\nA new story.\nIt rained.\n"

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.corpus import encode, shards
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents import readers, sources
-from bertsmith.documents.readers import Document, read_documents
-from bertsmith.errors import ConfigError, CorpusError, InputError
+from bertsmith.base.core.errors import ConfigError, CorpusError, InputError
+from bertsmith.text.corpus import encode, shards
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents import readers, sources
+from bertsmith.text.documents.readers import Document, read_documents
 from corpus.samples import STORY, small_tokenizer, write
 from tasks.architecture_samples import tokenizer_of
 

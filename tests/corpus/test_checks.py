@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus import hashing
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.checks import DoctorReport, check_corpus
-from bertsmith.corpus.frequencies import entropy
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import CorpusError, InputError
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import CorpusError, InputError
+from bertsmith.text.corpus import hashing
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.checks import DoctorReport, check_corpus
+from bertsmith.text.corpus.frequencies import entropy
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from corpus.samples import small_tokenizer, small_vocabulary, write
 
 NOTHING_HELD_OUT = CorpusSettings(held_out=0, form="lines")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from bertsmith.corpus import cooccurrence
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.cooccurrence import (
+from bertsmith.text.corpus import cooccurrence
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.cooccurrence import (
     PpmiOfCounts,
     cooccurrences,
     count_neighbors,
@@ -16,11 +16,11 @@ from bertsmith.corpus.cooccurrence import (
     ppmi,
     reduced,
 )
-from bertsmith.corpus.pair_counts import PairCounts
-from bertsmith.corpus.shards import Corpus
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.corpus.pair_counts import PairCounts
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef"]
 
@@ -52,7 +52,7 @@ def test_pieces_are_counted_within_the_window_and_the_document(tmp_path, window)
 
 
 def test_a_part_of_a_large_corpus_is_counted_spread_over_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     corpus = corpus_of(tmp_path, ["a b"] * 4 + ["c d"] * 4)
     half = cooccurrences(corpus, window=1, most_tokens=corpus.num_tokens // 2)
     a, b, c, d = (PIECES.index(piece) for piece in "abcd")

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus import duplicates
-from bertsmith.corpus.duplicates import exact_duplicates, minima, near_duplicates, word_shingles
-from bertsmith.corpus.hashing import run_hashes
-from bertsmith.corpus.removal import WaitingDocuments
-from bertsmith.corpus.shards import Corpus
-from bertsmith.corpus.text_words import words_of_text
-from bertsmith.randomness import generator
-from bertsmith.text.characters import HUGGINGFACE
+from bertsmith.base.core.randomness import generator
+from bertsmith.text.corpus import duplicates
+from bertsmith.text.corpus.duplicates import exact_duplicates, minima, near_duplicates, word_shingles
+from bertsmith.text.corpus.hashing import run_hashes
+from bertsmith.text.corpus.removal import WaitingDocuments
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.corpus.text_words import words_of_text
+from bertsmith.text.tokenizers.characters import HUGGINGFACE
 from corpus.samples import WORDS, small_tokenizer
 
 TOKENIZER = small_tokenizer()

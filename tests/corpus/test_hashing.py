@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus import hashing
-from bertsmith.corpus.hashing import HashCounts, HashSet, gram_hashes, run_hashes
+from bertsmith.text.corpus import hashing
+from bertsmith.text.corpus.hashing import HashCounts, HashSet, gram_hashes, run_hashes
 from oracles.runs_of_tokens import grams, run_counts
 
 RUNS = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=20)

@@ -6,9 +6,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bertsmith.corpus import pair_counts
-from bertsmith.corpus.cooccurrence import count_neighbors, neighbor_matrix
-from bertsmith.corpus.pair_counts import PairCounts
+from bertsmith.text.corpus import pair_counts
+from bertsmith.text.corpus.cooccurrence import count_neighbors, neighbor_matrix
+from bertsmith.text.corpus.pair_counts import PairCounts
 
 
 @pytest.mark.parametrize("memory", [1, 20_000, 1e9])

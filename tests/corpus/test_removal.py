@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from bertsmith.corpus import boilerplate, document_urls
-from bertsmith.corpus import build as corpus_build
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.checks import check_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents import readers, sources
-from bertsmith.documents.readers import Document
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.text.corpus import boilerplate, document_urls
+from bertsmith.text.corpus import build as corpus_build
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.checks import check_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents import readers, sources
+from bertsmith.text.documents.readers import Document
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from corpus.samples import small_tokenizer, write
 from corpus.test_build import content, story, texts
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.corpus import shards
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
-from bertsmith.errors import CorpusError
-from bertsmith.files import digest_file
-from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.base.core.errors import CorpusError
+from bertsmith.base.storage.files import digest_file
+from bertsmith.text.corpus import shards
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus, ShardWriter, read_shard
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from corpus.samples import STORY, small_tokenizer, small_vocabulary, write
 
 # Documents are lists of sentences, and sentences are lists of ids.

@@ -7,14 +7,14 @@ import fsspec
 import numpy as np
 import pytest
 
-from bertsmith.corpus import shards
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.corpus.streamed import StreamedCorpus
-from bertsmith.errors import BertsmithError, CorpusError, InputError
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.stream import PretrainingStream
-from bertsmith.randomness import generator
+from bertsmith.base.core.errors import BertsmithError, CorpusError, InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.text.corpus import shards
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.corpus.streamed import StreamedCorpus
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.stream import PretrainingStream
 from corpus.samples import small_tokenizer, write
 
 ADDRESS = "memory://streamed/corpus"
@@ -90,7 +90,7 @@ def test_the_index_is_made_once_and_documents_of_a_step_are_fetched_together(
         calls.append(len(ranges))
         return [(folder / name.rsplit("/", 1)[1]).read_bytes()[begin:end] for name, begin, end in ranges]
 
-    monkeypatch.setattr("bertsmith.corpus.streamed.read_ranges", read_ranges)
+    monkeypatch.setattr("bertsmith.text.corpus.streamed.read_ranges", read_ranges)
     result, expected = (stream_of(corpus).step_rows(0).token_ids for corpus in (streamed, Corpus.open(folder)))
     assert np.array_equal(result, expected)
     assert len(calls) == 1

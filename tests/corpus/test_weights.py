@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.checks import check_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import ConfigError
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.checks import check_corpus
+from bertsmith.text.corpus.shards import Corpus
 from corpus.samples import small_tokenizer, write
 
 LETTERS = "bcdefghijklmnopqrstuvwxyz"

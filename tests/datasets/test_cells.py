@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.choice import read_choices
-from bertsmith.datasets.nli import read_nli
-from bertsmith.datasets.tables import read_table, read_texts
-from bertsmith.datasets.text_groups import read_groups
-from bertsmith.datasets.text_lines import TextLines
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.search.passages import read_text_set
-from bertsmith.task_data.task_files import read_examples
-from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.inference.search.passages import read_text_set
+from bertsmith.tasks.datasets.choice import read_choices
+from bertsmith.tasks.datasets.nli import read_nli
+from bertsmith.tasks.datasets.tables import read_table, read_texts
+from bertsmith.tasks.datasets.text_groups import read_groups
+from bertsmith.tasks.datasets.text_lines import TextLines
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.task_data.task_files import read_examples
 
 PIECES = st.sampled_from(["a", "b c", "é", " ", '"', '""', ",", ";", "\t", "\n", "\r", "\r\n", "1.0", "NA", ""])
 CELLS = st.lists(PIECES, max_size=3).map("".join)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.datasets.choice import read_choices
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.choice import read_choices
 
 SWAG_HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label".split(",")
 SWAG_ROW = [

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.conll import read_conll, write_conll
-from bertsmith.datasets.examples import TaggedExample
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.conll import read_conll, write_conll
+from bertsmith.tasks.datasets.examples import TaggedExample
 
 START = "-DOCSTART- -X- -X- O\n\n"
 STORY = f"{START}EU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nHe PRP I-NP O\n\n{START}No DT O O\n"

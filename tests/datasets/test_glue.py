@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.datasets.glue import GLUE, glue_average, glue_task, read_glue, write_submission
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.glue import GLUE, glue_average, glue_task, read_glue, write_submission
 
 MNLI_HEADER = (
     "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse "

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.tables import read_table, read_texts
-from bertsmith.datasets.text_groups import read_groups
-from bertsmith.errors import InputError
-from bertsmith.task_data.task_files import read_examples, read_task
-from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.tables import read_table, read_texts
+from bertsmith.tasks.datasets.text_groups import read_groups
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.task_data.task_files import read_examples, read_task
 
 NAMES = st.lists(st.text("abcd ", min_size=1, max_size=4).filter(str.strip).map(str.strip), max_size=3, unique=True)
 
@@ -113,7 +113,7 @@ def test_several_labels_are_the_same_in_every_form(
 def test_lists_of_zeros_and_ones_have_a_number_for_each_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     rows = ([0, 1, 0], [1.0, 0.0, 1.0], [0, 0, 0])
     path = write_lines(tmp_path / "a.jsonl", *({"text": "a", "labels": row} for row in rows))
     assert labels(path, "labels") == [("1",), ("0", "2"), ()]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bertsmith.datasets.examples import TaggedExample, TextExample
-from bertsmith.datasets.label_map import renamed
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.entities import entity_spans, rename_types
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.tasks.datasets.examples import TaggedExample, TextExample
+from bertsmith.tasks.datasets.label_map import renamed
+from bertsmith.tasks.metrics.entities import entity_spans, rename_types
 
 NAMES = {"1": "Claim", "0": "Not Claim"}
 

@@ -8,16 +8,16 @@ import sys
 import numpy as np
 import pytest
 
-from bertsmith.datasets.examples import TextExample
-from bertsmith.datasets.labels import check_known, class_labels
-from bertsmith.errors import InputError
-from bertsmith.metrics.labels import macro_f1
-from bertsmith.reports.scores import details
-from bertsmith.results.predictions import example_lines
-from bertsmith.results.resampling import score_rows
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.label_prediction import LabelPrediction
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.errors import InputError
+from bertsmith.recipes.results.predictions import example_lines
+from bertsmith.recipes.results.resampling import score_rows
+from bertsmith.recipes.results.scores import details
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.labels import check_known, class_labels
+from bertsmith.tasks.metrics.labels import macro_f1
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.task import TaskSpec
 
 METRICS = ("accuracy", "f1", "macro_f1", "matthews")
 SPEC = TaskSpec(kind="classification", name="classification", labels=("ham", "spam"), metrics=METRICS)
@@ -68,7 +68,8 @@ def test_labels_are_in_the_order_of_their_values_then_of_their_names() -> None:
 
 def test_the_order_of_labels_is_the_same_in_every_process() -> None:
     program = (
-        "from bertsmith.datasets.examples import TextExample as T; from bertsmith.datasets.labels import class_labels;"
+        "from bertsmith.tasks.datasets.examples import TextExample as T;"
+        "from bertsmith.tasks.datasets.labels import class_labels;"
         "print(class_labels([T(id='', first='', label='0' * n + '1') for n in range(20)]))"
     )
     seeds = ("0", "1", "2", "3")

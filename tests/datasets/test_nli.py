@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith.datasets.nli import read_nli
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.nli import read_nli
 
 # Header lines in the style of the official files of SNLI and XNLI.
 OFFICIAL = (

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.hierarchy import by_label, read_hierarchy
-from bertsmith.datasets.patents import first_claim, read_patents
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.hierarchy import by_label, read_hierarchy
+from bertsmith.tasks.datasets.patents import first_claim, read_patents
 
 
 def write(path: Path, text: str) -> Path:

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from bertsmith.task_data.task_files import read_examples, read_task
-from bertsmith.tasks.named_tasks import PRESETS, bundled_examples
+from bertsmith.tasks.specs.named_tasks import PRESETS, bundled_examples
+from bertsmith.tasks.task_data.task_files import read_examples, read_task
 
 ASKED_IN_THE_EXAMPLE = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertsmith
-from bertsmith.datasets.examples import TextExample
-from bertsmith.datasets.relations import anonymized, read_relations
-from bertsmith.datasets.words import MarkedSpan
-from bertsmith.errors import InputError
-from bertsmith.library.prediction_tables import write_predictions
+from bertsmith.app.library.prediction_tables import write_predictions
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.relations import anonymized, read_relations
+from bertsmith.tasks.datasets.words import MarkedSpan
 from tasks.task_samples import write_base_model
 
 TEXT = "BRCA1 was found to cause breast cancer."

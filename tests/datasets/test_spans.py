@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.examples import TaggedExample
-from bertsmith.datasets.spans import has_spans, read_spans
-from bertsmith.datasets.words import MarkedSpan, tags_of_spans, words_of
-from bertsmith.errors import InputError
-from bertsmith.metrics.entities import entity_spans
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.examples import TaggedExample
+from bertsmith.tasks.datasets.spans import has_spans, read_spans
+from bertsmith.tasks.datasets.words import MarkedSpan, tags_of_spans, words_of
+from bertsmith.tasks.metrics.entities import entity_spans
 
 TEXT = "Ms. Ann Lee, of Oslo."
 WORDS = ("Ms", ".", "Ann", "Lee", ",", "of", "Oslo", ".")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.examples import Answer
-from bertsmith.datasets.squad import read_squad
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.examples import Answer
+from bertsmith.tasks.datasets.squad import read_squad
 
 CONTEXT = "In May Ann met Bob; Bob met Ann in June."
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.tables import read_table, read_texts
-from bertsmith.datasets.text_lines import TextLines
-from bertsmith.documents.names import doubled
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.tables import read_table, read_texts
+from bertsmith.tasks.datasets.text_lines import TextLines
+from bertsmith.text.documents.names import doubled
 
 RECORDS = [{"text": 'He said, "go".', "label": "spam"}, {"text": "two\nlines", "label": "ham"}]
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\t\ufeff\x00"), max_size=8)
@@ -388,7 +388,7 @@ def test_real_tables_have_the_counts_of_their_makers(real_data: Path) -> None:
 
 
 def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     read_texts(write(tmp_path / "pairs.tsv", "id\ttext\tpair\tlabel\n1\ta\tb\tx\n"))
     assert capsys.readouterr().err == ""
     read_texts(write(tmp_path / "more.tsv", "text\tabstract\tlabel\na\tb\tx\n"))

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsmith.datasets.examples import TaggedExample
-from bertsmith.datasets.spans import read_spans
-from bertsmith.datasets.tagged_files import read_tagged
-from bertsmith.datasets.words import MarkedSpan, words_of
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.entities import convert_tags
-from bertsmith.task_data.task_files import read_examples, read_task
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.tasks.datasets.examples import TaggedExample
+from bertsmith.tasks.datasets.spans import read_spans
+from bertsmith.tasks.datasets.tagged_files import read_tagged
+from bertsmith.tasks.datasets.words import MarkedSpan, words_of
+from bertsmith.tasks.metrics.entities import convert_tags
+from bertsmith.tasks.task_data.task_files import read_examples, read_task
 
 Document = tuple[str, list[MarkedSpan]]
 LINES = ("Ann sings .", "In Oslo , Bo 𝄞 sang .", "Größe & <Maß> !")
@@ -256,7 +256,7 @@ CONLLU = """# newdoc id = a
 def test_words_of_conllu_are_its_syntactic_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     path = tmp_path / "a.txt"
     path.write_text(CONLLU, encoding="utf-8")
     first, second = read_tagged("pos", path).examples

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.datasets.examples import TextExample, TripletExample
-from bertsmith.datasets.text_groups import form_of_file, read_groups
-from bertsmith.errors import InputError
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.examples import TextExample, TripletExample
+from bertsmith.tasks.datasets.text_groups import form_of_file, read_groups
 
 
 def table(folder: Path, header: str, *rows: str, name: str = "examples.tsv") -> Path:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets import text_lines
-from bertsmith.datasets.blocks import text_blocks
-from bertsmith.datasets.text_lines import RunningDigest, TextLines
-from bertsmith.documents import sources
-from bertsmith.documents.encodings import EncodingSettings
-from bertsmith.errors import ConfigError, InputError
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.tasks.datasets import text_lines
+from bertsmith.tasks.datasets.blocks import text_blocks
+from bertsmith.tasks.datasets.text_lines import RunningDigest, TextLines
+from bertsmith.text.documents import sources
+from bertsmith.text.documents.encodings import EncodingSettings
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bertsmith import progress
-from bertsmith.demo.curve import RELOAD_SECONDS, WIDTH, LiveCurve, bar
-from bertsmith.progress import quiet
+from bertsmith.app.demo.curve import RELOAD_SECONDS, WIDTH, LiveCurve, bar
+from bertsmith.base.core import progress
+from bertsmith.base.core.progress import quiet
 from reports.page import Page
 
 

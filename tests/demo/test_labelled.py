@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.demo.labelled import (
+from bertsmith.app.demo.labelled import (
     DEV_FILE,
     FEWEST_SENTENCES,
     MOST_DEV,
@@ -15,7 +15,7 @@ from bertsmith.demo.labelled import (
     keep_share,
     write_labelled,
 )
-from bertsmith.task_data.task_files import read_task
+from bertsmith.tasks.task_data.task_files import read_task
 
 
 def documents(name: str, count: int, sentences: int = 10) -> list[list[str]]:

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith import progress
-from bertsmith.corpus.shards import Corpus
-from bertsmith.demo import run as demo
-from bertsmith.demo.labelled import TRAIN_FILE
-from bertsmith.documents.encodings import EncodingSettings
-from bertsmith.documents.readers import Document
-from bertsmith.errors import ConfigError, InputError, RunError
-from bertsmith.files import read_json
-from bertsmith.server.process import load_models
+from bertsmith.app.demo import run as demo
+from bertsmith.app.demo.labelled import TRAIN_FILE
+from bertsmith.app.server.process import load_models
+from bertsmith.base.core import progress
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.base.storage.files import read_json
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.text.documents.readers import Document
 from reports.page import Page
 from training.toy import Clock
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.task_data.split import TaskData
-from bertsmith.training import loop
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop import loop
 from tasks.task_samples import SPECS, examples_of, write_base_model
 
 WINDOWS = ("windows", "hierarchical", "hierarchical pair", "hierarchical by a BiLSTM")

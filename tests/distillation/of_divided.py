@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from bertsmith.adaptation.run import adapt
-from bertsmith.library.distillation import distill, distill_corpus
-from bertsmith.processes.distributed import process_group
-from bertsmith.runtime import Rank
+from bertsmith.app.library.distillation import distill, distill_corpus
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import process_group
+from bertsmith.recipes.adaptation.run import adapt
 from finetuning.of_divided import stopped_at
 
 QUICK = {"log_every": 1, "precision": "fp32", "device": "cpu", "shard": True}

@@ -10,20 +10,20 @@ import safetensors.numpy
 import torch
 import transformers
 
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.distillation.corpus_teaching import CorpusTeaching
-from bertsmith.distillation.settings import CorpusDistillationSettings
-from bertsmith.distillation.students import as_distilbert, student_of
-from bertsmith.errors import CheckpointError, ConfigError, VocabularyError
-from bertsmith.files import read_json
-from bertsmith.library.distillation import distill_corpus
-from bertsmith.model.batch import Batch
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.runtime import choose
+from bertsmith.app.library.distillation import distill_corpus
+from bertsmith.base.core.errors import CheckpointError, ConfigError, VocabularyError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.base.storage.files import read_json
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.parts.batch import Batch
+from bertsmith.recipes.distillation.corpus_teaching import CorpusTeaching
+from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
+from bertsmith.recipes.distillation.students import as_distilbert, student_of
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.workload import Pretraining
 from distillation.distillation_samples import assert_same_models, killed_at_step, write_teacher
 from oracles.distillation_oracle import cosine_of_row, soft_targets
 from tasks.task_samples import TOKENIZER, examples_of, write_base_model

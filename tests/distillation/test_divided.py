@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from adaptation.domain_samples import write_base, write_domain, write_general, write_labelled
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.files import read_json, read_json_lines
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from distillation.distillation_samples import write_examples, write_teacher
 from distillation.of_divided import OF_A_CORPUS, OF_A_TASK, STOPPED, adapted, taught, taught_on_text
 from tasks.task_samples import TOKENIZER

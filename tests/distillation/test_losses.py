@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.distillation.layers import chosen_layers, layer_map, spread_layers
-from bertsmith.distillation.losses import attention_loss, cosine_loss, state_loss
-from bertsmith.encoding.units import micro_batches
-from bertsmith.errors import ConfigError
-from bertsmith.model.layers import ScaledLinear
-from bertsmith.model.runs import runs_of
-from bertsmith.tasks.kinds import task_for
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.parts.layers import ScaledLinear
+from bertsmith.models.parts.runs import runs_of
+from bertsmith.recipes.distillation.layers import chosen_layers, layer_map, spread_layers
+from bertsmith.recipes.distillation.losses import attention_loss, cosine_loss, state_loss
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import task_for
 from distillation.distillation_samples import KINDS
 from oracles.distillation_oracle import attention_of_row, cosine_of_row, soft_targets, states_of_row, yes_or_no
 from tasks.task_samples import SPECS, TOKENIZER, examples_of

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.baselines.linear import fit_linear
-from bertsmith.checkpoints.load import load_any
-from bertsmith.distillation.n_grams import NGramStudent
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.distillation import distill
+from bertsmith.app.library.distillation import distill
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.distillation.n_grams import NGramStudent
+from bertsmith.tasks.baselines.linear import fit_linear
 from distillation.distillation_samples import write_examples, write_teacher
 from tasks.task_samples import examples_of
 

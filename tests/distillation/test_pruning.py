@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import load_any
-from bertsmith.distillation.pruning import head_importance, heads_to_remove, without_heads
-from bertsmith.encoding.units import micro_batches
-from bertsmith.errors import ConfigError
-from bertsmith.task_data.spec_of_model import require_spec
-from bertsmith.tasks.kinds import task_for
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.checkpoints.assembly import load_for_task
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.distillation.pruning import head_importance, heads_to_remove, without_heads
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.task_data.spec_of_model import require_spec
 from distillation.distillation_samples import write_teacher
 from tasks.task_samples import examples_of
 

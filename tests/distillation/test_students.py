@@ -8,17 +8,17 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.distillation.students import as_distilbert, student_of, with_layers
-from bertsmith.distillation.task_teaching import comparable
-from bertsmith.encoders.distilbert import DistilBertConfig
-from bertsmith.errors import ConfigError, VocabularyError
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError, VocabularyError
+from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.distilbert import DistilBertConfig
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.recipes.distillation.students import as_distilbert, student_of, with_layers
+from bertsmith.recipes.distillation.task_teaching import comparable
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import write_folder
 from model.examples import shake
 from tasks.architecture_samples import config_of, tokenizer_of

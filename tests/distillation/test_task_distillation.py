@@ -9,21 +9,21 @@ import pytest
 import safetensors.numpy
 import torch
 
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.distillation import logits as stored
-from bertsmith.distillation.report import DistillationReport
-from bertsmith.distillation.settings import DistillationSettings
-from bertsmith.distillation.transfer_set import Lesson
-from bertsmith.encoding.forward import task_logits
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
-from bertsmith.files import read_json
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.distillation import distill
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose
-from bertsmith.sentence_encoders.static import make_static_vectors
-from bertsmith.tasks.kinds import task_for
+from bertsmith.app.library.distillation import distill
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.base.storage.files import read_json
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.distillation import logits as stored
+from bertsmith.recipes.distillation.report import DistillationReport
+from bertsmith.recipes.distillation.settings import DistillationSettings
+from bertsmith.recipes.distillation.transfer_set import Lesson
+from bertsmith.recipes.sentence_encoders.static import make_static_vectors
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.specs.kinds import task_for
 from distillation.distillation_samples import (
     KINDS,
     QUICK,

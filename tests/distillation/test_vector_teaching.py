@@ -10,21 +10,21 @@ import pytest
 import torch
 
 import bertsmith
-from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.distillation.settings import CorpusDistillationSettings
-from bertsmith.distillation.vector_teaching import VectorTeaching, principal_directions
-from bertsmith.errors import ConfigError, VocabularyError
-from bertsmith.library.distillation import distill_corpus
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.runtime import choose
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.app.library.distillation import distill_corpus
+from bertsmith.base.core.errors import ConfigError, VocabularyError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
+from bertsmith.recipes.distillation.vector_teaching import VectorTeaching, principal_directions
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.workload import Pretraining
 from distillation.distillation_samples import assert_same_models, killed_at_step
 from tasks.task_samples import CONFIG, TOKENIZER, examples_of, untrained, write_base_model
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.docstrings import DocstringReport, default_roots, docstring_documents, prose, python_files
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.docstrings import DocstringReport, default_roots, docstring_documents, prose, python_files
 from corpus.samples import small_tokenizer, write
 
 MODULE = '''"""{name} opens the boat house at night.
@@ -53,7 +53,7 @@ def test_every_docstring_of_a_module_is_one_document(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_documents_are_sorted_by_name(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     library(tmp_path, "a", "b/__init__", "b/c/d", "b/z", "tests/no", "test_no", "node_modules/no", "b.dist-info/no")
-    monkeypatch.setattr("bertsmith.documents.docstrings._FILES_PER_TASK", 2)
+    monkeypatch.setattr("bertsmith.text.documents.docstrings._FILES_PER_TASK", 2)
     report = DocstringReport()
     documents = list(docstring_documents([tmp_path], workers=workers, report=report))
     assert [document.source for document in documents] == ["a", "b", "b.c.d", "b.z"]

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.checks import check_corpus
-from bertsmith.corpus.language_sampling import SamplingSettings
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.languages import count_languages, find_languages
-from bertsmith.documents.readers import Document
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.text.normalize import TextRules
-from bertsmith.vocabularies.languages import smoothed_shares
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.checks import check_corpus
+from bertsmith.text.corpus.language_sampling import SamplingSettings
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.languages import count_languages, find_languages
+from bertsmith.text.documents.readers import Document
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.vocabularies.languages import smoothed_shares
 from corpus.samples import small_tokenizer, write
 
 TOKENIZER = small_tokenizer()

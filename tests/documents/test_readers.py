@@ -15,15 +15,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bertsmith import remote
-from bertsmith.documents import readers, sources
-from bertsmith.documents.encodings import Utf8Stream, decoded, encoding_of, require_encoding
-from bertsmith.documents.parsing import TextBlock
-from bertsmith.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
-from bertsmith.documents.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
-from bertsmith.documents.words import count_files
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.text.normalize import TextRules
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.storage import remote
+from bertsmith.text.documents import readers, sources
+from bertsmith.text.documents.encodings import Utf8Stream, decoded, encoding_of, require_encoding
+from bertsmith.text.documents.parsing import TextBlock
+from bertsmith.text.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
+from bertsmith.text.documents.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
+from bertsmith.text.documents.words import count_files
+from bertsmith.text.tokenizers.normalize import TextRules
 from corpus.samples import STORY, sentences_of, write
 
 STORIES = [["The boat came home.", "Nobody was in it."], ["A new story.", "It rained."]]

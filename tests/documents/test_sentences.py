@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.documents.forms import find_form, paragraphs_of
-from bertsmith.documents.sentences import split_sentences
+from bertsmith.text.documents.forms import find_form, paragraphs_of
+from bertsmith.text.documents.sentences import split_sentences
 
 EXAMPLES = [
     "Mr. Smith met Dr. No at 5 p.m. on Jan. 5 and paid $3.50. | He left.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertsmith.documents.urls import normalized_url, url_of, url_of_mark
+from bertsmith.text.documents.urls import normalized_url, url_of, url_of_mark
 
 SAME = [
     "https://example.org/Boats?id=1",

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.documents.parsing import TextBlock, parse, parse_lines
-from bertsmith.documents.words import count_files
-from bertsmith.text.normalize import TextRules
-from bertsmith.vocabularies import word_counts
-from bertsmith.vocabularies.word_counts import count_words
+from bertsmith.text.documents.parsing import TextBlock, parse, parse_lines
+from bertsmith.text.documents.words import count_files
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.vocabularies import word_counts
+from bertsmith.text.vocabularies.word_counts import count_words
 
 TEXTS = ["It's a dog, a big dog.\n\n  Crème brûlée  \n", "A dog! It's a cat; it's\r\nnot a dog.", "\n \nIt's it\n"]
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.albert import AlbertConfig
-from bertsmith.errors import ConfigError
-from bertsmith.heads.task_head import Head
-from bertsmith.model.batch import Read
-from bertsmith.model.encoder import Trace
-from bertsmith.model_files.metadata import ModelMetadata
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.albert import AlbertConfig
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Read
+from bertsmith.models.parts.encoder import Trace
 from model.examples import VOCABULARY, random_batch, shake
 from tasks.task_samples import TOKENIZER
 

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.encoders.awd_lstm import AwdLstmConfig, AwdLstmModel
-from bertsmith.errors import ConfigError
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.encoder import Trace
-from bertsmith.model.memory import Memory
-from bertsmith.model.noise import RowNoise
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.encoders.awd_lstm import AwdLstmConfig, AwdLstmModel
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.memory import Memory
+from bertsmith.models.parts.noise import RowNoise
 
 LENGTHS = (5, 9, 2)
 DIRECTIONS = pytest.mark.parametrize("direction", ["forward", "backward"])

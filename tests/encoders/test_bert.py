@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.encoders.bert import BertModel
-from bertsmith.errors import ConfigError
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import BertConfig
-from bertsmith.model.encoder import Trace
-from bertsmith.model.layers import activation, sinusoidal_positions
-from bertsmith.model.noise import RowNoise
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.layers import activation, sinusoidal_positions
+from bertsmith.models.parts.noise import RowNoise
 from model.examples import VOCABULARY, random_batch, shake, small_config
 from oracles.padded_bert import pad, padded_peer, peer_name
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.encoders.character_cnn import MOST_CHARACTERS, CharacterCnn, characters_of
-from bertsmith.model.layers import initialize
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.models.encoders.character_cnn import MOST_CHARACTERS, CharacterCnn, characters_of
+from bertsmith.models.parts.layers import initialize
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from oracles.elmo_oracle import piece_vector, spelled
 
 WORDS = ["a", "ing", "##ing", "hang", "naïve", "##日本", "x" * 60, "##" + "y" * 60, "z" * 43]

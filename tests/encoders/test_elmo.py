@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.encoders.elmo import ElmoConfig, ElmoModel
-from bertsmith.errors import ConfigError
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.model.memory import Memory
-from bertsmith.model.noise import RowNoise
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.encoders.elmo import ElmoConfig, ElmoModel
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.memory import Memory
+from bertsmith.models.parts.noise import RowNoise
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from oracles.elmo_oracle import hidden_states
 
 VOCABULARY = Vocabulary([*SPECIAL_PIECES, *"the stick to let hang out ##ing ##s camera".split()])

@@ -10,16 +10,16 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.datasets.examples import TextExample
-from bertsmith.encoders.gpt import GptConfig
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.inference.loading import load_predictor
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.memory import Memory
-from bertsmith.task_data.spec_of_model import spec_of
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.models.encoders.gpt import GptConfig
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.memory import Memory
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.task_data.spec_of_model import spec_of
 from model.examples import random_batch, shake, small_config
 from tasks.task_samples import TOKENIZER
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.checkpoints.architectures import new_encoder, read_config
-from bertsmith.checkpoints.assembly import load_for_task, load_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.modernbert import ModernBertConfig
-from bertsmith.errors import ConfigError
-from bertsmith.heads.task_head import Head
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.encoder import Trace
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.architectures import new_encoder, read_config
+from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.modernbert import ModernBertConfig
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.encoder import Trace
 from model.examples import random_batch, shake
 from tasks.architecture_samples import write_peer
 

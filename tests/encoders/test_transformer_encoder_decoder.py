@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.encoders.transformer_encoder_decoder import DecoderLayer, Transformer, TransformerConfig
-from bertsmith.model.batch import Batch
-from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model.memory import Memory
-from bertsmith.model.noise import RowNoise
-from bertsmith.model.transformer import Layer
+from bertsmith.models.encoders.transformer_encoder_decoder import DecoderLayer, Transformer, TransformerConfig
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.layers import sinusoidal_positions
+from bertsmith.models.parts.memory import Memory
+from bertsmith.models.parts.noise import RowNoise
+from bertsmith.models.parts.transformer import Layer
 
 SHAPE = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 SOURCES = ([2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 10, 11, 3])

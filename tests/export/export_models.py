@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.datasets.examples import Example, QuestionExample, TaggedExample, TextExample
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.kinds import task_for
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.datasets.examples import Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 

@@ -11,28 +11,28 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.checkpoints import huggingface, load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.weights import write_safetensors
-from bertsmith.encoding.onnx_session import INPUTS, outputs_of
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
-from bertsmith.export import conversion as export_module
-from bertsmith.export import readback as export_readback
-from bertsmith.export.check import compare, library_model
-from bertsmith.export.conversion import export
-from bertsmith.export.limits import INT8_LIMIT, require_equal, require_near
-from bertsmith.export.record import Comparison, Difference
-from bertsmith.export.sample import LONGEST_ODD, DataFile, odd_rows, sample_for
-from bertsmith.files import digest_file
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.model.config import POSITIONS
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.task_data.spec_of_model import spec_of
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError
+from bertsmith.base.storage.files import digest_file
+from bertsmith.inference.export import conversion as export_module
+from bertsmith.inference.export import readback as export_readback
+from bertsmith.inference.export.check import compare, library_model
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.export.limits import INT8_LIMIT, require_equal, require_near
+from bertsmith.inference.export.record import Comparison, Difference
+from bertsmith.inference.export.sample import LONGEST_ODD, DataFile, odd_rows, sample_for
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints import huggingface, load
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.weights import write_safetensors
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import POSITIONS
+from bertsmith.tasks.encoding.onnx_session import INPUTS, outputs_of
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.task_data.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.architecture_samples import config_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
@@ -121,7 +121,9 @@ def test_an_encoder_for_sentences_keeps_its_pooling(tmp_path: Path, monkeypatch:
     (source / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
     (source / "1_Pooling").mkdir()
     (source / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}', encoding="utf-8")
-    monkeypatch.setattr("bertsmith.checkpoints.hub.resolve", lambda name, **_: source)  # the local copy of a hub id
+    monkeypatch.setattr(
+        "bertsmith.models.checkpoints.hub.resolve", lambda name, **_: source
+    )  # the local copy of a hub id
     for to, name in (("onnx", source), ("huggingface", source), ("huggingface", "someone/sentences")):
         export(name, tmp_path / to, to=to, replace=True)
         assert json.loads((tmp_path / to / "modules.json").read_text(encoding="utf-8")) == modules

@@ -8,29 +8,29 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoding import onnx_session
-from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of
-from bertsmith.encoding.units import EncodedExamples
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.export import onnx_files as onnx_export
-from bertsmith.export import onnx_graph
-from bertsmith.export.conversion import export
-from bertsmith.export.onnx_files import write_fp32, write_int8
-from bertsmith.export.onnx_graph import build_graph
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.heads.row_vectors import mean_of_rows
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import ACTIVATIONS, POSITIONS, EncoderConfig
-from bertsmith.model.our_names import OF_TWO_TEXTS
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose
-from bertsmith.tasks.kinds import task_for
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.export import onnx_files as onnx_export
+from bertsmith.inference.export import onnx_graph
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.export.onnx_files import write_fp32, write_int8
+from bertsmith.inference.export.onnx_graph import build_graph
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.row_vectors import mean_of_rows
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import ACTIVATIONS, POSITIONS, EncoderConfig
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.tasks.encoding import onnx_session
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of
+from bertsmith.tasks.encoding.units import EncodedExamples
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from model.examples import shake
 from processors import pretend
 from tasks.architecture_samples import OTHERS, config_of, tokenizer_of

@@ -10,24 +10,24 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.checkpoints import google, load
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.onnx_session import outputs_of
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
-from bertsmith.export import conversion as export_module
-from bertsmith.export import readback as export_readback
-from bertsmith.export.check import compare, library_model, library_runner
-from bertsmith.export.conversion import export
-from bertsmith.export.limits import METRIC_LIMIT, require_equal
-from bertsmith.export.record import Comparison, Difference
-from bertsmith.export.sample import DataFile, sample_for
-from bertsmith.files import digest_file
-from bertsmith.inference.loading import load_predictor
-from bertsmith.model.config import POSITIONS
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.task_data.spec_of_model import spec_of
-from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError
+from bertsmith.base.storage.files import digest_file
+from bertsmith.inference.export import conversion as export_module
+from bertsmith.inference.export import readback as export_readback
+from bertsmith.inference.export.check import compare, library_model, library_runner
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.export.limits import METRIC_LIMIT, require_equal
+from bertsmith.inference.export.record import Comparison, Difference
+from bertsmith.inference.export.sample import DataFile, sample_for
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints import google, load
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import POSITIONS
+from bertsmith.tasks.encoding.onnx_session import outputs_of
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.task_data.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 

@@ -8,14 +8,14 @@ from unittest import mock
 
 import torch
 
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.tuning import tune
-from bertsmith.processes.distributed import process_group
-from bertsmith.runtime import Rank
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.similarity import vector_spec
-from bertsmith.training.trainer import Trainer
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import process_group
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.tuning import tune
+from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.trainer import Trainer
 from tasks.task_samples import SETTINGS, SPECS, examples_of
 
 # By the name of the run: the kind of task, and settings.

@@ -3,15 +3,15 @@
 import sys
 from pathlib import Path
 
-from bertsmith.adaptation.run import adapt
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.tuning import tune
-from bertsmith.library.distillation import distill, distill_corpus
-from bertsmith.processes.distributed import process_group
-from bertsmith.runtime import Rank
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.similarity import vector_spec
+from bertsmith.app.library.distillation import distill, distill_corpus
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import process_group
+from bertsmith.recipes.adaptation.run import adapt
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.tuning import tune
+from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import SETTINGS, SPECS, examples_of
 
 QUICK = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", device="cpu", micro_tokens=40, baselines=False)

@@ -10,24 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.baselines.word_model import WordModel
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.files import read_json, read_json_lines
-from bertsmith.finetuning import baselines as module
-from bertsmith.finetuning import cheaper
-from bertsmith.finetuning.baselines import Baselines, baselines_of
-from bertsmith.finetuning.cheaper import best_baseline, with_bag_of_words, write_linear
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.run import finetune, summary_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.ensemble import load_ensemble
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.labelled import evaluate
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.weakness import weakness_of
-from bertsmith.results.baseline_lines import (
+from bertsmith.app.library.labelled import evaluate
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.weakness import weakness_of
+from bertsmith.recipes.finetuning import baselines as module
+from bertsmith.recipes.finetuning import cheaper
+from bertsmith.recipes.finetuning.baselines import Baselines, baselines_of
+from bertsmith.recipes.finetuning.cheaper import best_baseline, with_bag_of_words, write_linear
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.run import finetune, summary_lines
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.baseline_lines import (
     BAG,
     BAG_FOLDER,
     COSINE,
@@ -41,13 +39,15 @@ from bertsmith.results.baseline_lines import (
     lines_of_baselines,
     verdict,
 )
-from bertsmith.results.predictions import example_lines
-from bertsmith.results.report import write_finetuning_report
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.regression import NumberPrediction
-from bertsmith.tasks.similarity import vector_spec
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.recipes.results.predictions import example_lines
+from bertsmith.recipes.results.report import write_finetuning_report
+from bertsmith.tasks.baselines.word_model import WordModel
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
 
 SETTINGS = FinetuningSettings(batch_size=8, epochs=0.5, precision="fp32", dropout=0.0, device="cpu")
@@ -715,7 +715,7 @@ def test_a_model_below_its_baseline_says_so_where_it_answers(
 ) -> None:
     only = module._Computation._systems
     monkeypatch.setattr(module._Computation, "_systems", lambda self: (one for one in only(self) if one[0] == name))
-    monkeypatch.setattr("bertsmith.finetuning.run.RESTARTS", 0)
+    monkeypatch.setattr("bertsmith.recipes.finetuning.run.RESTARTS", 0)
     base, data, run = write_base_model(tmp_path / "base"), data_of(kind), tmp_path / "run"
     result = finetune(base, SPECS[kind], data, run, SETTINGS, HOPELESS, seeds=1)
     recorded = read_json(run / "model" / "bertsmith.json")["baseline"]

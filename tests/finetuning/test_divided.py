@@ -7,13 +7,13 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from bertsmith.errors import ConfigError
-from bertsmith.files import read_json, read_json_lines
-from bertsmith.finetuning.base_model import require_divisible
-from bertsmith.finetuning.settings import FinetuningSettings
-from bertsmith.heads.task_head import Head
-from bertsmith.results.finished_run import TABLE_FILE
-from bertsmith.tasks.kinds import task_for
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.models.heads.task_head import Head
+from bertsmith.recipes.finetuning.base_model import require_divisible
+from bertsmith.recipes.finetuning.settings import FinetuningSettings
+from bertsmith.recipes.results.finished_run import TABLE_FILE
+from bertsmith.tasks.specs.kinds import task_for
 from finetuning.of_divided import GRID, RUNS, SEARCHED, STOPPED, searched, trained
 from tasks.task_samples import SPECS, write_base_model
 from training.launched import launched

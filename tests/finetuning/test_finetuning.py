@@ -11,34 +11,34 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
-from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.linear_start import LinearStart
-from bertsmith.finetuning.opening import opening_lines
-from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
-from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.tuning import search_settings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library import training as library_training
-from bertsmith.metrics.numbers import spearman
-from bertsmith.results.baseline_lines import BAG_FOLDER
-from bertsmith.results.finished_run import SeedResult, table_cells
-from bertsmith.runtime import Rank, choose
-from bertsmith.task_data.split import TaskData, split_dev
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.label_prediction import LabelPrediction
-from bertsmith.tasks.named_tasks import kind_of, task_name
-from bertsmith.tasks.regression import NumberPrediction
-from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.optimizer import BertAdam
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.app.library import training as library_training
+from bertsmith.base.core.errors import ConfigError, InputError, RunError, TrainingError
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.linear_start import LinearStart
+from bertsmith.recipes.finetuning.opening import opening_lines
+from bertsmith.recipes.finetuning.run import RESTARTS, finetune, summary_lines
+from bertsmith.recipes.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.recipes.finetuning.tuning import search_settings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.recipes.results.baseline_lines import BAG_FOLDER
+from bertsmith.recipes.results.finished_run import SeedResult, table_cells
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.metrics.numbers import spearman
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.named_tasks import kind_of, task_name
+from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData, split_dev
+from bertsmith.training.loop.optimizer import BertAdam
+from bertsmith.training.loop.run_folder import RunFolder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
 SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0)
@@ -474,7 +474,7 @@ def test_the_best_score_comes_with_its_interval() -> None:
 def test_the_lines_of_a_training_name_what_matters_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: False)
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))

@@ -8,25 +8,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import micro_batches
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.finetuning.linear_start import LinearStart
-from bertsmith.finetuning.recipes import resolved, situation_of
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Encoder
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import task_for
-from bertsmith.text.pack import pack_rows
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Encoder
+from bertsmith.recipes.finetuning.linear_start import LinearStart
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.text.tokenizers.pack import pack_rows
 from model.examples import shake
 from tasks.architecture_samples import config_of, write_base_model
 from tasks.task_samples import SPECS, TOKENIZER, examples_of

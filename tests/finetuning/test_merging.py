@@ -12,19 +12,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.errors import ConfigError
-from bertsmith.files import read_json, read_json_lines
-from bertsmith.finetuning import merging
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.merging import average_of
-from bertsmith.finetuning.run import summary_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.training import finetune
-from bertsmith.results.finished_run import kept_scores
-from bertsmith.results.report import write_finetuning_report
-from bertsmith.task_data.split import TaskData
+from bertsmith.app.library.training import finetune
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.finetuning import merging
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.merging import average_of
+from bertsmith.recipes.finetuning.run import summary_lines
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.finished_run import kept_scores
+from bertsmith.recipes.results.report import write_finetuning_report
+from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import SPECS, examples_of
 
 OPTIONS: dict[str, Any] = {
@@ -44,7 +44,7 @@ def run(base: str, mails: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     out = tmp_path_factory.mktemp("runs") / "run"
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
-        patch.setattr("bertsmith.progress._silent", 0)
+        patch.setattr("bertsmith.base.core.progress._silent", 0)
         finetune(base, "classification", out, train=mails, **OPTIONS)
     out.with_suffix(".txt").write_text(said.getvalue(), encoding="utf-8")
     return out

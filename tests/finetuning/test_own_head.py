@@ -12,23 +12,23 @@ import torch
 from torch import Tensor, nn
 
 import bertsmith
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import convert, load_any
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import CheckpointError, ConfigError, InputError, RunError
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.heads.own_head import OwnHead
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.own_heads import head_from_file
-from bertsmith.model.config import EncoderConfig
-from bertsmith.runtime import choose
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import KINDS, task_for
+from bertsmith.app.library.own_heads import head_from_file
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError, RunError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import load_for_task
+from bertsmith.models.checkpoints.load import convert, load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.own_head import OwnHead
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.kinds import KINDS, task_for
+from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
 EVERY = pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "answer"])
@@ -111,8 +111,8 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
     assert scores == pytest.approx(dict(result.runs[result.best].scores), abs=1e-9)
     program = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
-        "from bertsmith.inference.loading import load_predictor;"
-        "from bertsmith.library.own_heads import head_from_file;"
+        "from bertsmith.inference.predictors.loading import load_predictor;"
+        "from bertsmith.app.library.own_heads import head_from_file;"
         "p = load_predictor(sys.argv[1], head=head_from_file(sys.argv[4]));"
         "print(json.dumps([one.to_dict() for one in p.predict(examples_of(sys.argv[3], 24, seed=1))]))"
     )

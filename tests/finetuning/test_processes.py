@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import bertsmith
 from adaptation.domain_samples import write_base, write_domain, write_general
-from bertsmith.files import read_json, read_json_lines
+from bertsmith.base.storage.files import read_json, read_json_lines
 from distillation.distillation_samples import write_examples
 from tasks.task_samples import write_base_model
 

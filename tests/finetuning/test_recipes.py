@@ -11,37 +11,37 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.files import read_json
-from bertsmith.finetuning import linear_start
-from bertsmith.finetuning.base_model import require_base
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
-from bertsmith.finetuning.recipes import Situation, resolved, situation_of
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.heads.own_head import OwnHead
-from bertsmith.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.training import finetune as run_command
-from bertsmith.model.batch import Batch
-from bertsmith.model.noise import NoiseOfTexts, RowNoise
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.progress import quiet
-from bertsmith.randomness import generator
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.metric_choice import metrics_of, with_metric
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.app.library.training import finetune as run_command
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.own_head import OwnHead
+from bertsmith.models.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.noise import NoiseOfTexts, RowNoise
+from bertsmith.recipes.finetuning import linear_start
+from bertsmith.recipes.finetuning.base_model import require_base
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.linear_start import LinearStart, pooler_was_trained
+from bertsmith.recipes.finetuning.recipes import Situation, resolved, situation_of
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.metric_choice import metrics_of, with_metric
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
 from model.examples import shake
 from tasks import architecture_samples
 from tasks.task_samples import BAD, CONFIG, GOOD, PEOPLE, PLACES, SPECS, examples_of
@@ -671,7 +671,7 @@ def test_a_few_dev_examples_with_one_answer_are_no_collapse_if_training_examples
 def test_the_command_takes_a_recipe_and_names_the_nearest(
     base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from bertsmith.cli.entry import main
+    from bertsmith.app.cli.entry import main
 
     words = f"bertsmith finetune --model {base} --task classification --train {mails} --out {tmp_path / 'run'}"
     monkeypatch.setattr(sys, "argv", [*words.split(), "--recipe", "nosuch"])

@@ -10,19 +10,19 @@ import torch
 import torch.nn.functional as F
 import transformers
 
-from bertsmith.checkpoints.architectures import architecture_of, new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.encoding.units import EncodedExamples
-from bertsmith.finetuning.settings import FinetuningSettings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import Rank, choose
-from bertsmith.tasks.kinds import task_for
-from bertsmith.training.guard import StopRequest
-from bertsmith.training.schedule import hf_linear
-from bertsmith.training.settings import TrainSettings
-from bertsmith.training.trainer import Trainer
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.models.checkpoints.architectures import architecture_of, new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.finetuning.settings import FinetuningSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.units import EncodedExamples
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.training.loop.guard import StopRequest
+from bertsmith.training.loop.schedule import hf_linear
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.trainer import Trainer
 from tasks.architecture_samples import WITH_HEADS, config_of, tokenizer_of
 from tasks.task_samples import SPECS, examples_of
 from tasks.test_interchange import CLASSES

@@ -8,23 +8,23 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.linear_start import (
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.row_vectors import compared
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.linear_start import (
     MOST_PROBED,
     LinearStart,
     fitted,
     held_out_losses,
     similarity_directions,
 )
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.heads.row_vectors import compared
-from bertsmith.randomness import generator
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SETTINGS, write_base_model
 
 Vectors = npt.NDArray[np.float32]

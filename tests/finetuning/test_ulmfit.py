@@ -9,26 +9,26 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.awd_lstm import AwdLstmConfig
-from bertsmith.encoding.forward import task_logits
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.recipes import ULMFIT, resolved, situation_of
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.head_blocks import HeadBlocks, concat_of_rows
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.heads.task_head import Head
-from bertsmith.model.batch import Batch
-from bertsmith.model.noise import RowNoise
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import task_for
-from bertsmith.training.optimizer import BertAdam
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.models.heads.head_blocks import HeadBlocks, concat_of_rows
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.noise import RowNoise
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.recipes import ULMFIT, resolved, situation_of
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.optimizer import BertAdam
 from tasks.architecture_samples import config_of, write_base_model
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
@@ -54,10 +54,10 @@ def workload(base: str, **changes: object) -> Finetuning:
 
 def groups_that_move(work: Finetuning, step: int) -> list[bool]:
     """Which layers a step of training changes, from the embeddings to the head."""
-    from bertsmith.runtime import Rank
-    from bertsmith.training.guard import StopRequest
-    from bertsmith.training.settings import TrainSettings
-    from bertsmith.training.trainer import Trainer
+    from bertsmith.base.machine.runtime import Rank
+    from bertsmith.training.loop.guard import StopRequest
+    from bertsmith.training.loop.settings import TrainSettings
+    from bertsmith.training.loop.trainer import Trainer
 
     work.model.train()
     before = {name: one.detach().clone() for name, one in work.model.named_parameters()}
@@ -98,10 +98,10 @@ def test_a_short_run_trains_all_layers_in_its_second_half(base: str) -> None:
 def test_a_frozen_layer_keeps_its_moments(base: str) -> None:
     work = workload(base, gradual_unfreezing=True, reads="concat")
     work.fix_steps(40)
-    from bertsmith.runtime import Rank
-    from bertsmith.training.guard import StopRequest
-    from bertsmith.training.settings import TrainSettings
-    from bertsmith.training.trainer import Trainer
+    from bertsmith.base.machine.runtime import Rank
+    from bertsmith.training.loop.guard import StopRequest
+    from bertsmith.training.loop.settings import TrainSettings
+    from bertsmith.training.loop.trainer import Trainer
 
     trainer = Trainer(work, TrainSettings(steps=40, weight_decay=0.1), Rank(), StopRequest())
     trainer.apply(trainer.gradient(0, work.plan(0, 0, 1)), 1e-2)
@@ -129,7 +129,7 @@ def test_concat_pooling_is_the_representative_position_the_maximum_and_the_mean(
     drawn = torch.Generator().manual_seed(0)
     hidden = torch.randn(9, 4, generator=drawn)
     batch = Batch.from_flat(np.arange(9), np.zeros(9, np.int64), (4, 1, 4))
-    from bertsmith.model.batch import Read
+    from bertsmith.models.parts.batch import Read
 
     result = concat_of_rows(hidden, batch, Read.last(batch))
     for row, states in zip(result, hidden.split((4, 1, 4)), strict=True):
@@ -138,7 +138,7 @@ def test_concat_pooling_is_the_representative_position_the_maximum_and_the_mean(
 
 def test_the_hidden_layer_has_the_units_of_the_paper_and_two_norms() -> None:
     config = config_of("awd-lstm")
-    from bertsmith.checkpoints.architectures import new_encoder
+    from bertsmith.models.checkpoints.architectures import new_encoder
 
     model = EncoderForTask(new_encoder(config), Head(part="classifier", outputs=3, pooled=True, reads="concat"))
     shapes = {name: tuple(one.shape) for name, one in model.named_parameters() if not name.startswith("bert.")}

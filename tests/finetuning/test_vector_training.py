@@ -10,23 +10,23 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith import load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import Example, TextExample, TripletExample
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.encoding.units import micro_batches
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.vector_workload import VectorTraining
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.heads.vector_losses import VectorLoss
-from bertsmith.model.batch import Batch
-from bertsmith.runtime import choose
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.similarity import vector_spec
-from bertsmith.training.workload import StepPlan
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.vector_losses import VectorLoss
+from bertsmith.models.parts.batch import Batch
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+from bertsmith.tasks.datasets.examples import Example, TextExample, TripletExample
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.workload import StepPlan
 from tasks.architecture_samples import write_base_model as write_base_of
 from tasks.task_samples import CONFIG, SETTINGS, SPECS, TOKENIZER, examples_of, write_base_model
 

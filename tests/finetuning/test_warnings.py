@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.finetuning.run import summary_lines
-from bertsmith.library.training import finetune
-from bertsmith.progress import quiet, recorded_warnings, warn
-from bertsmith.results.finished_run import warning_lines
-from bertsmith.results.report import write_finetuning_report
+from bertsmith.app.library.training import finetune
+from bertsmith.base.core.progress import quiet, recorded_warnings, warn
+from bertsmith.recipes.finetuning.run import summary_lines
+from bertsmith.recipes.results.finished_run import warning_lines
+from bertsmith.recipes.results.report import write_finetuning_report
 from tasks.task_samples import write_base_model
 
 OPTIONS = {"epochs": 0.1, "seeds": 1, "baselines": False, "device": "cpu", "precision": "fp32", "max_length": 8}

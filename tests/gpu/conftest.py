@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from corpus.samples import write_corpus
 
 CUDA = pytest.param(

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 import bertsmith
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.corpus.shards import Corpus
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.initialization import initialize_from_corpus
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
-from bertsmith.training.devices import peak_of_device
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.devices import peak_of_device
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.pretraining.initialization import initialize_from_corpus
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
 
 RUN = {
     "size": "tiny", "max_length": 32, "rows_per_step": 16, "micro_tokens": 200, "evaluation_rows": 16, "dropout": 0.1,

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.attention import attention
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.products.compiled import compile_layers
-from bertsmith.runtime import Rank, Runtime, fast_precisions
-from bertsmith.training.guard import StopRequest
-from bertsmith.training.settings import TrainSettings
-from bertsmith.training.trainer import Trainer
+from bertsmith.base.machine.runtime import Rank, Runtime, fast_precisions
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.attention import attention
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.products.compiled import compile_layers
+from bertsmith.training.loop.guard import StopRequest
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.trainer import Trainer
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.workload import Pretraining
 from gpu.conftest import VOCABULARY
 from oracles.padded_bert import pad, padded_peer
 from oracles.pretraining_oracle import MemoryDocuments

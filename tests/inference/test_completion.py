@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from bertsmith import load
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.encoding.forward import TorchEngine
-from bertsmith.errors import CheckpointError, ConfigError, InputError
-from bertsmith.export.conversion import export
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.inference.completion import SamplingSettings, complete
-from bertsmith.model.batch import Batch
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.predictors.completion import SamplingSettings, complete
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.tasks.encoding.forward import TorchEngine
 from model.examples import shake
 from tasks.architecture_samples import config_of, tokenizer_of
 from tasks.task_samples import TOKENIZER

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.awd_lstm import AwdLstmConfig
-from bertsmith.errors import ConfigError
-from bertsmith.inference.ensemble import load_ensemble
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.labelled import evaluate
-from bertsmith.library.lines import predict_lines
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.kinds import task_for
+from bertsmith.app.library.labelled import evaluate
+from bertsmith.app.library.lines import predict_lines
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 TEXTS = ("the film was great", "a bad day in Rome", "")

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pytest
 
 from bertsmith import Model, load, quantize
-from bertsmith.processor import has_int8_products
-from bertsmith.randomness import generator
-from bertsmith.runtime import BATCH_TOLERANCE, INFERENCE_TOKENS, LOW_PRECISION_TOLERANCE, choose_inference
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.machine.processor import has_int8_products
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE, INFERENCE_TOKENS, LOW_PRECISION_TOLERANCE, choose_inference
 from cli.test_predicting import write_model
 from tasks.task_samples import WORDS
 
@@ -46,7 +46,7 @@ def texts() -> list[str]:
 
 def loaded(place: Path, precision: str, native: tuple[str, ...], fixed: bool, patch: pytest.MonkeyPatch) -> Model:
     """A model of two classes; bf16 is used even where it is emulated."""
-    patch.setattr("bertsmith.runtime.fast_precisions", lambda device: native)
+    patch.setattr("bertsmith.base.machine.runtime.fast_precisions", lambda device: native)
     folder = write_model(place / "model", "single")
     if fixed:
         data = place / "data.jsonl"

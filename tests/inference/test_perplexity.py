@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertsmith.checkpoints.assembly import untrained
-from bertsmith.encoding.forward import TorchEngine
-from bertsmith.errors import CheckpointError
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.inference.perplexity import Perplexity, perplexities
-from bertsmith.model.batch import Batch
-from bertsmith.runtime import choose
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
+from bertsmith.models.checkpoints.assembly import untrained
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch
+from bertsmith.tasks.encoding.forward import TorchEngine
 from inference.test_completion import engine_of, model_of
 from model.examples import shake
 from tasks.architecture_samples import config_of

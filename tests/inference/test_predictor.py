@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.datasets import blocks
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
-from bertsmith.errors import InputError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.predictor import Predictor
-from bertsmith.runtime import BATCH_TOLERANCE, choose
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE, choose
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.tasks.datasets import blocks
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSettings
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 

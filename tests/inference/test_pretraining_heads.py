@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.bert import BertModel
-from bertsmith.errors import CheckpointError, ConfigError, InputError
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
+from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a man dog went sat ran to on . ,".split()])
 CONFIG = BertConfig(

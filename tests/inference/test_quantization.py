@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 
 from bertsmith import load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.int8_scales import SCALES
-from bertsmith.checkpoints.load import load_any
-from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import digest_file
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.inference.quantization import LADDER, calibrate, note_kept_layers, quantize, require_metadata
-from bertsmith.library.labelled import quantize as measure
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose_inference
-from bertsmith.tasks.kinds import task_for
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.app.library.labelled import quantize as measure
+from bertsmith.base.core.errors import CheckpointError, InputError
+from bertsmith.base.machine.runtime import choose_inference
+from bertsmith.base.storage.files import digest_file
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.quantization import LADDER, calibrate, note_kept_layers, quantize, require_metadata
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.checkpoints.int8_scales import SCALES
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 pytestmark = pytest.mark.skipif(
@@ -53,7 +53,7 @@ def test_int8_uses_the_recorded_layers_from_then_on(tmp_path: Path) -> None:
 def test_layers_are_kept_until_the_score_is_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = saved(tmp_path / "model")
     scores = iter([0.9, 0.5, 0.89, 0.899])
-    monkeypatch.setattr("bertsmith.inference.quantization._score", lambda predictor, examples: next(scores))
+    monkeypatch.setattr("bertsmith.inference.predictors.quantization._score", lambda predictor, examples: next(scores))
     exact, trials = quantize(load_any(folder), [], limit=0.004)
     assert exact == 0.9
     assert [trial.kept for trial in trials] == list(LADDER[:3])
@@ -83,7 +83,7 @@ def test_a_folder_without_metadata_is_refused_before_anything_is_measured(tmp_pa
 
 def test_it_is_an_error_if_no_trial_is_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.9, *([0.5] * len(LADDER))])
-    monkeypatch.setattr("bertsmith.inference.quantization._score", lambda predictor, examples: next(scores))
+    monkeypatch.setattr("bertsmith.inference.predictors.quantization._score", lambda predictor, examples: next(scores))
     with pytest.raises(CheckpointError, match=r"0\.5000"):
         quantize(load_any(saved(tmp_path / "model")), [])
 
@@ -141,7 +141,7 @@ def test_scales_are_tried_before_layers_and_tokens(tmp_path: Path, monkeypatch: 
     folder = saved(tmp_path / "model")
     calibration = calibrate(load_any(folder), examples_of("single", 32))
     scores = iter([0.9, 0.5, 0.6, 0.899])
-    monkeypatch.setattr("bertsmith.inference.quantization._score", lambda predictor, examples: next(scores))
+    monkeypatch.setattr("bertsmith.inference.predictors.quantization._score", lambda predictor, examples: next(scores))
     exact, trials = quantize(load_any(folder), [], calibration=calibration)
     assert [(trial.kept, trial.fixed) for trial in trials] == [(LADDER[0], True), (LADDER[1], True), (LADDER[0], False)]
     note_kept_layers(folder, "accuracy", exact, trials, calibration)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.answers import (
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.tasks.metrics.answers import (
     answer_f1,
     best_threshold,
     exact_match,

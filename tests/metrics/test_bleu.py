@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from bertsmith.metrics.bleu import bleu, n_grams, words_of
+from bertsmith.tasks.metrics.bleu import bleu, n_grams, words_of
 
 GUIDE = "It is a guide to action which ensures that the military always obeys the commands of the party".split()
 GUIDE_REFERENCES = [

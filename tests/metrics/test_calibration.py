@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 
-from bertsmith.errors import InputError
-from bertsmith.metrics.calibration import (
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.tasks.metrics.calibration import (
     HIGHEST_TEMPERATURE,
     LOWEST_TEMPERATURE,
     best_label_threshold,
@@ -16,8 +17,7 @@ from bertsmith.metrics.calibration import (
     fit_temperature,
     reliability,
 )
-from bertsmith.metrics.labels import multi_label_scores
-from bertsmith.randomness import generator
+from bertsmith.tasks.metrics.labels import multi_label_scores
 
 
 def drawn(examples: int, classes: int, temperature: float) -> tuple[np.ndarray, np.ndarray]:

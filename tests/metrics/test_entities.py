@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.entities import (
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.tasks.metrics.entities import (
     SCHEMES,
     convert_tags,
     entity_scores,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bertsmith.errors import InputError
-from bertsmith.metrics.labels import CLASS_METRICS, accuracy, confusion, micro_f1, multi_label_scores
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.metrics.labels import CLASS_METRICS, accuracy, confusion, micro_f1, multi_label_scores
 
 Ints = np.ndarray
 REFERENCE = {

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bertsmith.errors import InputError
-from bertsmith.metrics.numbers import NUMBER_METRICS, mean_squared_error, pearson, spearman
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.metrics.numbers import NUMBER_METRICS, mean_squared_error, pearson, spearman
 
 # Multiples of a quarter: no row is constant up to rounding errors, and ties are frequent.
 pairs = arrays.arrays(

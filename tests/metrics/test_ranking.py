@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
-from bertsmith.errors import InputError
-from bertsmith.metrics.ranking import (
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.metrics.ranking import (
     RANKING_METRICS,
     average_precision,
     ndcg,

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
-from bertsmith.metrics.similarity import (
+from bertsmith.tasks.metrics.similarity import (
     best_pair_accuracy,
     pair_average_precision,
     ranks_of_partners,
 )
-from bertsmith.metrics.vectors import unit
+from bertsmith.tasks.metrics.vectors import unit
 
 
 def some_vectors(count: int, width: int = 8, seed: int = 0) -> np.ndarray:
@@ -49,8 +49,8 @@ def test_scores_equal_those_of_mteb_on_the_same_vectors() -> None:
     from mteb.abstasks.pair_classification import AbsTaskPairClassification
     from scipy.stats import spearmanr
 
-    from bertsmith.metrics.numbers import spearman
-    from bertsmith.metrics.vectors import cosines
+    from bertsmith.tasks.metrics.numbers import spearman
+    from bertsmith.tasks.metrics.vectors import cosines
 
     first, second = some_vectors(200), some_vectors(200, seed=3)
     second[::2] += first[::2]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bertsmith.errors import InputError
-from bertsmith.metrics.labels import matthews
-from bertsmith.metrics.uncertainty import Spread, bootstrap_interval, paired_test, proportion_interval, spread
-from bertsmith.randomness import generator
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.tasks.metrics.labels import matthews
+from bertsmith.tasks.metrics.uncertainty import Spread, bootstrap_interval, paired_test, proportion_interval, spread
 
 
 def test_the_spread_of_restarts_uses_the_sample_deviation() -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import cosine_similarity
 
-from bertsmith.errors import InputError
-from bertsmith.metrics.vectors import (
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.tasks.metrics.vectors import (
     BINS,
     cosines,
     describe,
@@ -15,7 +16,6 @@ from bertsmith.metrics.vectors import (
     sample_rows,
     unit,
 )
-from bertsmith.randomness import generator
 
 
 def normal(count: int, width: int) -> np.ndarray:

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import BertConfig
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import BertConfig
 
 VOCABULARY = 67
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertsmith.model import attention as attention_module
-from bertsmith.model.attention import attention
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.noise import RowNoise
+from bertsmith.models.parts import attention as attention_module
+from bertsmith.models.parts.attention import attention
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.noise import RowNoise
 from processors import pretend
 
 HEADS, WIDTH = 3, 4

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.architectures import new_encoder, require_architecture
-from bertsmith.model import attention as attention_module
-from bertsmith.model.attention import _flash_attention, attention
-from bertsmith.model.batch import Batch, Read
+from bertsmith.models.checkpoints.architectures import new_encoder, require_architecture
+from bertsmith.models.parts import attention as attention_module
+from bertsmith.models.parts.attention import _flash_attention, attention
+from bertsmith.models.parts.batch import Batch, Read
 
 HEADS, WIDTH = 3, 8
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.errors import ConfigError
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.encoder import Trace
-from bertsmith.model.layer_choice import CHOICES, layer_choice
-from bertsmith.model.layer_mix import WeightedMix
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.layer_choice import CHOICES, layer_choice
+from bertsmith.models.parts.layer_mix import WeightedMix
 from model.examples import random_batch, shake, small_config
 from oracles.padded_bert import pad, padded_peer
 

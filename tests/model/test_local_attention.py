@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from bertsmith.model.attention import attention
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.local_attention import is_blocked, local_weights
-from bertsmith.model.noise import RowNoise
+from bertsmith.models.parts.attention import attention
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.local_attention import is_blocked, local_weights
+from bertsmith.models.parts.noise import RowNoise
 
 HEADS, WIDTH = 2, 4
 

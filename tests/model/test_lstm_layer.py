@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.model.layers import initialize
-from bertsmith.model.lstm_layer import LstmLayer
+from bertsmith.models.parts.layers import initialize
+from bertsmith.models.parts.lstm_layer import LstmLayer
 
 LENGTHS = (3, 7, 1, 7, 4)
 K, C = 5, 6

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.errors import ConfigError
-from bertsmith.model.attention import attention
-from bertsmith.model.layers import initialize
-from bertsmith.model.our_names import SCORES
-from bertsmith.model.runs import runs_of
-from bertsmith.model.scored_attention import (
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.parts.attention import attention
+from bertsmith.models.parts.layers import initialize
+from bertsmith.models.parts.our_names import SCORES
+from bertsmith.models.parts.runs import runs_of
+from bertsmith.models.parts.scored_attention import (
     AttentionalState,
     ConcatScore,
     DotScore,

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.model import attention as attention_module
-from bertsmith.model import sequence_products
-from bertsmith.model.attention import attention, dense_attention
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.sequence_products import attend_by_sequence, is_faster_by_sequence
-from bertsmith.products.fast_path import scripted
+from bertsmith.models.parts import attention as attention_module
+from bertsmith.models.parts import sequence_products
+from bertsmith.models.parts.attention import attention, dense_attention
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.sequence_products import attend_by_sequence, is_faster_by_sequence
+from bertsmith.models.products.fast_path import scripted
 
 HEADS, WIDTH = 3, 4
 

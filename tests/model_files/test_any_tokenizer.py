@@ -10,12 +10,12 @@ import hypothesis
 import numpy as np
 from hypothesis import given
 
-from bertsmith.checkpoints.architectures import ARCHITECTURES
-from bertsmith.errors import BertsmithError
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.tokenizer_writing import write_tokenizer
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from model_files.tokenizer_folders import TEXTS, folders, write
 
 QUICK = os.environ.get("HYPOTHESIS_PROFILE", "house") == "house"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.encoders.bert import BertModel
-from bertsmith.errors import BertsmithError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.kinds import task_for
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 SPEC = SPECS["single"]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.checkpoints.architectures import ARCHITECTURES
-from bertsmith.errors import CheckpointError, InputError
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.sentencepiece_file import read_sentencepiece
+from bertsmith.base.core.errors import CheckpointError, InputError
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.sentencepiece_file import read_sentencepiece
 from oracles.double_array import packed
 from tasks.architecture_samples import peer_tokenizer, unigram_pieces
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.errors import ConfigError, InputError, VocabularyError
-from bertsmith.files import write_json
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.tokenizer_files import read_tokenizer, read_wordpiece
-from bertsmith.model_files.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
-from bertsmith.settings import to_dict
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.pipeline import PipelineTokenizer
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError, InputError, VocabularyError
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.storage.files import write_json
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.tokenizer_files import read_tokenizer, read_wordpiece
+from bertsmith.models.model_files.tokenizer_writing import tokenizer_config, tokenizer_json, write_tokenizer
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES
 from tasks.architecture_samples import EVERY_ARCHITECTURE, config_of, tokenizer_of
 

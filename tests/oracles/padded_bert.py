@@ -6,8 +6,8 @@ from torch import Tensor
 from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
 
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.batch import Batch
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch
 
 NOT_IN_LAYERS = {
     "bert.embeddings.word": "bert.embeddings.word_embeddings",

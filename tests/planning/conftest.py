@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from corpus.samples import write_corpus
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a b c d e f g h .".split()]

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from allocations import peak_of_allocations
-from bertsmith.checkpoints.architectures import new_encoder, require_architecture
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import BertConfig, EncoderConfig
-from bertsmith.model.noise import noise_for
-from bertsmith.planning.memory import bare_model, memory_of
-from bertsmith.pretraining.losses import freeze_unused, negative_log_likelihood
-from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.runtime import choose
-from bertsmith.training.trainer import OPTIMIZERS
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.architectures import new_encoder, require_architecture
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.config import BertConfig, EncoderConfig
+from bertsmith.models.parts.noise import noise_for
+from bertsmith.training.loop.trainer import OPTIMIZERS
+from bertsmith.training.planning.memory import bare_model, memory_of
+from bertsmith.training.pretraining.losses import freeze_unused, negative_log_likelihood
+from bertsmith.training.pretraining.objectives import OBJECTIVES
 
 MOST_OFF = 0.05  # of the activations; operations allocate a little inside
 MLM = OBJECTIVES["mlm"]

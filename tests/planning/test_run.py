@@ -7,15 +7,15 @@ import fsspec
 import pytest
 
 import bertsmith
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import BertsmithError, ConfigError, InputError
-from bertsmith.planning.plan import seconds_of, size, steps_of
-from bertsmith.planning.run import plan_pretraining
-from bertsmith.training.budget import Durations
-from bertsmith.training.clock import RESERVE
-from bertsmith.training.devices import GPUS
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.settings import TrainSettings
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.budget import Durations
+from bertsmith.training.loop.clock import RESERVE
+from bertsmith.training.loop.devices import GPUS
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.planning.plan import seconds_of, size, steps_of
+from bertsmith.training.planning.run import plan_pretraining
 
 RUN = {"size": "tiny", "max_length": 24, "rows_per_step": 8, "evaluation_rows": 8}
 DURATIONS = Durations(step=2.0, evaluation=10.0, checkpoint=3.0)

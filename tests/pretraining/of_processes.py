@@ -9,23 +9,23 @@ import numpy as np
 import torch
 
 from allocations import peak_of_allocations
-from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.weights import digest_of_tensors
-from bertsmith.encoding.forward import task_logits
-from bertsmith.finetuning.settings import FinetuningSettings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.processes.distributed import process_group, sum_over_ranks
-from bertsmith.processes.sharding import Division, own_rows
-from bertsmith.runtime import Rank, Runtime
-from bertsmith.tasks.kinds import task_for
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.settings import TrainSettings
-from bertsmith.training.trainer import OPTIMIZERS
+from bertsmith.base.machine.runtime import Rank, Runtime
+from bertsmith.base.processes.distributed import process_group, sum_over_ranks
+from bertsmith.base.processes.sharding import Division, own_rows
+from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.recipes.finetuning.settings import FinetuningSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.trainer import OPTIMIZERS
+from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.training.pretraining.workload import Pretraining
 from oracles.pretraining_oracle import MemoryDocuments
 from tasks.task_samples import SPECS, TOKENIZER, examples_of
 

@@ -8,10 +8,10 @@ import torch
 import transformers
 
 from bertsmith import load, make_static_vectors
-from bertsmith.checkpoints.load import load_any
-from bertsmith.errors import ConfigError
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
 from corpus.samples import write_corpus
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import TOKENIZER

@@ -5,21 +5,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import TextExample
-from bertsmith.files import write_json
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.stream import Cursor, PretrainingStream
-from bertsmith.pretraining.targets import second_copies
-from bertsmith.task_data.split import TaskData
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.storage.files import write_json
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.stream import Cursor, PretrainingStream
+from bertsmith.training.pretraining.targets import second_copies
 from corpus.samples import write_corpus
 from oracles.pretraining_oracle import MemoryDocuments
 from tasks.task_samples import SPECS

@@ -9,19 +9,19 @@ import torch
 import transformers
 
 from bertsmith import load
-from bertsmith.checkpoints.google import write_google
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import ConfigError, CorpusError, InputError
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.library.vocabulary import learn_vocabulary
-from bertsmith.model_files.standalone_tokenizer import read_tokenizer_file
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
-from bertsmith.task_data.split import TaskData
-from bertsmith.text.pipeline import PipelineTokenizer
+from bertsmith.app.library.vocabulary import learn_vocabulary
+from bertsmith.base.core.errors import ConfigError, CorpusError, InputError
+from bertsmith.models.checkpoints.google import write_google
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.standalone_tokenizer import read_tokenizer_file
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
 from tasks.task_samples import SPECS, examples_of
 
 TEXT = ["Let's hang out with friends.", "We hang out at home.", "The camera hung on the wall.", "They hung it up."]

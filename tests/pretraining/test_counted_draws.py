@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from bertsmith.pretraining.counted_draws import count_heads, fold, instance_keys, purpose_keys
-from bertsmith.randomness import mix
+from bertsmith.base.core.randomness import mix
+from bertsmith.training.pretraining.counted_draws import count_heads, fold, instance_keys, purpose_keys
 from oracles.pretraining_oracle import coins, counted, instance_key
 
 

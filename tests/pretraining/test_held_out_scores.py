@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.readers import Document
-from bertsmith.errors import CorpusError
-from bertsmith.pretraining.held_out_scores import TOP, HeldOutRows
-from bertsmith.pretraining.ngram_baseline import NgramBaseline
+from bertsmith.base.core.errors import CorpusError
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.readers import Document
+from bertsmith.training.pretraining.held_out_scores import TOP, HeldOutRows
+from bertsmith.training.pretraining.ngram_baseline import NgramBaseline
 from corpus.samples import small_tokenizer
 
 

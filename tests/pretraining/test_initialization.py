@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.assembly import untrained
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import BertConfig
-from bertsmith.model.encoder import Trace
-from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.pretraining.initialization import NEIGHBORS, initialize_from_corpus
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.models.checkpoints.assembly import untrained
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.layers import sinusoidal_positions
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining.initialization import NEIGHBORS, initialize_from_corpus
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{number}" for number in range(40)], "never"]
 

@@ -13,25 +13,25 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 import bertsmith
-from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.shards import Corpus
-from bertsmith.encoders.awd_lstm import AwdLstmConfig
-from bertsmith.errors import CheckpointError, ConfigError, CorpusError
-from bertsmith.files import read_json, read_json_lines, write_json
-from bertsmith.heads.task_head import Head
-from bertsmith.model.batch import Batch
-from bertsmith.model.memory import Memory
-from bertsmith.pretraining.language_model import LanguageModeling
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.pretraining.token_tracks import TokenTracks, Windows
-from bertsmith.runtime import Rank, choose
-from bertsmith.training.guard import StopRequest
-from bertsmith.training.lanes import Lanes
-from bertsmith.training.settings import TrainSettings
-from bertsmith.training.trainer import Trainer
+from bertsmith.base.core.errors import CheckpointError, ConfigError, CorpusError
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.base.storage.files import read_json, read_json_lines, write_json
+from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.memory import Memory
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.guard import StopRequest
+from bertsmith.training.loop.lanes import Lanes
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.trainer import Trainer
+from bertsmith.training.pretraining.language_model import LanguageModeling
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.training.pretraining.token_tracks import TokenTracks, Windows
 from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
 from training.whole_steps import whole_step
 
@@ -245,8 +245,8 @@ def test_a_run_killed_between_steps_and_resumed_is_the_straight_run(corpus, tmp_
     pretrain(corpus, tmp_path / "straight", *settings(steps=8))
     program = (
         "import os, sys, time\n"
-        "from bertsmith.pretraining import run\n"
-        "from bertsmith.pretraining.language_model import LanguageModeling\n"
+        "from bertsmith.training.pretraining import run\n"
+        "from bertsmith.training.pretraining.language_model import LanguageModeling\n"
         "from pretraining.test_language_model import settings\n"
         "loss = LanguageModeling.loss\n"
         "def dying(self, model, batch):\n"

@@ -8,13 +8,13 @@ import torch
 import transformers
 
 from bertsmith import load
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import ConfigError
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
 from corpus.samples import write_corpus
 
 TEXT = [

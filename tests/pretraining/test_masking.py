@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.masking import Masker
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.targets import Targets
-from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.training.pretraining.counted_draws import instance_keys
+from bertsmith.training.pretraining.masking import Masker
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.targets import Targets
 from oracles.pretraining_oracle import masks_of_row
 
 WORDS = [f"w{number}" for number in range(40)]

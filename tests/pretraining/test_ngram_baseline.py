@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bertsmith.corpus.frequencies import entropy
-from bertsmith.errors import CorpusError
-from bertsmith.pretraining.losses import unigram_loss
-from bertsmith.pretraining.ngram_baseline import NgramBaseline
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.base.core.errors import CorpusError
+from bertsmith.text.corpus.frequencies import entropy
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.training.pretraining.losses import unigram_loss
+from bertsmith.training.pretraining.ngram_baseline import NgramBaseline
 from oracles.pretraining_oracle import MemoryDocuments
 
 MASK, PIECES = 4, 12

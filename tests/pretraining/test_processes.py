@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.files import read_json, read_json_lines
-from bertsmith.planning.memory import memory_of
-from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.runtime import ALONE
+from bertsmith.base.machine.runtime import ALONE
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.training.planning.memory import memory_of
+from bertsmith.training.pretraining.objectives import OBJECTIVES
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 from pretraining.of_processes import CONFIG, KINDS, evaluated, first_values, pretraining, trained
 from tasks.task_samples import TOKENIZER, WORDS, write_base_model
 from training.launched import launched

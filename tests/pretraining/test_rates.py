@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.pretraining.rates import RatesReport, measure_rates
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.stream import PretrainingStream
-from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.training.pretraining.objectives import OBJECTIVES
+from bertsmith.training.pretraining.rates import RatesReport, measure_rates
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.stream import PretrainingStream
 from oracles.pretraining_oracle import MemoryDocuments
 
 PIECES = [f"{'##' if number % 4 == 0 else ''}w{number}" for number in range(400)]
@@ -64,7 +64,7 @@ def test_the_table_of_each_objective_has_its_lines(objective: str) -> None:
 
 def test_measuring_in_parts_gives_the_same_as_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rates(300, max_length=32)
-    monkeypatch.setattr("bertsmith.pretraining.rates._AT_ONCE", 70)
+    monkeypatch.setattr("bertsmith.training.pretraining.rates._AT_ONCE", 70)
     assert rates(300, max_length=32) == whole
 
 

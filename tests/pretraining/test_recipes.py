@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from bertsmith.encoders.awd_lstm import AwdLstmConfig
-from bertsmith.encoders.gpt import GptConfig
-from bertsmith.errors import BertsmithError, ConfigError
-from bertsmith.files import write_json
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for, with_recipe
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.training.settings import TrainSettings
+from bertsmith.base.core.errors import BertsmithError, ConfigError
+from bertsmith.base.storage.files import write_json
+from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.models.encoders.gpt import GptConfig
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for, with_recipe
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 
 
 def built(**given):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import RunError
-from bertsmith.pretraining.report import Samples, write_report
-from bertsmith.reports.charts import COLORS, Series, line_chart, thinned
-from bertsmith.reports.html import page_place
-from bertsmith.training import RunFolder
+from bertsmith.base.core.errors import RunError
+from bertsmith.base.pages.charts import COLORS, Series, line_chart, thinned
+from bertsmith.base.pages.html import page_place
+from bertsmith.training.loop import RunFolder
+from bertsmith.training.pretraining.report import Samples, write_report
 from reports.page import Page
 from training.toy import ToyWorkload, toy_run
 

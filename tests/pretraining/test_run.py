@@ -17,24 +17,24 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
-from bertsmith.checkpoints.load import convert
-from bertsmith.corpus.build import build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
-from bertsmith.files import read_json, read_json_lines, write_json
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.locks import locked_folder
-from bertsmith.model_files.metadata import read_metadata
-from bertsmith.pretraining import run as run_module
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.summary import summary_lines
-from bertsmith.products.compiled import compile_layers
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training.result import TrainResult
-from bertsmith.training.settings import TrainSettings
+from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError, VocabularyError
+from bertsmith.base.storage.files import read_json, read_json_lines, write_json
+from bertsmith.base.storage.locks import locked_folder
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.models.checkpoints.load import convert
+from bertsmith.models.model_files.metadata import read_metadata
+from bertsmith.models.products.compiled import compile_layers
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.loop.result import TrainResult
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining import run as run_module
+from bertsmith.training.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.summary import summary_lines
 from corpus.samples import write_corpus
 
 WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()
@@ -121,7 +121,7 @@ def test_a_compiled_run_has_the_curve_of_another_and_resumes_to_its_own_bytes(co
     straight, resumed, plain = (tmp_path / name for name in ("straight", "resumed", "plain"))
     run(corpus, plain, steps=4)
     compiled = functools.partial(compile_layers, backend="aot_eager")
-    monkeypatch.setattr("bertsmith.pretraining.run.compile_layers", compiled)
+    monkeypatch.setattr("bertsmith.training.pretraining.run.compile_layers", compiled)
     run(corpus, straight, steps=4, compile=True)
     shutil.copytree(straight, resumed)
     shutil.rmtree(resumed / "checkpoints" / "step-00000004")

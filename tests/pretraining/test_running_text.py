@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.shards import Corpus
-from bertsmith.documents.readers import Document
-from bertsmith.pretraining.running_text import warn_without_running_text
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.readers import Document
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining.running_text import warn_without_running_text
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "it", "rained", "."]))
 

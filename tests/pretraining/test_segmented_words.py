@@ -6,14 +6,17 @@ import sys
 import numpy as np
 import pytest
 
-from bertsmith.corpus.build import build_corpus
-from bertsmith.documents.readers import Document
-from bertsmith.errors import ConfigError, RunError
-from bertsmith.library.training import pretrain
-from bertsmith.pretraining import masking, run
-from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.masking import Masker
-from bertsmith.pretraining.segmented_words import (
+from bertsmith.app.library.training import pretrain
+from bertsmith.base.core.errors import ConfigError, RunError
+from bertsmith.text.corpus.build import build_corpus
+from bertsmith.text.documents.readers import Document
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining import masking, run
+from bertsmith.training.pretraining.counted_draws import instance_keys
+from bertsmith.training.pretraining.masking import Masker
+from bertsmith.training.pretraining.segmented_words import (
     LANGUAGES,
     SegmentedWords,
     segmenter,
@@ -21,10 +24,7 @@ from bertsmith.pretraining.segmented_words import (
     warn_of_lost_marks,
     warn_of_missing_words,
 )
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 PIECES = [
     *"北京大学生喜欢，a人々はス",

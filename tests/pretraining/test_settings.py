@@ -7,23 +7,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.library.training import pretrain as library_pretrain
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.pretraining import run as run_module
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.runtime import Runtime
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.settings import TrainSettings
+from bertsmith.app.library.training import pretrain as library_pretrain
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining import run as run_module
+from bertsmith.training.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
 from corpus.samples import write_corpus
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a b c d e f g h .".split()])

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bertsmith.errors import ConfigError, CorpusError
-from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.spans import (
+from bertsmith.base.core.errors import ConfigError, CorpusError
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import help_lines
+from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.template import Template
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.training.pretraining.counted_draws import instance_keys
+from bertsmith.training.pretraining.objectives import OBJECTIVES
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.spans import (
     OPEN,
     random_ends,
     uniforms,
@@ -21,12 +26,7 @@ from bertsmith.pretraining.spans import (
     walk_sentence_order,
     walk_single,
 )
-from bertsmith.pretraining.stream import Cursor, InstancePlan, PretrainingStream, Rows
-from bertsmith.randomness import generator
-from bertsmith.settings import help_lines
-from bertsmith.text.pack import pack_rows
-from bertsmith.text.template import Template
-from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.pretraining.stream import Cursor, InstancePlan, PretrainingStream, Rows
 from oracles.pretraining_oracle import MemoryDocuments, coins, instance_key, pairs_of_document, truncate
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 60_000))])

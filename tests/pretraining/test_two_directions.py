@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.elmo import ElmoConfig, ElmoModel
-from bertsmith.errors import ConfigError
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.heads.sampled_softmax import PieceSampler, sampled_logits
-from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.model.batch import Batch
-from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.runtime import Runtime
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.elmo import ElmoConfig, ElmoModel
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.sampled_softmax import PieceSampler, sampled_logits
+from bertsmith.models.parts.batch import Batch
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.training.pretraining.objectives import OBJECTIVES
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.workload import Pretraining
 from corpus.samples import write_corpus
 from oracles.pretraining_oracle import MemoryDocuments
 from training.whole_steps import whole_step

@@ -7,18 +7,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertsmith.checkpoints.assembly import untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.corpus.shards import Corpus
-from bertsmith.encoders.elmo import ElmoConfig
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.files import read_json_lines
-from bertsmith.model.batch import Batch
-from bertsmith.pretraining.language_model import LanguageModeling
-from bertsmith.pretraining.recipes import settings_from_recipe
-from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.runtime import choose
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.base.storage.files import read_json_lines
+from bertsmith.models.checkpoints.assembly import untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.elmo import ElmoConfig
+from bertsmith.models.parts.batch import Batch
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.pretraining.language_model import LanguageModeling
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from pretraining.test_run import VOCABULARY, corpus  # noqa: F401 - a fixture
 from training.whole_steps import whole_step
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.objectives import OBJECTIVES, PIECES, Objective
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.spans import walk_sentence_order
-from bertsmith.pretraining.targets import next_pieces
-from bertsmith.pretraining.workload import Pretraining
-from bertsmith.runtime import Runtime
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.lanes import LEAST_TOKENS
-from bertsmith.training.pace import Pace
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.training.loop.lanes import LEAST_TOKENS
+from bertsmith.training.loop.pace import Pace
+from bertsmith.training.pretraining.objectives import OBJECTIVES, PIECES, Objective
+from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.spans import walk_sentence_order
+from bertsmith.training.pretraining.targets import next_pieces
+from bertsmith.training.pretraining.workload import Pretraining
 from oracles.padded_bert import padded_peer, peer_name
 from oracles.pretraining_oracle import MemoryDocuments
 from training.whole_steps import whole_step

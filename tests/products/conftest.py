@@ -2,8 +2,8 @@
 
 import pytest
 
-from bertsmith.products import fast_path, packed_linear
-from bertsmith.runtime import Runtime
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.products import fast_path, packed_linear
 
 
 @pytest.fixture(autouse=True)

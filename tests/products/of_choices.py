@@ -5,8 +5,8 @@ import sys
 
 import torch
 
-from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
-from bertsmith.runtime import choose_inference
+from bertsmith.base.machine.runtime import choose_inference
+from bertsmith.models.products.int8_linear import FixedInt8Linear, InputScale, Int8Linear
 
 
 def choices() -> dict[str, object]:

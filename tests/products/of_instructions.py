@@ -3,10 +3,10 @@
 import json
 import sys
 
-from bertsmith.encoders.bert import BertModel
-from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.prepared import prepare
-from bertsmith.runtime import Runtime
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.products.calibration import observe, observed_scales
+from bertsmith.models.products.prepared import prepare
 from model.examples import random_batch, shake, small_config
 
 LENGTHS = ([9, 9], [5, 12, 12, 1])  # of one length, as the fast path needs, and of several

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from bertsmith.checkpoints.architectures import new_encoder, require_architecture
-from bertsmith.errors import ConfigError
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.noise import RowNoise
-from bertsmith.products import compiled
-from bertsmith.products.compiled import compile_layers
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.checkpoints.architectures import new_encoder, require_architecture
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.noise import RowNoise
+from bertsmith.models.products import compiled
+from bertsmith.models.products.compiled import compile_layers
 
 SHAPES = ([8, 8, 9], [5, 6, 30], [20, 20, 20], [7, 7], [31, 2, 2, 2], [64], [3, 3, 3, 3, 3, 3])
 # The compiler of torch imports deprecated parts of torch, and looks at gradients that are not there.

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.encoders.bert import BertModel
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.encoder import Trace
-from bertsmith.processor import Processor
-from bertsmith.products import fast_path, packed_linear
-from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.fast_path import PreparedFastPath, float_layers, integer_layers, scripted
-from bertsmith.products.prepared import prepare
-from bertsmith.runtime import Runtime
+from bertsmith.base.machine.processor import Processor
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.products import fast_path, packed_linear
+from bertsmith.models.products.calibration import observe, observed_scales
+from bertsmith.models.products.fast_path import PreparedFastPath, float_layers, integer_layers, scripted
+from bertsmith.models.products.prepared import prepare
 from model.examples import random_batch
 from products.test_prepared import wide_model
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith import runtime
+from bertsmith.base.machine import runtime
 from products import of_instructions
 
 PROGRAM = Path(of_instructions.__file__)

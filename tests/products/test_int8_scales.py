@@ -5,13 +5,13 @@ import copy
 import pytest
 import torch
 
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.transformer import TransformerEncoder
-from bertsmith.processor import has_int8_products
-from bertsmith.products.calibration import observe, observed_scales
-from bertsmith.products.int8_linear import FixedInt8Linear, InputScale, quantize_fixed
-from bertsmith.products.prepared import prepare
-from bertsmith.runtime import Runtime
+from bertsmith.base.machine.processor import has_int8_products
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.transformer import TransformerEncoder
+from bertsmith.models.products.calibration import observe, observed_scales
+from bertsmith.models.products.int8_linear import FixedInt8Linear, InputScale, quantize_fixed
+from bertsmith.models.products.prepared import prepare
 from model.examples import random_batch
 from products.test_prepared import INT8, LENGTHS, model_of, wide_model
 from tasks.architecture_samples import ARCHITECTURES
@@ -30,7 +30,7 @@ def test_fixed_scales_stay_close_to_fp32(hidden_act: str, precision: str, monkey
     bf16 = ("fp32", "bf16") if precision == "bf16" else ("fp32",)
     if precision == "bf16" and not has_int8_products(INT8.int8_bits, "bfloat16"):
         pytest.skip("products of int8 give no bf16 on this processor")
-    monkeypatch.setattr("bertsmith.runtime.fast_precisions", lambda device: bf16)
+    monkeypatch.setattr("bertsmith.base.machine.runtime.fast_precisions", lambda device: bf16)
     model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
     exact, scales = model(batch), calibrated(model, batch)
     assert set(scales) == {

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith import runtime
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.encoders.bert import BertModel
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.encoder import Trace
-from bertsmith.model.transformer import TransformerEncoder
-from bertsmith.products.int8_linear import Int8Linear, quantize_tokens, quantize_weight
-from bertsmith.products.prepared import PackedLinear, prepare
-from bertsmith.runtime import Runtime, choose_inference
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine import runtime
+from bertsmith.base.machine.runtime import Runtime, choose_inference
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.transformer import TransformerEncoder
+from bertsmith.models.products.int8_linear import Int8Linear, quantize_tokens, quantize_weight
+from bertsmith.models.products.prepared import PackedLinear, prepare
 from model.examples import VOCABULARY, random_batch, shake, small_config
 from processors import pretend
 from tasks.architecture_samples import ARCHITECTURES, config_of

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from bertsmith.checkpoints.architectures import new_encoder, require_architecture
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import BertConfig
-from bertsmith.model.encoder import Trace
-from bertsmith.planning.memory import bare_model
-from bertsmith.products.work import PASSES, Work, forward_work
+from bertsmith.models.checkpoints.architectures import new_encoder, require_architecture
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.products.work import PASSES, Work, forward_work
+from bertsmith.training.planning.memory import bare_model
 
 LENGTHS = np.array([8, 8, 12, 5])
 

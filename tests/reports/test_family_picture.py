@@ -4,7 +4,7 @@ from pathlib import Path
 
 import family_picture
 
-from bertsmith.checkpoints.architectures import ARCHITECTURES
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES
 
 PAGE = Path(__file__).parents[2] / "docs" / "family.md"
 

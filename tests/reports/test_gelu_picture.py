@@ -6,7 +6,7 @@ import gelu_picture
 import numpy as np
 import torch
 
-from bertsmith.model.layers import activation
+from bertsmith.models.parts.layers import activation
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-bert-works.md"
 

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from bertsmith.reports import html
+from bertsmith.base.pages import html
 from reports.page import Page
 
 NAME = "settings.of_the_task.max_question_length_in_tokens"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.datasets.glue import GLUE
-from bertsmith.errors import InputError
-from bertsmith.results.glue_table import glue_lines, read_scores
+from bertsmith.base.core.errors import InputError
+from bertsmith.recipes.results.glue_table import glue_lines, read_scores
+from bertsmith.tasks.datasets.glue import GLUE
 
 
 def write_run(folder: Path, task: str, value: float) -> Path:

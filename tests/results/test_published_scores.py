@@ -2,8 +2,7 @@
 
 import pytest
 
-from bertsmith.datasets.glue import GLUE, glue_average
-from bertsmith.results.published_scores import (
+from bertsmith.recipes.results.published_scores import (
     CONLL2003_TABLE,
     GLUE_COLUMNS,
     GLUE_TABLE,
@@ -18,6 +17,7 @@ from bertsmith.results.published_scores import (
     dev_scores,
     table_average,
 )
+from bertsmith.tasks.datasets.glue import GLUE, glue_average
 
 
 @pytest.mark.parametrize("row", GLUE_TABLE, ids=lambda row: row.system)

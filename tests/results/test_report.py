@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.cli.pretraining import report as report_command
-from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
-from bertsmith.errors import ConfigError, InputError, RunError
-from bertsmith.files import write_json, write_text
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.metrics.calibration import expected_calibration_error
-from bertsmith.metrics.entities import entity_scores
-from bertsmith.metrics.uncertainty import paired_test, spread
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.randomness import generator
-from bertsmith.results.predictions import texts_of
-from bertsmith.results.report import is_finetuning, write_finetuning_report
-from bertsmith.task_data.split import TaskData
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.app.cli.pretraining import report as report_command
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.predictions import texts_of
+from bertsmith.recipes.results.report import is_finetuning, write_finetuning_report
+from bertsmith.tasks.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.metrics.calibration import expected_calibration_error
+from bertsmith.tasks.metrics.entities import entity_scores
+from bertsmith.tasks.metrics.uncertainty import paired_test, spread
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.run_folder import RunFolder
 from reports.page import Page
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 from training.toy import ToyWorkload, toy_run

@@ -6,15 +6,15 @@ import json
 import numpy as np
 import pytest
 
-from bertsmith.datasets.examples import TextExample
-from bertsmith.encoding.forward import task_logits
-from bertsmith.metrics.labels import CLASS_METRICS
-from bertsmith.randomness import generator
-from bertsmith.results.comparison import paired
-from bertsmith.results.predictions import example_lines
-from bertsmith.results.resampling import intervals, score_rows
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.randomness import generator
+from bertsmith.recipes.results.comparison import paired
+from bertsmith.recipes.results.predictions import example_lines
+from bertsmith.recipes.results.resampling import intervals, score_rows
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.metrics.labels import CLASS_METRICS
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
 from model.examples import shake
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
 
@@ -25,9 +25,9 @@ RESAMPLED = [name for name in SPECS if name != "vectors of partners"]
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory):
     """The lines and the task's scores for each kind of task, from a guessing model."""
-    from bertsmith.checkpoints.assembly import load_for_task
-    from bertsmith.checkpoints.load import load_any
-    from bertsmith.runtime import choose
+    from bertsmith.base.machine.runtime import choose
+    from bertsmith.models.checkpoints.assembly import load_for_task
+    from bertsmith.models.checkpoints.load import load_any
 
     base = load_any(write_base_model(tmp_path_factory.mktemp("resampling") / "base"))
     result = {}

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.search.bm25 import BM25
-from bertsmith.search.rankings import NO_PASSAGE
-from bertsmith.search.word_index import Words
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.inference.search.bm25 import BM25
+from bertsmith.inference.search.rankings import NO_PASSAGE
+from bertsmith.inference.search.word_index import Words
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 words = st.lists(st.sampled_from("a b c d e f".split()), max_size=12).map(" ".join)
 
@@ -66,7 +66,7 @@ def test_many_queries_are_searched_like_each_alone(monkeypatch: pytest.MonkeyPat
     passages = ["a b", "b c", "c d d", "a d"]
     model = BM25(passages)
     together = model.search(["a", "d", "b c", "x"], top=3)
-    monkeypatch.setattr("bertsmith.search.word_index._SCORES_AT_ONCE", 1)
+    monkeypatch.setattr("bertsmith.inference.search.word_index._SCORES_AT_ONCE", 1)
     alone = model.search(["a", "d", "b c", "x"], top=3)
     assert np.array_equal(together.places, alone.places)
     assert np.array_equal(together.scores, alone.scores)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.inference.search.passages import TextSet, judgements_for, read_judgements, read_text_set
 
 
 def write(path: Path, text: str) -> Path:
@@ -49,7 +49,7 @@ def test_the_column_of_the_text_has_any_of_the_names_that_fine_tuning_knows(name
 
 
 def test_a_folder_has_the_paragraphs_of_its_text_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     folder = tmp_path / "texts"
     (folder / "deep").mkdir(parents=True)
     write(folder / "a.txt", "one\ntwo\n")

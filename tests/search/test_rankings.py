@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from bertsmith.errors import InputError
-from bertsmith.randomness import generator
-from bertsmith.search import rankings as module
-from bertsmith.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, nearest_vectors
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.inference.search import rankings as module
+from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, nearest_vectors
 
 
 @given(

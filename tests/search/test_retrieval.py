@@ -6,23 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.inference.predictor import Predictor
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import BATCH_TOLERANCE, choose
-from bertsmith.search.bm25 import BM25
-from bertsmith.search.index import PassageIndex, index_passages, query_vectors
-from bertsmith.search.passages import TextSet
-from bertsmith.search.rankings import Ranking, best
-from bertsmith.search.retrieval import Retriever, reranked, score_search
-from bertsmith.search.settings import BY_WORDS, HYBRID, VECTORS
-from bertsmith.tasks.kinds import task_for
-from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE, choose
+from bertsmith.inference.predictors.pair_scorer import PairScorer
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.search.bm25 import BM25
+from bertsmith.inference.search.index import PassageIndex, index_passages, query_vectors
+from bertsmith.inference.search.passages import TextSet
+from bertsmith.inference.search.rankings import Ranking, best
+from bertsmith.inference.search.retrieval import Retriever, reranked, score_search
+from bertsmith.inference.search.settings import BY_WORDS, HYBRID, VECTORS
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 TEXTS = ("anna was in rome", "the plot was awful", "a great film", "bert and carl in oslo", "good good film")

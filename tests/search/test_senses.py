@@ -5,22 +5,22 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from bertsmith.encoders.bert import BertModel
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.randomness import generator
-from bertsmith.runtime import choose
-from bertsmith.search.senses import (
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.search.senses import (
     Occurrence,
     find_words,
     group_senses,
     occurrence_vectors,
     plane,
 )
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.pack import pack_rows
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.pack import pack_rows
 from tasks.task_samples import CONFIG, TOKENIZER
 
 UNCASED, CASED = TextRules(), TextRules(lowercase=False)

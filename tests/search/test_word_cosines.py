@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from bertsmith.errors import InputError
-from bertsmith.search.word_cosines import WordCosines
-from bertsmith.text.normalize import TextRules, basic_tokens
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.search.word_cosines import WordCosines
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 
 WORDS = st.lists(st.sampled_from("a b c d e f".split()), max_size=12).map(" ".join)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from bertsmith import load, quantize
-from bertsmith.checkpoints.int8_scales import SCALES
-from bertsmith.errors import BertsmithError, ConfigError, InputError
-from bertsmith.files import digest_file
-from bertsmith.metrics.vectors import cosines
-from bertsmith.model_files.metadata import METADATA
-from bertsmith.products.int8_linear import FixedInt8Linear, Int8Linear
-from bertsmith.runtime import choose_inference
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError
+from bertsmith.base.machine.runtime import choose_inference
+from bertsmith.base.storage.files import digest_file
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.int8_scales import SCALES
+from bertsmith.models.model_files.metadata import METADATA
+from bertsmith.models.products.int8_linear import FixedInt8Linear, Int8Linear
+from bertsmith.tasks.metrics.vectors import cosines
 from tasks.task_samples import write_base_model
 
 pytestmark = pytest.mark.skipif(
@@ -87,7 +87,7 @@ def test_layers_are_kept_until_the_cosine_is_within_the_limit(folder: Path, text
 def test_few_texts_give_one_scale_per_token(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     path = tmp_path / "few.txt"
     path.write_text("\n".join(TEXTS[:8]))
     assert not quantize(folder, path, limit=1.0).to_dict()["fixed"]

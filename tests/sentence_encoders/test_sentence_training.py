@@ -13,17 +13,17 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
 import bertsmith
-from bertsmith.datasets.examples import TextExample, TripletExample
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
-from bertsmith.files import read_json
-from bertsmith.finetuning.baselines import LINES_FILE, WEIGHTS_FILE
-from bertsmith.sentence_encoders import few_labels
-from bertsmith.sentence_encoders.evaluation import clustering_v_measure
-from bertsmith.sentence_encoders.few_labels import contrastive_pairs
-from bertsmith.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
-from bertsmith.sentence_encoders.teacher import taught
-from bertsmith.task_data.task_files import read_task
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from bertsmith.base.storage.files import read_json
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.recipes.finetuning.baselines import LINES_FILE, WEIGHTS_FILE
+from bertsmith.recipes.sentence_encoders import few_labels
+from bertsmith.recipes.sentence_encoders.evaluation import clustering_v_measure
+from bertsmith.recipes.sentence_encoders.few_labels import contrastive_pairs
+from bertsmith.recipes.sentence_encoders.hard_negatives import LIMIT, with_hard_negatives
+from bertsmith.recipes.sentence_encoders.teacher import taught
+from bertsmith.tasks.datasets.examples import TextExample, TripletExample
+from bertsmith.tasks.task_data.task_files import read_task
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, examples_of, write_base_model
 
 FAST = {"seeds": 1, "epochs": 1, "precision": "fp32", "baselines": False}

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import bertsmith
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.sentence_encoders.static import principal
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.recipes.sentence_encoders.static import principal
 from tasks.task_samples import TOKENIZER, write_base_model
 
 TEXTS = ["the good film", "rome [SEP] oslo", "", "unknown words only", "a plot " * 200]

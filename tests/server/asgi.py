@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bertsmith.server.gate import Gate
+from bertsmith.app.server.gate import Gate
 
 
 class Reply(NamedTuple):

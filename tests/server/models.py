@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from bertsmith import Model, load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.errors import InputError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.errors import InputError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
 from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from bertsmith import Model, load
-from bertsmith.library import attention
-from bertsmith.server import answer_size
-from bertsmith.server.app import create_app
-from bertsmith.server.connections import ABORT
-from bertsmith.server.held import HeldMemory, Lease
-from bertsmith.server.prometheus import Metrics
-from bertsmith.server.queue import Work, WorkQueue
-from bertsmith.server.settings import ServerSettings
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.text import bounded, fast, vocabulary, wordpiece
+from bertsmith.app.library import attention
+from bertsmith.app.server import answer_size
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.connections import ABORT
+from bertsmith.app.server.held import HeldMemory, Lease
+from bertsmith.app.server.prometheus import Metrics
+from bertsmith.app.server.queue import Work, WorkQueue
+from bertsmith.app.server.settings import ServerSettings
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.text.tokenizers import bounded, fast, vocabulary, wordpiece
 from server.asgi import Client, running
 from server.models import write_task_model
 from tasks.task_samples import SPECS

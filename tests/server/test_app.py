@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from bertsmith import Model
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.vectors import crowding
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.server.abilities import read_at_most
-from bertsmith.server.app import create_app
-from bertsmith.server.documents import read_page
-from bertsmith.server.process import load_models, read_key
-from bertsmith.server.refusal import json_bytes
-from bertsmith.server.settings import ServerSettings
+from bertsmith.app.server.abilities import read_at_most
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.documents import read_page
+from bertsmith.app.server.process import load_models, read_key
+from bertsmith.app.server.refusal import json_bytes
+from bertsmith.app.server.settings import ServerSettings
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.tasks.metrics.vectors import crowding
 from server.asgi import Client, running
 from server.models import write_models
 
@@ -202,7 +202,7 @@ def test_large_replies_are_serialized_outside_the_event_loop(
 ) -> None:
     writers: list[threading.Thread] = []
     monkeypatch.setattr(
-        "bertsmith.server.routes.json_bytes",
+        "bertsmith.app.server.routes.json_bytes",
         lambda value: (writers.append(threading.current_thread()), json_bytes(value))[1],
     )
 
@@ -419,7 +419,7 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
 
 
 def test_the_examples_of_the_documents_are_answered(models: dict[str, Model]) -> None:
-    from bertsmith.server.documents import EXAMPLES
+    from bertsmith.app.server.documents import EXAMPLES
 
     async def script(client: Client) -> None:
         document = (await client.get("/openapi.json")).json

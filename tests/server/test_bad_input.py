@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from bertsmith import Model
-from bertsmith.server.app import create_app
-from bertsmith.server.routes import ROUTES
-from bertsmith.server.settings import ServerSettings
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.routes import ROUTES
+from bertsmith.app.server.settings import ServerSettings
 from server.asgi import Client, Reply, running
 
 JSON = {"content-type": "application/json"}

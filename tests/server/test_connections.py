@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bertsmith import Model
-from bertsmith.server.app import create_app
-from bertsmith.server.connections import EXTRA, ConnectionLimit
-from bertsmith.server.prometheus import Metrics
-from bertsmith.server.settings import ServerSettings
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.connections import EXTRA, ConnectionLimit
+from bertsmith.app.server.prometheus import Metrics
+from bertsmith.app.server.settings import ServerSettings
 from server.asgi import Client, running
 
 JSON = {"content-type": "application/json"}

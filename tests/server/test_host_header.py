@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bertsmith import Model
-from bertsmith.errors import ConfigError
-from bertsmith.server.app import create_app
-from bertsmith.server.host_header import AllowedHosts, hosts_of
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.host_header import AllowedHosts, hosts_of
+from bertsmith.base.core.errors import ConfigError
 from server.asgi import Client, running
 
 KEY = "0123456789abcdef0123"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.runtime import LOW_PRECISION_TOLERANCE
-from bertsmith.server.app import create_app
-from bertsmith.server.settings import ServerSettings
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.settings import ServerSettings
+from bertsmith.base.machine.runtime import LOW_PRECISION_TOLERANCE
 from inference.test_mixes import KINDS, loaded, probabilities, texts, unit_vectors
 from server.asgi import Reply, running
 

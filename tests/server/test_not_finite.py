@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from bertsmith import InputError, Model, NotFiniteError, WordEncoder
-from bertsmith.datasets.text_lines import TextLines
-from bertsmith.finite import first_not_finite
-from bertsmith.library.vector_files import embed_file
-from bertsmith.metrics.vectors import unit
-from bertsmith.server.app import create_app
-from bertsmith.vectors.jobs import TextVectors, TokenVectorsOfTexts, write_vectors
-from bertsmith.vectors.token_features import TokenFeatures
+from bertsmith.app.library.vector_files import embed_file
+from bertsmith.app.server.app import create_app
+from bertsmith.base.core.finite import first_not_finite
+from bertsmith.inference.vectors.jobs import TextVectors, TokenVectorsOfTexts, write_vectors
+from bertsmith.inference.vectors.token_features import TokenFeatures
+from bertsmith.tasks.datasets.text_lines import TextLines
+from bertsmith.tasks.metrics.vectors import unit
 from server.asgi import running
 from server.models import load_models
 
@@ -78,7 +78,7 @@ def test_the_attention_view_and_the_word_layer_refuse_too(models: dict[str, Mode
 def test_the_answers_before_the_text_are_still_given(models: dict[str, Model]) -> None:
     predictor = models["reviews"]._predictor
     assert predictor is not None
-    from bertsmith.datasets.examples import TextExample
+    from bertsmith.tasks.datasets.examples import TextExample
 
     texts = [GOOD, "a plot", POISON, GOOD]
     examples = [TextExample(id=str(n), first=text, place=f"line {n + 1} of 'f'") for n, text in enumerate(texts)]
@@ -140,7 +140,7 @@ def test_a_file_of_vectors_names_the_text_wherever_it_is(models: dict[str, Model
 def test_numbers_too_large_for_float16_are_refused_not_written_as_infinity(
     tmp_path: Path, suffix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from bertsmith.vectors.files import VectorFile
+    from bertsmith.inference.vectors.files import VectorFile
     from tasks.task_samples import write_base_model
 
     for value, is_refused in ((65_504.0, False), (65_519.0, False), (65_520.0, True), (-1e30, True)):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from bertsmith import Model
-from bertsmith.server.app import create_app
-from bertsmith.server.documents import EXAMPLES
-from bertsmith.server.settings import ServerSettings
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.documents import EXAMPLES
+from bertsmith.app.server.settings import ServerSettings
 from server.threads import in_a_thread
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from bertsmith import load
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.tasks.kinds import task_for
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
 from server.page_stub import CROWDED, MODELS, PAGE, WEAK, StubServer, stub_server, vector_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
@@ -585,7 +585,7 @@ def _real_server(models: dict[str, Any]) -> Iterator[str]:
     uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
     pytest.importorskip("fastapi", reason="needs the extra serve")
     pytest.importorskip("prometheus_client", reason="needs the extra serve")
-    from bertsmith.server.app import create_app
+    from bertsmith.app.server.app import create_app
 
     server = uvicorn.Server(uvicorn.Config(create_app(models), port=0, log_level="warning", ws="none"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -704,7 +704,7 @@ def test_vectors_pieces_and_attention_are_those_of_the_library(browser, tiny_mod
 def test_pictures_of_the_page(browser, stub):
     """Of the models in PICTURED, or of the stub; vectors and attention are those of the second model that has them."""
     image = pytest.importorskip("PIL.Image")
-    run = pytest.importorskip("bertsmith.server.process", reason="needs the extra serve")
+    run = pytest.importorskip("bertsmith.app.server.process", reason="needs the extra serve")
     folder = Path(os.environ[PICTURES])
     sources = [source for source in os.environ.get(PICTURED, "").split(os.pathsep) if source]
     models = run.load_models(sources)

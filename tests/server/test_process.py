@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bertsmith.runtime import BATCH_TOLERANCE
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from server.models import write_models
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -50,7 +50,7 @@ class Server(NamedTuple):
 def started(*arguments: object, limits: Sequence[str] = ()) -> Iterator[Server]:
     # If the tests run in the background, SIGINT is ignored, and child processes inherit that.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    program += "from bertsmith.cli.app import main; main()"
+    program += "from bertsmith.app.cli.app import main; main()"
     command = [sys.executable, "-c", program, "serve", "--port", "0", *map(str, arguments)]
     if limits:
         command = ["/bin/bash", "-c", f'{" ".join(limits)} exec "$@"', "bash", *command]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bertsmith.server.app import create_app
-from bertsmith.server.settings import ServerSettings
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.settings import ServerSettings
 from server.asgi import Client, Reply, running, until
 from server.models import FakeModel
 

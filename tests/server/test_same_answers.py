@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bertsmith import Model
-from bertsmith.errors import BertsmithError
-from bertsmith.randomness import generator
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.server.app import create_app
-from bertsmith.server.settings import ServerSettings
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.settings import ServerSettings
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from server.asgi import Reply, running
 from tasks.task_samples import WORDS
 
@@ -317,7 +317,7 @@ def _serve_and_compare(models: dict[str, Model], seed: int, count: int, **limits
     return sum(_check(one, reply) for one, reply in zip(asked, replies, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore::bertsmith.errors.CutWarning")
+@pytest.mark.filterwarnings("ignore::bertsmith.base.core.errors.CutWarning")
 @pytest.mark.parametrize(("seed", "batch_tokens"), [(0, 2048), (1, 64), (2, 1)])
 def test_random_requests_are_answered_as_the_library_answers_each_item_alone(
     models: dict[str, Model], seed: int, batch_tokens: int
@@ -326,7 +326,7 @@ def test_random_requests_are_answered_as_the_library_answers_each_item_alone(
     assert answered > 80, "only a few of these requests are mistakes"
 
 
-@pytest.mark.filterwarnings("ignore::bertsmith.errors.CutWarning")
+@pytest.mark.filterwarnings("ignore::bertsmith.base.core.errors.CutWarning")
 @pytest.mark.slow
 def test_a_thousand_random_requests_are_answered_as_the_library_does(models: dict[str, Model]) -> None:
     assert _serve_and_compare(models, 3, 1000) > 800

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from bertsmith.server.gate import Gate
+from bertsmith.app.server.gate import Gate
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.task_data.task_files import read_task
+from bertsmith.tasks.task_data.task_files import read_task
 
 
 def table(path: Path, *rows: str) -> Path:

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.task_data.spec_of_model import require_spec
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.named_tasks import official_spec
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import official_spec
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.spec_of_model import require_spec
 from tasks.task_samples import CONFIG, TOKENIZER
 
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
-from bertsmith.errors import InputError
-from bertsmith.task_data.typed_examples import example_of_line
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.task_data.typed_examples import example_of_line
 from tasks.task_samples import SPECS
 
 PLACE = "line 7 of stdin"

@@ -9,24 +9,24 @@ import tokenizers
 import torch
 import transformers
 
-from bertsmith.checkpoints.architectures import ARCHITECTURES as ARCHITECTURE_TABLE
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.encoders.albert import AlbertConfig
-from bertsmith.encoders.awd_lstm import AwdLstmConfig
-from bertsmith.encoders.bilstm import BiLstmConfig
-from bertsmith.encoders.distilbert import DistilBertConfig
-from bertsmith.encoders.electra import ElectraConfig
-from bertsmith.encoders.elmo import ElmoConfig
-from bertsmith.encoders.gpt import GptConfig
-from bertsmith.encoders.modernbert import ModernBertConfig
-from bertsmith.encoders.mpnet import MpnetConfig
-from bertsmith.encoders.roberta import RobertaConfig, XlmRobertaConfig
-from bertsmith.encoders.static import StaticConfig
-from bertsmith.model.config import EncoderConfig
-from bertsmith.model.encoder import Encoder
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES as ARCHITECTURE_TABLE
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.encoders.albert import AlbertConfig
+from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.models.encoders.bilstm import BiLstmConfig
+from bertsmith.models.encoders.distilbert import DistilBertConfig
+from bertsmith.models.encoders.electra import ElectraConfig
+from bertsmith.models.encoders.elmo import ElmoConfig
+from bertsmith.models.encoders.gpt import GptConfig
+from bertsmith.models.encoders.modernbert import ModernBertConfig
+from bertsmith.models.encoders.mpnet import MpnetConfig
+from bertsmith.models.encoders.roberta import RobertaConfig, XlmRobertaConfig
+from bertsmith.models.encoders.static import StaticConfig
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.encoder import Encoder
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta", "electra", "albert", "modernbert", "mpnet")

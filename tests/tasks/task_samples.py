@@ -3,8 +3,11 @@
 import dataclasses
 from collections.abc import Sequence
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.datasets.examples import (
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.tasks.datasets.examples import (
     Answer,
     ChoiceExample,
     Example,
@@ -13,13 +16,10 @@ from bertsmith.datasets.examples import (
     TextExample,
     TripletExample,
 )
-from bertsmith.model.config import BertConfig
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.randomness import generator
-from bertsmith.tasks.settings import HIERARCHICAL
-from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.tasks.specs.settings import HIERARCHICAL
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 GOOD, BAD, PLAIN = "good fine great".split(), "bad poor awful".split(), "the a film was it and plot of in one".split()
 PEOPLE, PLACES = "anna bert carl".split(), "rome oslo lima".split()

@@ -10,16 +10,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.datasets.examples import ChoiceExample
-from bertsmith.encoding.units import TaskBatch, micro_batches
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model.config import BertConfig
-from bertsmith.tasks.choice import ChoicePrediction, ChoiceTask
-from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.tasks.datasets.examples import ChoiceExample
+from bertsmith.tasks.encoding.units import TaskBatch, micro_batches
+from bertsmith.tasks.specs.choice import ChoicePrediction, ChoiceTask
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefghij"]))
 CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import micro_batches
-from bertsmith.errors import BertsmithError
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.vector_workload import VectorTraining
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.inference.predictor import Predictor
-from bertsmith.model.our_names import OF_TWO_TEXTS
-from bertsmith.runtime import choose
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import KINDS, task_for
-from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.workload import StepPlan
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import KINDS, task_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.workload import StepPlan
 from tasks.architecture_samples import EVERY_ARCHITECTURE, encoder_of, tokenizer_of, write_base_model
 from tasks.task_samples import SPECS, examples_of
 
@@ -74,7 +74,7 @@ def answered_elsewhere(model: Path, kind: str) -> list[dict[str, Any]]:
     """The predictions of a process of its own for the dev examples."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
-        "from bertsmith.inference.loading import load_predictor;"
+        "from bertsmith.inference.predictors.loading import load_predictor;"
         "p = load_predictor(sys.argv[1]).predict(examples_of(sys.argv[3], 24, seed=1));"
         "print(json.dumps([one.to_dict() for one in p]))"
     )

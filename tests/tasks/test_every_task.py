@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.datasets.examples import FORMS
-from bertsmith.datasets.glue import GLUE
-from bertsmith.errors import InputError
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.loading import load_predictor
-from bertsmith.task_data import glue_tests, task_files
-from bertsmith.tasks import named_tasks
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import FORMS
+from bertsmith.tasks.datasets.glue import GLUE
+from bertsmith.tasks.specs import named_tasks
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSettings
+from bertsmith.tasks.task_data import glue_tests, task_files
 from tasks.task_samples import TOKENIZER, write_base_model
 
 COUNT = 8

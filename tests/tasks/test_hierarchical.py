@@ -9,21 +9,21 @@ import pytest
 import torch
 
 from bertsmith import OwnHead, convert, finetune, load
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import TextExample
-from bertsmith.encoders.bert import BertModel
-from bertsmith.encoding.forward import task_logits
-from bertsmith.errors import ConfigError
-from bertsmith.finetuning.recipes import resolved, situation_of
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.heads.task_head import Head
-from bertsmith.model.batch import Batch
-from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model.transformer import Pass
-from bertsmith.runtime import choose
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.layers import sinusoidal_positions
+from bertsmith.models.parts.transformer import Pass
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.task import TaskSpec
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
 CPU = choose("cpu", "fp32")

@@ -7,17 +7,17 @@ import pytest
 import torch
 import transformers
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.load import convert
-from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import EncodedExamples
-from bertsmith.errors import CheckpointError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose
-from bertsmith.tasks.kinds import task_for
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.checkpoints.load import convert
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.units import EncodedExamples
+from bertsmith.tasks.specs.kinds import task_for
 from tasks.architecture_samples import (
     WITH_HEADS,
     WITH_OWN_TOKENIZER,

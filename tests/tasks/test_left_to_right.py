@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.encoding.forward import task_logits
-from bertsmith.errors import CheckpointError
-from bertsmith.export.conversion import export
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model.batch import Batch, Read
-from bertsmith.model.encoder import Encoder
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import BATCH_TOLERANCE, choose
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import task_for
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE, choose
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.encoder import Encoder
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.task_data.split import TaskData
 from model.examples import shake
 from tasks.task_samples import CONFIG, OF_VECTORS, SPECS, TOKENIZER, examples_of
 

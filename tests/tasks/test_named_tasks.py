@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.task_data import task_files
-from bertsmith.tasks import named_tasks
-from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.tasks.specs import named_tasks
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.task_data import task_files
 
 SENTENCES = "Anna B-PER\nsings O\n\nOslo B-LOC\n"
 

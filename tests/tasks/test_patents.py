@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from bertsmith import evaluate, finetune, load
-from bertsmith.checkpoints.load import load_any
-from bertsmith.datasets.examples import TextExample
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.calibration import best_label_threshold, best_thresholds_of_labels
-from bertsmith.metrics.labels import AT_METRICS, multi_label_scores, scores_at
-from bertsmith.randomness import generator
-from bertsmith.task_data.task_files import read_task
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.label_matrices import label_matrix, with_parents
-from bertsmith.tasks.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.metrics.calibration import best_label_threshold, best_thresholds_of_labels
+from bertsmith.tasks.metrics.labels import AT_METRICS, multi_label_scores, scores_at
+from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.task_files import read_task
 from tasks.task_samples import PEOPLE, PLACES, PLAIN, TOKENIZER, write_base_model
 
 LABELS, PARENTS = ("H04L", "H04M", "G06F", "H04", "H", "G06", "G"), ("H04", "H04", "G06", "H", "", "G", "")

@@ -18,18 +18,18 @@ import transformers
 from sentence_transformers import CrossEncoder, SentenceTransformer
 
 import bertsmith
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.encoding.forward import task_logits
-from bertsmith.errors import CheckpointError
-from bertsmith.export.conversion import export
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.library.inspection import inspect_model
-from bertsmith.model_files.metadata import CODE, ModelMetadata
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSpec
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.app.library.inspection import inspect_model
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import CODE, ModelMetadata
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from tasks.architecture_samples import OTHERS, change_json, encoder_of, tokenizer_of
 from tasks.task_samples import SPECS, examples_of
 
@@ -357,7 +357,7 @@ def test_a_sentence_encoder_opens_without_a_missing_pooler(tmp_path: Path, capfd
 
 
 def test_the_code_is_formatted_and_names_its_licence() -> None:
-    path = Path(bertsmith.__file__).parent / "checkpoints" / f"{CODE}.template"
+    path = Path(bertsmith.__file__).parent / "models" / "checkpoints" / f"{CODE}.template"
     assert path.read_text(encoding="utf-8").startswith("# SPDX-License-Identifier: Apache-2.0\n")
     for command in (["format", "--check"], ["check"]):
         subprocess.run([sys.executable, "-m", "ruff", *command, str(path)], check=True, capture_output=True)

@@ -11,18 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.datasets.examples import Answer, QuestionExample
-from bertsmith.encoding.units import EncodedExamples, micro_batches
-from bertsmith.errors import InputError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model.config import BertConfig
-from bertsmith.tasks.answer_search import with_whole_words
-from bertsmith.tasks.span import AnswerPrediction, SpanTask
-from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import InputError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.tasks.datasets.examples import Answer, QuestionExample
+from bertsmith.tasks.encoding.units import EncodedExamples, micro_batches
+from bertsmith.tasks.specs.answer_search import with_whole_words
+from bertsmith.tasks.specs.span import AnswerPrediction, SpanTask
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from oracles import squad_oracle, wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, odd_texts
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.metrics.entities import SCHEMES, following_tags, scheme_errors
-from bertsmith.tasks.tag_sequences import best_sequences
+from bertsmith.tasks.metrics.entities import SCHEMES, following_tags, scheme_errors
+from bertsmith.tasks.specs.tag_sequences import best_sequences
 
 TAGS = {
     "IOB1": ("O", "B-A", "I-A", "I-B"),

@@ -12,19 +12,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.datasets.examples import TaggedExample
-from bertsmith.datasets.words import words_of
-from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.model.config import BertConfig
-from bertsmith.task_data import task_files
-from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction
-from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.parts.config import BertConfig
+from bertsmith.tasks.datasets.examples import TaggedExample
+from bertsmith.tasks.datasets.words import words_of
+from bertsmith.tasks.encoding.units import NO_LABEL, EncodedExamples, micro_batches
+from bertsmith.tasks.specs.tagging import Entity, TaggingTask, TagsPrediction
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
+from bertsmith.tasks.task_data import task_files
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghij"
 TOKENIZER = WordPieceTokenizer(

@@ -7,26 +7,26 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.load import convert, load_any
-from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import micro_batches
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.export.conversion import export
-from bertsmith.finetuning.base_model import require_divisible
-from bertsmith.finetuning.job import FinetuningJob
-from bertsmith.finetuning.recipes import resolved, situation_of
-from bertsmith.finetuning.run import finetune
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.workload import Finetuning
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.inference.loading import load_predictor
-from bertsmith.model.encoder import Trace
-from bertsmith.model.layer_choice import choice_of_widths
-from bertsmith.model.our_names import ATTENTION, BILSTM
-from bertsmith.runtime import choose
-from bertsmith.task_data.split import TaskData
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.inference.export.conversion import export
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.load import convert, load_any
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.layer_choice import choice_of_widths
+from bertsmith.models.parts.our_names import ATTENTION, BILSTM
+from bertsmith.recipes.finetuning.base_model import require_divisible
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.units import micro_batches
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
 from oracles.sentence_reader_oracle import states_of
 from tasks.architecture_samples import EVERY_ARCHITECTURE, encoder_of, tokenizer_of, write_base_model
 from tasks.task_samples import SPECS, examples_of

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.examples import TextExample
-from bertsmith.encoders.bert import BertModel
-from bertsmith.encoding.forward import task_logits
-from bertsmith.errors import ConfigError
-from bertsmith.heads.models import EncoderForTask
-from bertsmith.runtime import choose
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.settings import TaskSettings
-from bertsmith.tasks.whole_texts import encode_texts
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.whole_texts import encode_texts
 from tasks.task_samples import CONFIG, PLAIN, SPECS, TOKENIZER
 
 CPU = choose("cpu", "fp32")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.tensorflow_files import crc32c as module
-from bertsmith.tensorflow_files.crc32c import FOLD, FOLD_DISTANCES, POLYNOMIAL, crc32c, mask, unmask
+from bertsmith.models.tensorflow_files import crc32c as module
+from bertsmith.models.tensorflow_files.crc32c import FOLD, FOLD_DISTANCES, POLYNOMIAL, crc32c, mask, unmask
 from oracles.crc32c_bitwise import crc32c_bitwise
 
 

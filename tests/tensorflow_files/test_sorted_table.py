@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bertsmith.tensorflow_files import sorted_table
-from bertsmith.tensorflow_files.crc32c import crc32c, mask
-from bertsmith.tensorflow_files.sorted_table import MAGIC, read_table, write_table
-from bertsmith.tensorflow_files.wire import WireError, varint
+from bertsmith.models.tensorflow_files import sorted_table
+from bertsmith.models.tensorflow_files.crc32c import crc32c, mask
+from bertsmith.models.tensorflow_files.sorted_table import MAGIC, read_table, write_table
+from bertsmith.models.tensorflow_files.wire import WireError, varint
 from oracles.table_reader import read_table_simply
 
 KEYS = st.binary(max_size=12) | st.text(alphabet="ab/\xff", max_size=12).map(str.encode)

@@ -10,11 +10,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bertsmith.errors import BertsmithError, CheckpointError, InputError
-from bertsmith.tensorflow_files import tensor_bundle, wire
-from bertsmith.tensorflow_files.sorted_table import read_table, write_table
-from bertsmith.tensorflow_files.tensor_bundle import DTYPES, BundleEntry, TensorBundle, index_path, write_bundle
-from bertsmith.tensorflow_files.wire import BYTES, number_field
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, InputError
+from bertsmith.models.tensorflow_files import tensor_bundle, wire
+from bertsmith.models.tensorflow_files.sorted_table import read_table, write_table
+from bertsmith.models.tensorflow_files.tensor_bundle import DTYPES, BundleEntry, TensorBundle, index_path, write_bundle
+from bertsmith.models.tensorflow_files.wire import BYTES, number_field
 
 HEADER = number_field(1, 1) + wire.field(3, BYTES, number_field(1, 1))
 SHARED_FOLDER = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

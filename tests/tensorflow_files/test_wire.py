@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.tensorflow_files import wire
-from bertsmith.tensorflow_files.wire import BYTES, FIXED32, VARINT, WireError, field, fields, read_varint, varint
+from bertsmith.models.tensorflow_files import wire
+from bertsmith.models.tensorflow_files.wire import BYTES, FIXED32, VARINT, WireError, field, fields, read_varint, varint
 
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=5))

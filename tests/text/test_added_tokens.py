@@ -11,16 +11,16 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import VocabularyError
-from bertsmith.model_files.tokenizer_writing import tokenizer_json
-from bertsmith.text import tokenizer as tokenizer_module
-from bertsmith.text.added_tokens import AddedToken, special_tokens_of
-from bertsmith.text.bounded import BoundedCache
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.pipeline import PipelineTokenizer
-from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import VocabularyError
+from bertsmith.models.model_files.tokenizer_writing import tokenizer_json
+from bertsmith.text.tokenizers import tokenizer as tokenizer_module
+from bertsmith.text.tokenizers.added_tokens import AddedToken, special_tokens_of
+from bertsmith.text.tokenizers.bounded import BoundedCache
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 PIECES = [*SPECIAL_PIECES, *"abcdehlorwvi19-[].", "hello", "world", "covid", "##s", "##l", "##19", "中", "é", "the"]
 CONTENTS = ["[WORLD]", "covid-19", "Hello", "the wo", "wo", "é", "中", "l", " b", "helloo"]

@@ -7,8 +7,8 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import CheckpointError
-from bertsmith.text.charsmap import Charsmap, normalized, normalized_with_places, steps_of
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.text.tokenizers.charsmap import Charsmap, normalized, normalized_with_places, steps_of
 from oracles.double_array import packed
 
 TABLE = {"a": "b", "ab": "c", "ﬁ": "fi", "e\u0301": "é", "\u0301": "'", "\r\n": "|", "\u1100\u1161": "가", "x": ""}

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bertsmith.settings import to_dict
-from bertsmith.text import blocks, wordpiece
-from bertsmith.text.encoded import Encoded
-from bertsmith.text.fast import FastEncoder
-from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.text.units import UnitFinder
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.settings import to_dict
+from bertsmith.text.tokenizers import blocks, wordpiece
+from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.fast import FastEncoder
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
+from bertsmith.text.tokenizers.units import UnitFinder
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from oracles import wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, all_rules, all_texts
 

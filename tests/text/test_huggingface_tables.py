@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from bertsmith.text import huggingface_tables as tables
-from bertsmith.text.characters import HUGGINGFACE
-from bertsmith.text.fast import FastEncoder
-from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.tokenizers import huggingface_tables as tables
+from bertsmith.text.tokenizers.characters import HUGGINGFACE
+from bertsmith.text.tokenizers.fast import FastEncoder
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from text.vocabularies import MIXED_VOCABULARY
 
 ALL = [chr(code) for code in range(0x110000) if not 0xD800 <= code <= 0xDFFF]

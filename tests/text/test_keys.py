@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.text import keys
-from bertsmith.text.greedy import BatchSegmenter, Segmenter
-from bertsmith.text.keys import LONGEST, PADDING, WIDTHS, KeyTable
+from bertsmith.text.tokenizers import keys
+from bertsmith.text.tokenizers.greedy import BatchSegmenter, Segmenter
+from bertsmith.text.tokenizers.keys import LONGEST, PADDING, WIDTHS, KeyTable
 from text.vocabularies import MIXED_VOCABULARY
 
 # Few different bytes, so that strings share prefixes; no zero bytes.

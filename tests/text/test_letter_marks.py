@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from bertsmith.model_files.bpe_json import learned_json
-from bertsmith.text.characters import HUGGINGFACE, PYTHON
-from bertsmith.text.letter_marks import Placed, composed, is_accent, without_accents
-from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
-from bertsmith.text.pipeline import PipelineTokenizer
-from bertsmith.text.vocabulary import SPECIAL_PIECES
+from bertsmith.models.model_files.bpe_json import learned_json
+from bertsmith.text.tokenizers.characters import HUGGINGFACE, PYTHON
+from bertsmith.text.tokenizers.letter_marks import Placed, composed, is_accent, without_accents
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 from oracles import wordpiece_oracle
 from text.vocabularies import all_texts
 

@@ -5,10 +5,10 @@ import unicodedata
 import pytest
 from hypothesis import given
 
-from bertsmith.errors import ConfigError
-from bertsmith.settings import from_dict, to_dict
-from bertsmith.text.characters import HUGGINGFACE, PYTHON, Characters
-from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.settings import from_dict, to_dict
+from bertsmith.text.tokenizers.characters import HUGGINGFACE, PYTHON, Characters
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
 from oracles.wordpiece_oracle import basic_tokens as oracle
 from text.vocabularies import EARLIER_RECORD, all_rules, all_texts
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.text.encoded import Encoded
-from bertsmith.text.pack import TRUNCATIONS, PackedRows, pack_rows, pair_cuts, room_for_text
-from bertsmith.text.template import Template
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.pack import TRUNCATIONS, PackedRows, pack_rows, pair_cuts, room_for_text
+from bertsmith.text.tokenizers.template import Template
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 
 VOCABULARY = Vocabulary(SPECIAL_PIECES)
 TEMPLATE = Template.bert(VOCABULARY.cls_id, VOCABULARY.sep_id)

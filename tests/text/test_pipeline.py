@@ -11,12 +11,12 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import CheckpointError, ConfigError, VocabularyError
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.model_files.tokenizer_files import lowercased, read_pipeline, with_rules
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.pipeline import PipelineTokenizer
-from bertsmith.text.template import Template
+from bertsmith.base.core.errors import CheckpointError, ConfigError, VocabularyError
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.tokenizer_files import lowercased, read_pipeline, with_rules
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizers.template import Template
 from tasks.architecture_samples import tokenizer_of, write_byte_level
 
 TOKENIZER = tokenizer_of("roberta")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import tokenizers
 
-from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 VOCABULARIES = ["uncased", "cased", "multilingual-cased", "chinese"]
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.text.realign import join_pieces, realign
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
+from bertsmith.text.tokenizers.realign import join_pieces, realign
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from oracles import squad_oracle, wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, all_texts
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.text.encoded import Encoded
-from bertsmith.text.spelled import SpelledLines
+from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.spelled import SpelledLines
 
 NAMES = ["[PAD]", "a", "##é", "博", "", "##longer than eight"]
 

@@ -10,10 +10,10 @@ import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bertsmith.errors import CheckpointError
-from bertsmith.text.pipeline import PipelineTokenizer
-from bertsmith.text.unigram import Unigram, UnigramPipeline
-from bertsmith.text.vocabulary import SpecialPieces
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizers.unigram import Unigram, UnigramPipeline
+from bertsmith.text.tokenizers.vocabulary import SpecialPieces
 from oracles.double_array import packed
 from tasks.architecture_samples import tokenizer_of, unigram_pieces
 

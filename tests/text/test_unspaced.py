@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.model_files.tokenizer_writing import tokenizer_json
-from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
-from bertsmith.text.unspaced import LONGEST_RUN, parts_of_words
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.models.model_files.tokenizer_writing import tokenizer_json
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
+from bertsmith.text.tokenizers.unspaced import LONGEST_RUN, parts_of_words
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from oracles import unspaced_oracle
 
 CASED = TextRules(lowercase=False, split_unspaced=True)

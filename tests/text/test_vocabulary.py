@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import InputError, VocabularyError
-from bertsmith.files import digest_file
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary, casing_mismatch
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.errors import InputError, VocabularyError
+from bertsmith.base.storage.files import digest_file
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary, casing_mismatch
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 
 def test_the_id_of_a_piece_is_its_line_number(tmp_path: Path) -> None:

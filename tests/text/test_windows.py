@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import ConfigError
-from bertsmith.text.template import Template
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.windows import windows
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.text.tokenizers.template import Template
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.windows import windows
 
 VOCABULARY = Vocabulary(SPECIAL_PIECES)
 TEMPLATE = Template.bert(VOCABULARY.cls_id, VOCABULARY.sep_id)

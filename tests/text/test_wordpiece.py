@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.settings import to_dict
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.base.core.settings import to_dict
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from oracles import wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, PUBLISHED, all_rules, all_texts, odd_texts
 

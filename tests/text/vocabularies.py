@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 
 EARLIER_RECORD = {  # of text rules, before there was `keep_letter_marks`
     "lowercase": True,

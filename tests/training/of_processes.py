@@ -15,14 +15,14 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from bertsmith.errors import BertsmithError
-from bertsmith.processes.distributed import on_every_rank, on_first_rank
-from bertsmith.processes.sharding import Division, divide
-from bertsmith.runtime import Rank
-from bertsmith.settings import to_dict
-from bertsmith.training import RunFolder, StepPlan, process_group, train
-from bertsmith.training.checkpoint import model_tensors
-from bertsmith.training.parts import save_tensors
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import on_every_rank, on_first_rank
+from bertsmith.base.processes.sharding import Division, divide
+from bertsmith.training.loop import RunFolder, StepPlan, process_group, train
+from bertsmith.training.loop.checkpoint import model_tensors
+from bertsmith.training.loop.parts import save_tensors
 from training.toy import ToyWorkload, toy_settings
 
 
@@ -80,7 +80,7 @@ def trained(path: Path, rank: Rank, work: Work, *, resume: bool = False, **chang
         divide(work.model, Division(rank, torch.device("cpu")), first.__getitem__)
     run = RunFolder.prepare(path, {"train": to_dict(settings)}, resume=resume, rank=rank)
     # The products of Muon in fp32, so that sums in another order change no more than the last digits.
-    with mock.patch("bertsmith.training.optimizer.fast_precisions", return_value=("fp32",)):
+    with mock.patch("bertsmith.training.loop.optimizer.fast_precisions", return_value=("fp32",)):
         train(work, settings, run, rank=rank, write_model=write_model)
 
 
@@ -143,17 +143,17 @@ def main(out: Path) -> None:
             refusal(lambda: RunFolder.prepare(out / "data", {}, {"corpus": f"sha256:{rank.index}"}, rank=rank))
         )
         lines.append(refusal(lambda: on_every_rank(lambda: RunFolder.open(out / ("adam", "none")[rank.index]), rank)))
-        with mock.patch("bertsmith.processes.code.digest_of_code", return_value=f"code {rank.index}"):
+        with mock.patch("bertsmith.base.processes.code.digest_of_code", return_value=f"code {rank.index}"):
             lines.append(refusal(lambda: RunFolder.prepare(out / "data", {}, rank=rank)))
         for function, place in (
-            ("bertsmith.training.checkpoint.atomic_folder", "step-00000010"),
+            ("bertsmith.training.loop.checkpoint.atomic_folder", "step-00000010"),
             ("os.rename", "step-00000010"),
-            ("bertsmith.training.checkpoint.atomic_file", "best-00000007.safetensors"),
+            ("bertsmith.training.loop.checkpoint.atomic_file", "best-00000007.safetensors"),
         ):
             with full(rank, function, place):
                 name = function.rsplit("_", 1)[-1].rsplit(".", 1)[-1]
                 lines.append(refusal(lambda name=name: trained(out / name, rank, Work(), shard=True)))
-        with mock.patch("bertsmith.training.checkpoint.save_tensors", full_in_process_1):
+        with mock.patch("bertsmith.training.loop.checkpoint.save_tensors", full_in_process_1):
             lines.append(refusal(lambda: trained(out / "full", rank, Work(), shard=True)))
         (out / f"lines-{rank.index}.txt").write_text("\n".join(lines), encoding="utf-8")
 

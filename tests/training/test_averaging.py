@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from bertsmith.errors import ConfigError
-from bertsmith.training.checkpoint import model_tensors
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.training.loop.checkpoint import model_tensors
 from training.toy import ToyWorkload, toy_run
 
 SGD = {"optimizer": "nt-asgd", "schedule": "constant", "warmup_share": 0.0, "weight_decay": 0.1, "learning_rate": 0.05}

@@ -7,14 +7,14 @@ import time
 import pytest
 import torch
 
-from bertsmith import progress
-from bertsmith.errors import ConfigError, TrainingError
-from bertsmith.files import read_json
-from bertsmith.runtime import Rank
-from bertsmith.settings import to_dict
-from bertsmith.training import RunFolder, train
-from bertsmith.training.checkpoint import model_tensors
-from bertsmith.training.clock import Clock as RunClock
+from bertsmith.base.core import progress
+from bertsmith.base.core.errors import ConfigError, TrainingError
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.storage.files import read_json
+from bertsmith.training.loop import RunFolder, train
+from bertsmith.training.loop.checkpoint import model_tensors
+from bertsmith.training.loop.clock import Clock as RunClock
 from training.test_loop import same_parameters
 from training.toy import ROWS, Clock, SlowingClock, ToyWorkload, toy_run, toy_settings
 

@@ -5,10 +5,10 @@ import re
 import pytest
 import torch
 
-from bertsmith.errors import ConfigError
-from bertsmith.training import loop
-from bertsmith.training.devices import GPUS, named_gpu, peak_of, peak_of_device
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.training.loop import loop
+from bertsmith.training.loop.devices import GPUS, named_gpu, peak_of, peak_of_device
+from bertsmith.training.loop.run_folder import RunFolder
 from training.toy import ToyWorkload, toy_run
 
 NAMES = {

@@ -8,10 +8,10 @@ from unittest import mock
 import pytest
 import torch
 
-from bertsmith.errors import RunError
-from bertsmith.runtime import Rank
-from bertsmith.training import RunFolder, process_group
-from bertsmith.training.loop import TIMES
+from bertsmith.base.core.errors import RunError
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.training.loop import RunFolder, process_group
+from bertsmith.training.loop.loop import TIMES
 from training.toy import environment
 
 TOY = Path(__file__).with_name("toy.py")
@@ -69,7 +69,7 @@ def test_torchrun_resumes_no_run_that_was_there_before(tmp_path):
 
 def test_what_failed_between_processes_is_said(monkeypatch):
     failure = mock.Mock(side_effect=RuntimeError("NCCL error: unhandled cuda error\nmore"))
-    monkeypatch.setattr("bertsmith.processes.distributed.rendezvous", failure)
+    monkeypatch.setattr("bertsmith.base.processes.distributed.rendezvous", failure)
     message = "found process 1 lost the connection to another one: NCCL error: unhandled cuda error; see"
     with pytest.raises(RunError, match=message), process_group(Rank(index=1, count=2), torch.device("cpu")):
         pass

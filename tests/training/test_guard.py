@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from bertsmith.training.guard import LossGuard, StopRequest
+from bertsmith.training.loop.guard import LossGuard, StopRequest
 
 
 def test_a_step_that_is_not_a_number_is_skipped_and_leaves_the_mean():

@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
-from bertsmith.training import RunFolder
-from bertsmith.training.lanes import LEAST_TOKENS, Lanes, count_lanes, lanes_for
+from bertsmith.training.loop import RunFolder
+from bertsmith.training.loop.lanes import LEAST_TOKENS, Lanes, count_lanes, lanes_for
 from training.test_loop import same_parameters, untimed
 from training.toy import ToyModel, ToyWorkload, toy_run
 
@@ -92,7 +92,7 @@ def test_lanes_share_the_threads_and_leave_those_of_others_alone(four_threads):
 def test_a_thread_is_a_lane_unless_the_model_is_too_large_or_on_another_device(four_threads, monkeypatch):
     assert count_lanes(ToyModel()) == 4
     assert count_lanes(ToyModel().to("meta")) == 1
-    monkeypatch.setattr("bertsmith.training.lanes.MOST_PARAMETERS", 10)
+    monkeypatch.setattr("bertsmith.training.loop.lanes.MOST_PARAMETERS", 10)
     assert count_lanes(ToyModel()) == 1
     torch.set_num_threads(1)
     monkeypatch.undo()

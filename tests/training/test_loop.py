@@ -9,14 +9,14 @@ import pytest
 import safetensors
 import torch
 
-from bertsmith import progress
-from bertsmith.errors import ConfigError, TrainingError
-from bertsmith.progress import tell
-from bertsmith.randomness import derive
-from bertsmith.settings import to_dict
-from bertsmith.training import RunFolder, train
-from bertsmith.training.checkpoint import checkpoint_steps, model_tensors
-from bertsmith.training.loop import TIMES
+from bertsmith.base.core import progress
+from bertsmith.base.core.errors import ConfigError, TrainingError
+from bertsmith.base.core.progress import tell
+from bertsmith.base.core.randomness import derive
+from bertsmith.base.core.settings import to_dict
+from bertsmith.training.loop import RunFolder, train
+from bertsmith.training.loop.checkpoint import checkpoint_steps, model_tensors
+from bertsmith.training.loop.loop import TIMES
 from training.toy import ROWS, ToyWorkload, toy_run, toy_settings
 
 

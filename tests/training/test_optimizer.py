@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from bertsmith.errors import CheckpointError
-from bertsmith.training.optimizer import (
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.training.loop.optimizer import (
     BertAdam,
     Lamb,
     Muon,
@@ -17,8 +17,8 @@ from bertsmith.training.optimizer import (
     orthogonal,
     parameter_groups,
 )
-from bertsmith.training.settings import OPTIMIZER_NAMES
-from bertsmith.training.trainer import OPTIMIZERS
+from bertsmith.training.loop.settings import OPTIMIZER_NAMES
+from bertsmith.training.loop.trainer import OPTIMIZERS
 from oracles import adam_oracle
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bertsmith.errors import ConfigError
-from bertsmith.training import TrainSettings, learning_rate
-from bertsmith.training.pace import Pace
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.training.loop import TrainSettings, learning_rate
+from bertsmith.training.loop.pace import Pace
 
 
 def rates(pace, schedule="tf_linear"):

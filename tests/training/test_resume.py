@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.training import RunFolder
+from bertsmith.training.loop import RunFolder
 from training.test_loop import untimed
 from training.toy import environment
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.errors import CheckpointError, InputError, RunError, TrainingError
-from bertsmith.files import read_json, write_json
-from bertsmith.settings import to_dict
-from bertsmith.training import RunFolder
-from bertsmith.training import checkpoint as checkpoint_module
-from bertsmith.training.checkpoint import checkpoint_steps
+from bertsmith.base.core.errors import CheckpointError, InputError, RunError, TrainingError
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.training.loop import RunFolder
+from bertsmith.training.loop import checkpoint as checkpoint_module
+from bertsmith.training.loop.checkpoint import checkpoint_steps
 from training.test_loop import same_parameters, untimed
 from training.toy import ToyWorkload, environment, toy_run, toy_settings
 
@@ -215,7 +215,7 @@ def test_a_disk_that_is_full_for_the_log_is_one_line(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     run = RunFolder.create(tmp_path, {})
-    monkeypatch.setattr("bertsmith.training.run_folder.append_json_line", full)
+    monkeypatch.setattr("bertsmith.training.loop.run_folder.append_json_line", full)
     with pytest.raises(TrainingError, match=r"space for the log .* found No space left on device; free some space"):
         run.log({"step": 1})
 
@@ -223,7 +223,7 @@ def test_a_disk_that_is_full_for_the_log_is_one_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        ("bertsmith.training.run_folder.sync_file", "space for the log in '.*'"),
+        ("bertsmith.training.loop.run_folder.sync_file", "space for the log in '.*'"),
         ("shutil.rmtree", "to remove '.*step-00000005', which is no longer needed"),
     ],
 )

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import ConfigError
-from bertsmith.training.schedule import SCHEDULES, learning_rate
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.training.loop.schedule import SCHEDULES, learning_rate
 
 
 def test_the_first_update_of_a_warm_up_has_rate_zero():

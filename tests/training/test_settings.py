@@ -2,9 +2,9 @@
 
 import pytest
 
-from bertsmith.errors import ConfigError
-from bertsmith.settings import from_dict, help_lines, to_dict
-from bertsmith.training.settings import MAY_CHANGE_ON_RESUME, TrainSettings
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.settings import from_dict, help_lines, to_dict
+from bertsmith.training.loop.settings import MAY_CHANGE_ON_RESUME, TrainSettings
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bertsmith.errors import ConfigError
-from bertsmith.files import read_json_lines
-from bertsmith.runtime import Rank
-from bertsmith.training.loop import TIMES
-from bertsmith.training.parts import Parts, save_tensors
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.storage.files import read_json_lines
+from bertsmith.training.loop.loop import TIMES
+from bertsmith.training.loop.parts import Parts, save_tensors
 from training.launched import launched
 from training.of_processes import Work, copied_until, trained
 

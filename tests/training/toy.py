@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 import bertsmith
-from bertsmith.errors import BertsmithError
-from bertsmith.processes.distributed import started_before
-from bertsmith.randomness import generator
-from bertsmith.runtime import ALONE, Rank
-from bertsmith.settings import to_dict
-from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
-from bertsmith.training.pace import Pace
-from bertsmith.training.run_folder import SETTINGS_FILE
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.machine.runtime import ALONE, Rank
+from bertsmith.base.processes.distributed import started_before
+from bertsmith.training.loop import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
+from bertsmith.training.loop.pace import Pace
+from bertsmith.training.loop.run_folder import SETTINGS_FILE
 
 ROWS = 8  # of a step
 
@@ -193,7 +193,7 @@ def main() -> None:
 
 def _die_while_writing(step: int) -> None:
     """Stops the write of the optimizer's file at `step` halfway, without any cleanup."""
-    from bertsmith.training import checkpoint
+    from bertsmith.training.loop import checkpoint
 
     write = checkpoint.save_tensors
 

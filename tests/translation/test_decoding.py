@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.encoders.encoder_decoders import new_encoder_decoder
-from bertsmith.encoders.lstm_encoder_decoder import LstmConfig
-from bertsmith.encoders.transformer_encoder_decoder import Transformer, TransformerConfig
-from bertsmith.errors import InputError
-from bertsmith.model.batch import Batch
-from bertsmith.model.config import EncoderConfig
-from bertsmith.model.encoder_decoder import EncoderDecoder
-from bertsmith.model.our_names import SCORES
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.translation.decoding import Finished, penalty, search, translate
-from bertsmith.translation.pairs import rows_of
-from bertsmith.translation.settings import SearchSettings
+from bertsmith.base.core.errors import InputError
+from bertsmith.models.encoders.encoder_decoders import new_encoder_decoder
+from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig
+from bertsmith.models.encoders.transformer_encoder_decoder import Transformer, TransformerConfig
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.encoder_decoder import EncoderDecoder
+from bertsmith.models.parts.our_names import SCORES
+from bertsmith.recipes.translation.decoding import Finished, penalty, search, translate
+from bertsmith.recipes.translation.pairs import rows_of
+from bertsmith.recipes.translation.settings import SearchSettings
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "a", "b", "c"]))
 CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bertsmith.translation import lines
-from bertsmith.translation.decoding import Translation
+from bertsmith.recipes.translation import lines
+from bertsmith.recipes.translation.decoding import Translation
 
 
 @pytest.mark.parametrize(("read", "empty"), [(["hello", "", "  "], 0), (["hello", "☃", "☂ ☃"], 2)])

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 import bertsmith
-from bertsmith.errors import ConfigError, InputError, RunError
-from bertsmith.translation.decoding import translate
-from bertsmith.translation.model_folder import read_translation_model
-from bertsmith.translation.run import train_translation
-from bertsmith.translation.settings import SearchSettings, settings_from
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.recipes.translation.decoding import translate
+from bertsmith.recipes.translation.model_folder import read_translation_model
+from bertsmith.recipes.translation.run import train_translation
+from bertsmith.recipes.translation.settings import SearchSettings, settings_from
 
 SETTINGS = {"pieces": 40, "steps": 4, "rows_per_step": 8, "device": "cpu", "precision": "fp32"}
 TEXTS = ["a b", "", "c c a"]

@@ -7,23 +7,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_decoder
-from bertsmith.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
-from bertsmith.files import read_json, write_json
-from bertsmith.model.batch import Batch
-from bertsmith.model.our_names import SCORES
-from bertsmith.model.scored_attention import new_score
-from bertsmith.runtime import choose
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.translation.decoding import translate
-from bertsmith.translation.model_folder import read_translation_model
-from bertsmith.translation.pairs import encode_pairs, read_pairs
-from bertsmith.translation.run import settings_of_run, train_translation
-from bertsmith.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings, settings_from
-from bertsmith.translation.workload import TranslationTraining
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_decoder
+from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.our_names import SCORES
+from bertsmith.models.parts.scored_attention import new_score
+from bertsmith.recipes.translation.decoding import translate
+from bertsmith.recipes.translation.model_folder import read_translation_model
+from bertsmith.recipes.translation.pairs import encode_pairs, read_pairs
+from bertsmith.recipes.translation.run import settings_of_run, train_translation
+from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings, settings_from
+from bertsmith.recipes.translation.workload import TranslationTraining
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from training.whole_steps import whole_step
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdef"]))

@@ -8,11 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.decomposition import PCA
 
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.metrics.vectors import describe
-from bertsmith.randomness import generator
-from bertsmith.vectors import changes as module
-from bertsmith.vectors.changes import (
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.randomness import generator
+from bertsmith.inference.vectors import changes as module
+from bertsmith.inference.vectors.changes import (
     ChangeSettings,
     VectorChange,
     fit_change,
@@ -20,7 +19,8 @@ from bertsmith.vectors.changes import (
     require_finite,
     write_npy,
 )
-from bertsmith.vectors.files import VectorFile
+from bertsmith.inference.vectors.files import VectorFile
+from bertsmith.tasks.metrics.vectors import describe
 
 
 @pytest.fixture

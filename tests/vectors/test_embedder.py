@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
-from bertsmith.checkpoints.load import load_any
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.heads.task_head import Head
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.text.vocabulary import SPECIAL_PIECES
-from bertsmith.vectors.loading import load_embedder
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 from model.examples import shake
 from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vectors.files import VectorFile
-from bertsmith.vectors.writers import NpyWriter, ParquetWriter, npy_header
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.inference.vectors.files import VectorFile
+from bertsmith.inference.vectors.writers import NpyWriter, ParquetWriter, npy_header
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from text.vocabularies import EARLIER_RECORD
 
 MADE_OF = {"model": "sha256:1", "layers": [1, 2]}

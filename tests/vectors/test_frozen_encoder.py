@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from baselines.frozen_samples import CONFIG, TOKENIZER, encoder, hidden_states, row
-from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.datasets.examples import TaggedExample
-from bertsmith.encoding import row_encoder
-from bertsmith.encoding.frozen import FrozenEncoder, Vectors
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.heads.models import EncoderForPreTraining
-from bertsmith.model.layer_choice import LayerChoice
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import choose
-from bertsmith.tasks.tagging import TaggingTask
-from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.architectures import new_encoder
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.layer_choice import LayerChoice
+from bertsmith.tasks.datasets.examples import TaggedExample
+from bertsmith.tasks.encoding import row_encoder
+from bertsmith.tasks.encoding.frozen import FrozenEncoder, Vectors
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.tagging import TaggingTask
+from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from model.examples import shake
 
 

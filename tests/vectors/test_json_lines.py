@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from bertsmith import embed_words_of_file
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import ConfigError, InputError
-from bertsmith.model.batch import Batch
-from bertsmith.model.encoder import Trace
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.text.pack import pack_rows
-from bertsmith.vectors.json_lines import TokenLines
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.inference.vectors.json_lines import TokenLines
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.encoder import Trace
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.text.tokenizers.pack import pack_rows
 from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
 
@@ -91,7 +91,7 @@ def test_the_file_does_not_depend_on_how_many_texts_are_computed_together(
     folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed_words_of_file(str(texts), folder, tmp_path / "all.jsonl")
-    monkeypatch.setattr("bertsmith.vectors.json_lines.CHUNK_BYTES", 1)
+    monkeypatch.setattr("bertsmith.inference.vectors.json_lines.CHUNK_BYTES", 1)
     embed_words_of_file(str(texts), folder, tmp_path / "single.jsonl")
     for one, other in zip(lines_of(tmp_path / "all.jsonl"), lines_of(tmp_path / "single.jsonl"), strict=True):
         assert one["linex_index"] == other["linex_index"]

@@ -11,19 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import ConfigError
-from bertsmith.model_files.metadata import ModelMetadata
-from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.text.pack import pack_rows
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.windows import windows
-from bertsmith.text.wordpiece import OffsetEncoder, WordPieceTokenizer
-from bertsmith.vectors import token_features
-from bertsmith.vectors.loading import load_embedder, load_token_features
-from bertsmith.vectors.token_features import TokenFeatures, TokenVectors
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.inference.vectors import token_features
+from bertsmith.inference.vectors.loading import load_embedder, load_token_features
+from bertsmith.inference.vectors.token_features import TokenFeatures, TokenVectors
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.windows import windows
+from bertsmith.text.tokenizers.wordpiece import OffsetEncoder, WordPieceTokenizer
 from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.errors import VocabularyError
-from bertsmith.vocabularies.bpe import learn_byte_pairs
+from bertsmith.base.core.errors import VocabularyError
+from bertsmith.text.vocabularies.bpe import learn_byte_pairs
 from oracles.byte_pairs_oracle import learned_merges
 
 WORDS = st.dictionaries(st.text("abcd", min_size=1, max_size=6), st.integers(1, 9), min_size=1, max_size=12)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from bertsmith.vocabularies.candidates import LONGEST_PIECE, Candidates, find_candidates, numbered
+from bertsmith.text.vocabularies.candidates import LONGEST_PIECE, Candidates, find_candidates, numbered
 from oracles.excess_oracle import cut, excess
 from text.corpora import random_words
 

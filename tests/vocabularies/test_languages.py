@@ -2,10 +2,10 @@
 
 import pytest
 
-from bertsmith.errors import ConfigError
-from bertsmith.vocabularies.languages import num_characters, smoothed_shares, weighted_counts
-from bertsmith.vocabularies.learn import learn_vocabulary
-from bertsmith.vocabularies.word_counts import WordCounts, count_words
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.text.vocabularies.languages import num_characters, smoothed_shares, weighted_counts
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.text.vocabularies.word_counts import WordCounts, count_words
 from text.corpora import random_words
 
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bertsmith.errors import VocabularyError
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import SPECIAL_PIECES
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vocabularies.bpe import learn_byte_pairs
-from bertsmith.vocabularies.learn import CHARACTER_SHARE, LEAST_SOURCES, learn_vocabulary
-from bertsmith.vocabularies.word_counts import WordCounter, WordCounts, count_words
+from bertsmith.base.core.errors import VocabularyError
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.bpe import learn_byte_pairs
+from bertsmith.text.vocabularies.learn import CHARACTER_SHARE, LEAST_SOURCES, learn_vocabulary
+from bertsmith.text.vocabularies.word_counts import WordCounter, WordCounts, count_words
 from oracles.excess_oracle import excess, unknown
 from text.corpora import english, random_words, sources_of_names
 
@@ -92,7 +92,7 @@ def test_neither_hash_seed_nor_threads_nor_the_order_of_files_matter(tmp_path: P
     texts = sources_of_names()
     program = (
         "import json, sys\n"
-        "from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary\n"
+        "from bertsmith.text.vocabularies.learn import WordCounter, learn_vocabulary\n"
         "texts, threads = json.load(open(sys.argv[1])), int(sys.argv[2])\n"
         "counter = WordCounter(threads=threads)\n"
         "for text in texts[:: int(sys.argv[3])]:\n"

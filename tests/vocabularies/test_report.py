@@ -1,12 +1,12 @@
 """The figures of the vocabulary report match the tokenizer."""
 
-from bertsmith.settings import to_dict
-from bertsmith.text.normalize import basic_tokens
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vocabularies.learn import learn_vocabulary
-from bertsmith.vocabularies.report import MOST_ROWS, TOTAL, vocabulary_report
-from bertsmith.vocabularies.word_counts import WordCounter, WordCounts, count_words
+from bertsmith.base.core.settings import to_dict
+from bertsmith.text.tokenizers.normalize import basic_tokens
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.text.vocabularies.report import MOST_ROWS, TOTAL, vocabulary_report
+from bertsmith.text.vocabularies.word_counts import WordCounter, WordCounts, count_words
 from text.corpora import english
 
 VOCABULARY = Vocabulary([*SPECIAL_PIECES, "[unused0]", "[unused1]", "t", "tweet", "##t", "##ing", "##s", ".", "talk"])

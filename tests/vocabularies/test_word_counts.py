@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.vocabularies import word_counts
-from bertsmith.vocabularies.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
+from bertsmith.text.vocabularies import word_counts
+from bertsmith.text.vocabularies.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
 from text.vocabularies import all_rules, all_texts
 
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from bertsmith.errors import InputError
-from bertsmith.word_vectors.answers import (
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.word_vectors.answers import (
     analogy,
     neighbors,
     score_analogies,
     score_similarities,
     similarity,
 )
-from bertsmith.word_vectors.training import train_word_vectors
-from bertsmith.word_vectors.word_vectors import WordVectors
+from bertsmith.inference.word_vectors.training import train_word_vectors
+from bertsmith.inference.word_vectors.word_vectors import WordVectors
 
 RNG = np.random.default_rng(2)
 WORDS = [f"w{number}" for number in range(50)]

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from bertsmith.errors import ConfigError, RunError, TrainingError
-from bertsmith.progress import Progress
-from bertsmith.word_vectors import compiled as compiled_module
-from bertsmith.word_vectors import training
-from bertsmith.word_vectors.compiled import SOFTPLUS, compiled, has_compiler, train_entries, train_words
-from bertsmith.word_vectors.draws import NO_WORD, RandomWords, contexts_of, reaches
-from bertsmith.word_vectors.settings import COMPILED, NUMPY, WordVectorSettings
-from bertsmith.word_vectors.training import train_word_vectors
-from bertsmith.word_vectors.updates import LIMIT, SIGMOID, STEPS
-from bertsmith.word_vectors.word2vec import Word2Vec, noise_examples, tree_examples
-from bertsmith.word_vectors.word_stream import WordStream
+from bertsmith.base.core.errors import ConfigError, RunError, TrainingError
+from bertsmith.base.core.progress import Progress
+from bertsmith.inference.word_vectors import compiled as compiled_module
+from bertsmith.inference.word_vectors import training
+from bertsmith.inference.word_vectors.compiled import SOFTPLUS, compiled, has_compiler, train_entries, train_words
+from bertsmith.inference.word_vectors.draws import NO_WORD, RandomWords, contexts_of, reaches
+from bertsmith.inference.word_vectors.settings import COMPILED, NUMPY, WordVectorSettings
+from bertsmith.inference.word_vectors.training import train_word_vectors
+from bertsmith.inference.word_vectors.updates import LIMIT, SIGMOID, STEPS
+from bertsmith.inference.word_vectors.word2vec import Word2Vec, noise_examples, tree_examples
+from bertsmith.inference.word_vectors.word_stream import WordStream
 from oracles.word_vector_oracle import glove_block, word2vec_block
 
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="Numba is not installed")
@@ -201,8 +201,8 @@ def test_a_run_is_resumed_by_the_engine_that_began_it(tmp_path, text, monkeypatc
 def test_several_threads_learn_about_the_same_and_a_line_says_that_it_is_not_repeatable(
     tmp_path, text, method, monkeypatch
 ):
-    monkeypatch.setattr("bertsmith.word_vectors.word_stream._CHUNK_WORDS", 100)
-    monkeypatch.setattr("bertsmith.word_vectors.glove._PART", 100)
+    monkeypatch.setattr("bertsmith.inference.word_vectors.word_stream._CHUNK_WORDS", 100)
+    monkeypatch.setattr("bertsmith.inference.word_vectors.glove._PART", 100)
     lines = heard(monkeypatch)
     one = train_word_vectors([text], tmp_path / "one", **SMALL, method=method)
     assert "not repeatable" not in " ".join(lines)

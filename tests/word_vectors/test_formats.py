@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bertsmith.errors import InputError
-from bertsmith.word_vectors.formats import load_word_vectors, write_word_vectors
-from bertsmith.word_vectors.word_vectors import WordVectors, save_word_vectors
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.word_vectors.formats import load_word_vectors, write_word_vectors
+from bertsmith.inference.word_vectors.word_vectors import WordVectors, save_word_vectors
 from oracles.word_vector_files import binary, text, text_without_header
 
 RNG = np.random.default_rng(8)

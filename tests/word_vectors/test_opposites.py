@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from bertsmith.errors import InputError
-from bertsmith.word_vectors.opposites import relation, score_opposites
-from bertsmith.word_vectors.word_vectors import WordVectors
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.word_vectors.opposites import relation, score_opposites
+from bertsmith.inference.word_vectors.word_vectors import WordVectors
 
 
 def planted(tmp_path, *, is_known):

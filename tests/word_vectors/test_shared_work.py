@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from bertsmith.word_vectors.shared_work import in_threads
+from bertsmith.inference.word_vectors.shared_work import in_threads
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from bertsmith.corpus.pair_counts import PairCounts
-from bertsmith.errors import InputError, RunError
-from bertsmith.word_vectors.training import train_word_vectors
-from bertsmith.word_vectors.word2vec import Word2Vec
-from bertsmith.word_vectors.word_vectors import load_folder
+from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.inference.word_vectors.training import train_word_vectors
+from bertsmith.inference.word_vectors.word2vec import Word2Vec
+from bertsmith.inference.word_vectors.word_vectors import load_folder
+from bertsmith.text.corpus.pair_counts import PairCounts
 
 SMALL = {"width": 16, "window": 3, "minimum_count": 1, "epochs": 3}
 
@@ -40,7 +40,7 @@ def test_equal_seeds_give_equal_vectors_and_other_seeds_others(tmp_path, text, m
 @pytest.mark.parametrize("changes", [{}, {"method": "cbow", "hierarchical": True}, {"method": "glove"}])
 def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, text, monkeypatch, changes):
     train_word_vectors([text], tmp_path / "straight", form="lines", **SMALL, **changes)
-    import bertsmith.word_vectors.training as training
+    import bertsmith.inference.word_vectors.training as training
 
     plain = training._write_state
 
@@ -128,7 +128,7 @@ def test_related_words_are_nearer_than_unrelated_ones(tmp_path, changes, engine)
 
 def test_an_epoch_in_chunks_is_the_same_however_often_it_is_read(tmp_path, text, monkeypatch):
     assert Word2Vec.train_epoch  # the class under test
-    monkeypatch.setattr("bertsmith.word_vectors.word_stream._CHUNK_WORDS", 50)
+    monkeypatch.setattr("bertsmith.inference.word_vectors.word_stream._CHUNK_WORDS", 50)
     first = train_word_vectors([text], tmp_path / "a", form="lines", **SMALL)
     again = train_word_vectors([text], tmp_path / "b", form="lines", **SMALL)
     np.testing.assert_array_equal(first.vectors, again.vectors)
@@ -143,7 +143,7 @@ def test_too_few_words_are_refused(tmp_path):
 
 @pytest.mark.parametrize("method", ["glove", "ppmi"])
 def test_vectors_do_not_depend_on_the_memory_for_counting(tmp_path, text, monkeypatch, method):
-    monkeypatch.setattr("bertsmith.word_vectors.pairs._PER_FILE", 150)
+    monkeypatch.setattr("bertsmith.text.corpus.pairs._PER_FILE", 150)
     spilled = []
     plain = PairCounts.remove
     monkeypatch.setattr(PairCounts, "remove", lambda counts: (spilled.append(counts.spilled), plain(counts)))

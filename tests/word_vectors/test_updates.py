@@ -4,16 +4,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertsmith.corpus.cooccurrence import UNIT
-from bertsmith.corpus.pair_counts import PairCounts
-from bertsmith.errors import TrainingError
-from bertsmith.word_vectors.draws import NO_WORD, NoiseWords, RandomWords, contexts_of, keep_probabilities, reaches
-from bertsmith.word_vectors.glove import GloVe
-from bertsmith.word_vectors.huffman import huffman_paths
-from bertsmith.word_vectors.pairs import PairFiles, write_pairs
-from bertsmith.word_vectors.settings import WordVectorSettings
-from bertsmith.word_vectors.updates import sigmoid
-from bertsmith.word_vectors.word2vec import Block, Word2Vec, noise_examples, safe_block, tree_examples
+from bertsmith.base.core.errors import TrainingError
+from bertsmith.inference.word_vectors.draws import (
+    NO_WORD,
+    NoiseWords,
+    RandomWords,
+    contexts_of,
+    keep_probabilities,
+    reaches,
+)
+from bertsmith.inference.word_vectors.glove import GloVe
+from bertsmith.inference.word_vectors.huffman import huffman_paths
+from bertsmith.inference.word_vectors.settings import WordVectorSettings
+from bertsmith.inference.word_vectors.updates import sigmoid
+from bertsmith.inference.word_vectors.word2vec import Block, Word2Vec, noise_examples, safe_block, tree_examples
+from bertsmith.text.corpus.cooccurrence import UNIT
+from bertsmith.text.corpus.pair_counts import PairCounts
+from bertsmith.text.corpus.pairs import PairFiles, write_pairs
 from oracles.word_vector_oracle import glove_block, huffman_codes, tabled_sigmoid, word2vec_block
 
 COUNTS = np.array([40, 30, 20, 9, 5, 5, 2, 1], dtype=np.int64)
@@ -208,7 +215,7 @@ def test_blocks_are_smaller_where_one_output_is_in_every_example():
 
 
 def test_training_that_diverges_is_an_error_and_not_a_folder_of_nan(tmp_path):
-    from bertsmith.word_vectors.training import train_word_vectors
+    from bertsmith.inference.word_vectors.training import train_word_vectors
 
     (tmp_path / "t.txt").write_text("a b c d e f\n" * 200, encoding="utf-8")
     with pytest.raises(TrainingError, match="finite"), np.errstate(all="ignore"):

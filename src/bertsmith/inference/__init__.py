@@ -1,1 +1,1 @@
-"""Predictions of trained models."""
+"""A trained model to answers: predictions, vectors, search, exports."""

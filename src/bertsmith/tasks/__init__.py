@@ -1,1 +1,1 @@
-"""The tasks a model is fine-tuned for; each has its own encoding, head, loss and metrics."""
+"""Labelled files to examples, rows, losses and scores; the cheap baselines that a model has to beat."""

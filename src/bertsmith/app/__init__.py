@@ -1,0 +1,1 @@
+"""What people touch: the library, the command line, the server, the demo."""

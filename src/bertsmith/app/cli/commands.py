@@ -1,0 +1,281 @@
+"""The list of commands: their functions, names, examples and settings."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bertsmith.app.cli import (
+    adaptation,
+    comparison,
+    convert,
+    corpus,
+    distillation,
+    documents,
+    finetuning,
+    inference,
+    plan,
+    prediction,
+    pretraining,
+    search,
+    serve,
+    sizes,
+    text,
+    translation,
+    vectors,
+    vocabulary,
+    word_vectors,
+)
+
+
+class Command(NamedTuple):
+    """A command, with the example shown in its help and in docs/commands.md.
+
+    Attributes:
+        settings: a function that returns the settings classes whose fields become options. It is only called for the
+            command that runs, because the classes may be in packages that are slow to import.
+        not_run: why the check of the docs skips the example; empty if the example is run.
+        misplaced: what to do with an extra argument, such as a file given to a command that reads stdin.
+        trains: it may run as several processes of `torchrun`.
+    """
+
+    function: Callable[..., None]
+    name: str
+    example: str
+    settings: Callable[[], Sequence[type]] = tuple
+    not_run: str = ""
+    misplaced: str = ""
+    trains: bool = False
+
+
+COMMANDS = (
+    Command(
+        pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo", text.encoding_settings
+    ),
+    Command(
+        vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt", vocabulary.vocab_settings
+    ),
+    Command(
+        text.tokenize,
+        "tokenize",
+        "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt",
+        text.encoding_settings,
+        misplaced="pass the lines on stdin: bertsmith tokenize --vocab vocab.txt < FILE",
+    ),
+    Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
+    Command(
+        corpus.corpus, "corpus", "bertsmith corpus my-text --vocab vocab.txt --out my-corpus", corpus.corpus_settings
+    ),
+    Command(corpus.check, "check", "bertsmith check my-corpus"),
+    Command(pretraining.rates, "rates", "bertsmith rates my-corpus --rows 2000", pretraining.rates_settings),
+    Command(
+        pretraining.pretrain,
+        "pretrain",
+        "bertsmith pretrain my-corpus --size tiny --steps 12 --out my-run",
+        pretraining.pretrain_settings,
+        trains=True,
+    ),
+    Command(plan.plan, "plan", "bertsmith plan my-corpus --size tiny --passes 40", plan.plan_settings),
+    Command(pretraining.report, "report", "bertsmith report my-run"),
+    Command(
+        inference.fill,
+        "fill",
+        "bertsmith fill --model my-run/model 'The man went to the [MASK] .'",
+        text.encoding_settings,
+        misplaced="quote the text",
+    ),
+    Command(
+        inference.next_sentence,
+        "next",
+        "bertsmith next --model my-pairs-run/model 'The man went to the store.' 'He bought milk.'",
+    ),
+    Command(
+        inference.complete,
+        "complete",
+        "bertsmith complete --model my-gpt/model 'The man went to' --tokens 5",
+        inference.complete_settings,
+        not_run="it needs a language model; the page on language models runs it",
+        misplaced="quote the text",
+    ),
+    Command(
+        inference.perplexity,
+        "perplexity",
+        "bertsmith perplexity my-text/village.txt --model my-gpt/model",
+        text.encoding_settings,
+        not_run="it needs a language model; the page on language models runs it",
+    ),
+    Command(
+        translation.train_translation,
+        "train-translation",
+        "bertsmith train-translation my-numbers.tsv --pieces 60 --steps 12 --out my-translation",
+        translation.train_settings,
+        not_run="it needs pairs of texts; the page on language models runs it",
+    ),
+    Command(
+        translation.translate,
+        "translate",
+        "echo '4 2' | bertsmith translate --model my-translation/model",
+        translation.translate_settings,
+        not_run="it needs a translation model; the page on language models runs it",
+        misplaced="pass the lines on stdin: bertsmith translate --model DIR < FILE",
+    ),
+    Command(
+        finetuning.finetune,
+        "finetune",
+        "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
+        finetuning.finetune_settings,
+        misplaced="pass the files with --train and --dev",
+        trains=True,
+    ),
+    Command(
+        adaptation.adapt,
+        "adapt",
+        "bertsmith adapt my-run/model my-text --steps 12 --out my-adapted-run",
+        adaptation.adapt_settings,
+        trains=True,
+    ),
+    Command(
+        prediction.evaluate,
+        "evaluate",
+        "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
+        prediction.evaluate_settings,
+        misplaced="pass the file with --data",
+    ),
+    Command(
+        prediction.quantize,
+        "quantize",
+        "bertsmith quantize --model my-spam-run/model --data my-mails.csv",
+        prediction.quantize_settings,
+        misplaced="pass the file with --data",
+    ),
+    Command(
+        prediction.predict,
+        "predict",
+        "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",
+        prediction.predict_settings,
+        misplaced="pass the lines on stdin: bertsmith predict --model DIR < FILE, or a table with --data FILE",
+    ),
+    Command(
+        documents.ask,
+        "ask",
+        "bertsmith ask my-answer-run/model my-text/village.txt 'What was mended?' --top 3",
+        not_run="it needs a model fine-tuned on questions; the page on fine-tuning runs it",
+    ),
+    Command(
+        documents.rank,
+        "rank",
+        "bertsmith rank my-spam-run/model my-text/village.txt --label Spam --top 3",
+        text.encoding_settings,
+        misplaced="give one file, or a folder of files",
+    ),
+    Command(
+        distillation.distill,
+        "distill",
+        "bertsmith distill --teacher my-spam-run/model --train my-mails.csv --seeds 1 --out my-student",
+        distillation.distill_settings,
+        misplaced="pass the files with --train, --dev and --unlabelled",
+        trains=True,
+    ),
+    Command(
+        distillation.distill_corpus,
+        "distill corpus",
+        "bertsmith distill corpus my-corpus --teacher my-run/model --layers 1 --steps 5 --out my-small-run",
+        distillation.corpus_settings,
+        trains=True,
+    ),
+    Command(prediction.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
+    Command(
+        comparison.compare,
+        "compare",
+        "bertsmith compare --task spam --corpus my-text --systems one-hot,tf-idf,ppmi --seeds 1 --out my-comparison",
+        comparison.compare_settings,
+        misplaced="pass the labelled file with --task, and text with --corpus",
+    ),
+    Command(
+        vectors.embed,
+        "embed",
+        "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy",
+        text.encoding_settings,
+    ),
+    Command(
+        vectors.features,
+        "features",
+        "bertsmith features my-text/village.txt --model my-run/model --layers sum-all --out my-words.parquet",
+        text.encoding_settings,
+    ),
+    Command(
+        search.search,
+        "search",
+        "bertsmith search my-text/village.txt --model my-run/model --query 'the broken gate' --top 3",
+        misplaced="pass the query with --query, and the passages as the only argument",
+    ),
+    Command(
+        search.senses,
+        "senses",
+        "bertsmith senses letter my-text --model my-run/model --out my-senses.html",
+        text.encoding_settings,
+    ),
+    Command(
+        search.contexts,
+        "contexts",
+        "bertsmith contexts letter 'A sailor wanted the long letter.' 'The letter was an A.' --model my-run/model "
+        "--text my-text",
+        text.encoding_settings,
+        misplaced="quote each sentence",
+    ),
+    Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centered-vectors.npy"),
+    Command(
+        vectors.static,
+        "vectors static",
+        "bertsmith vectors static --model my-run/model --out my-static-model",
+        text.encoding_settings,
+    ),
+    Command(
+        word_vectors.train,
+        "vectors train",
+        "bertsmith vectors train my-text --width 20 --minimum-count 2 --out my-word-vectors",
+        word_vectors.train_settings,
+    ),
+    Command(
+        word_vectors.convert,
+        "vectors convert",
+        "bertsmith vectors convert my-word-vectors --to binary --out my-word-vectors.bin",
+    ),
+    Command(
+        word_vectors.neighbours,
+        "vectors neighbours",
+        "bertsmith vectors neighbours my-word-vectors gardener sailor --count 3",
+    ),
+    Command(
+        word_vectors.analogy,
+        "vectors analogy",
+        "bertsmith vectors analogy my-word-vectors gardener gate sailor",
+    ),
+    Command(
+        word_vectors.similarity,
+        "vectors similarity",
+        "bertsmith vectors similarity my-word-vectors gardener sailor",
+    ),
+    Command(
+        word_vectors.opposites,
+        "vectors opposites",
+        "bertsmith vectors opposites my-word-vectors my-opposites.txt",
+        not_run="it needs a list of pairs; the page on word vectors writes one",
+    ),
+    Command(word_vectors.show, "vectors show", "bertsmith vectors show my-word-vectors gardener"),
+    Command(
+        serve.serve,
+        "serve",
+        "bertsmith serve --model my-run/model --model my-spam-run/model",
+        serve.serve_settings,
+        not_run="it runs until it is stopped",
+        misplaced="pass each model with --model",
+    ),
+    Command(
+        convert.convert,
+        "convert",
+        "bertsmith convert my-run/model my-google-checkpoint --to google",
+        convert.convert_settings,
+    ),
+    Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
+    Command(convert.models, "models", "bertsmith models"),
+    Command(sizes.sizes, "sizes", "bertsmith sizes"),
+)

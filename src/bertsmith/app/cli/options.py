@@ -1,0 +1,354 @@
+"""Options shared by several commands, and options generated from settings classes."""
+
+import dataclasses
+import functools
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from bertsmith.app.cli.help import TOPICS
+from bertsmith.base.core.errors import InputError, nearest_path
+from bertsmith.base.core.finite import without_nan
+from bertsmith.base.core.progress import counted, visible
+from bertsmith.base.core.settings import help_lines, require
+from bertsmith.base.storage.addresses import address_of
+from bertsmith.base.storage.downloads import local_copy
+from bertsmith.base.storage.files import require_local
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.own_head import OwnHead
+
+Settings = TypeVar("Settings")
+# What a command does with an address in a parameter of the type Path, next to its option in `Annotated`; it is refused
+# if there is neither.
+AS_ADDRESS, COPIED = "the command reads or writes it there", "a local copy is read"
+# What a terminal obeys and json.dumps leaves as it is: see `progress.visible`.
+_JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id or starter")]
+CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
+RulesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rules",
+        metavar="NAME",
+        help="huggingface: the ids that transformers computes; google: those of the original code, by Python's Unicode "
+        "tables; unspaced: as huggingface, but Thai, Lao, Khmer, Burmese and Japanese, which have no spaces between "
+        "words, are split into short parts, and lower case keeps marks that are letters [huggingface]",
+    ),
+]
+WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        metavar="local|ray[://ADDRESS]",
+        help="what does the work: local, this process; ray, a Ray cluster of this machine; ray://ADDRESS, one that is "
+        "running. The result is the same",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
+EncodingOption = Annotated[
+    str,
+    typer.Option(
+        help="encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has "
+        "precedence"
+    ),
+]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")]
+ProductsOption = Annotated[
+    str, typer.Option(help="linear layers: packed (by oneDNN), plain (by PyTorch alone) or auto: packed if possible")
+]
+HeadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--head",
+        metavar="FILE:CLASS",
+        help="your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
+    ),
+]
+AlsoOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--also",
+        metavar="DIR",
+        help="another model of the same classification or regression, such as one that reads backward: the "
+        "probabilities or the numbers of all are averaged; once for every model",
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="LABEL=NAME",
+        help="rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
+    ),
+]
+ResumeRunOption = Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")]
+AddressedCorpus = Annotated[
+    Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote, or its address"), AS_ADDRESS
+]
+CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
+DevOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]"), COPIED
+]
+SeedsOption = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]")
+]
+FormatOption = Annotated[
+    str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
+]
+ReplaceOutOption = Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")]
+TextColumnOption = Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")]
+# The parameters of commands that name a model; a command with one of them has the option --verify.
+MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with")
+VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
+TextArguments = Annotated[
+    list[Path],
+    typer.Argument(metavar="TEXT...", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
+    AS_ADDRESS,
+]
+
+
+def with_settings(
+    command: Callable[..., None], classes: Sequence[type], fixed: Sequence[str] = ()
+) -> Callable[..., None]:
+    """The command, with one option for each field of the settings classes.
+
+    The command receives them as `**values`, and `settings_from` turns these into settings objects. An option has the
+    name, type, default and help of its field. A field that several classes share becomes one option for all of them.
+
+    Args:
+        command: a function; its own parameters stay as they are.
+        classes: settings classes, see `bertsmith.base.core.settings`; if empty, only `**values` is removed from the
+            signature.
+        fixed: fields that do not become options because the command sets them itself.
+    """
+    own = [
+        parameter
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    names = {parameter.name for parameter in own} | {name for settings in classes for name in help_lines(settings)}
+    reads_model = not names.isdisjoint(MODEL_PARAMETERS)
+
+    treatments = {one.name: next((mark for mark in (AS_ADDRESS, COPIED) if mark in _marks(one)), None) for one in own}
+    treatments |= dict.fromkeys(MODEL_PARAMETERS, COPIED)
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        # Whatever is refused comes before gigabytes are copied.
+        for name in sorted(values, key=lambda one: treatments.get(one) == COPIED):
+            values[name] = _on_this_machine(name, values[name], treatments.get(name))
+        if reads_model and values.pop("verify"):
+            _verify({name: values.get(name) for name in MODEL_PARAMETERS})
+        command(**values)
+
+    if reads_model:
+        verify = inspect.Parameter(
+            "verify", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, VERIFY]
+        )
+        own.append(verify)
+    taken = {parameter.name for parameter in own} | set(fixed)
+    defaults: dict[str, list[Any]] = {}
+    for settings in classes:
+        for field in dataclasses.fields(settings):
+            defaults.setdefault(field.name, []).append(field.default)
+    made = {}
+    for settings in classes:
+        hints, helps = get_type_hints(settings), help_lines(settings)
+        for name in helps:
+            if name not in taken and name not in made:
+                option = _option(name, helps[name], defaults[name], TOPICS.get(settings.__name__))
+                made[name] = inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    # None means not given; the default stays in the settings class.
+                    default=None,
+                    annotation=Annotated[hints[name] | None, option],
+                )
+    wrapper.__signature__ = inspect.Signature([*own, *made.values()])  # type: ignore[attr-defined]
+    return wrapper
+
+
+def _marks(parameter: inspect.Parameter) -> Sequence[object]:
+    """The other arguments of `Annotated` in the type of a parameter."""
+    return getattr(parameter.annotation, "__metadata__", ())
+
+
+def _on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
+    """The value of a parameter, with a local copy in place of an address where one is read.
+
+    Args:
+        treatment: `AS_ADDRESS`, `COPIED` or None, which refuses the address of a `Path`.
+
+    Raises:
+        BertsmithError: an address is refused, or cannot be copied.
+    """
+    if isinstance(value, list):
+        return [_on_this_machine(name, one, treatment) for one in value]
+    if treatment == AS_ADDRESS or not isinstance(value, str | Path):
+        return value
+    if treatment is None:
+        if isinstance(value, Path):
+            require_local(value, f"a path for {name.replace('_', ' ')}")
+        return value
+    if address_of(value) is not None:
+        return type(value)(local_copy(value))
+    name_before, _, source = str(value).partition("=")  # of a server's model: NAME=DIR
+    return value if address_of(source) is None else f"{name_before}={local_copy(source)}"
+
+
+def _verify(models: Mapping[str, Any]) -> None:
+    """Compares the files of all models that a command was given with their digests.
+
+    Raises:
+        CheckpointError: a file differs, or a model has no digests.
+    """
+    from bertsmith.app.library.inspection import verify_model
+    from bertsmith.app.library.loading import name_and_source
+
+    for given in models.values():
+        if isinstance(given, list):  # of a server, whose models may have names: NAME=DIR
+            for one in given:
+                verify_model(name_and_source(one)[1])
+        elif given is not None:
+            verify_model(given)
+
+
+def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Settings | None = None) -> Settings:
+    """A settings object from the given options; the others come from `base`, or keep their defaults.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+    names = help_lines(settings)
+    before = {} if base is None else {name: getattr(base, name) for name in names}
+    given = {name: value for name, value in values.items() if name in names and value is not None}
+    return settings(**{**before, **given})
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, without those left at their defaults."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def own_head(place: str | None) -> "type[OwnHead] | None":
+    """The class that --head names; None if the option was not given.
+
+    Raises:
+        ConfigError, InputError: there is no such class or file.
+    """
+    if place is None:
+        return None
+    from bertsmith.app.library.own_heads import head_from_file
+
+    return head_from_file(place)
+
+
+def require_inputs(models: Sequence[str | None], paths: Sequence[Path | None]) -> None:
+    """Returns if models and files are there; a command asks this before it imports torch, which takes seconds.
+
+    Raises:
+        InputError: one is missing.
+    """
+    from bertsmith.models.checkpoints.hub import require_source
+
+    for model in models:
+        if model is not None:
+            require_source(model)
+    for path in paths:
+        if path is not None and not path.exists():
+            fix = nearest_path(path) or "check the path"
+            raise InputError(expected=f"a file or folder at '{path}'", found="nothing there", fix=fix)
+
+
+def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
+    """The new names of labels from LABEL=NAME; the first `=` separates. None if the option was not given.
+
+    >>> label_map(["1=Claim", "0=Not Claim"])
+    {'1': 'Claim', '0': 'Not Claim'}
+
+    Raises:
+        ConfigError: a part is missing, or a label occurs twice.
+    """
+    if not pairs:
+        return None
+    names: dict[str, str] = {}
+    for pair in pairs:
+        label, equals, name = (part.strip() for part in pair.partition("="))
+        require(
+            bool(label and equals and name),
+            expected="--map with LABEL=NAME",
+            found=repr(pair),
+            fix="write --map 1=Claim; quote a name with a space",
+        )
+        require(
+            label not in names, expected="one name for each label of --map", found=f"{label!r} twice", fix="remove one"
+        )
+        names[label] = name
+    return names
+
+
+def print_json(value: Any) -> None:
+    """Writes `value` to stdout as one line of JSON: control characters as escapes, numbers that JSON lacks as null."""
+    try:
+        line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        line = json.dumps(without_nan(value), ensure_ascii=False, allow_nan=False)
+    typer.echo(_JSON_KEEPS.sub(lambda found: f"\\u{ord(found[0]):04x}", line), color=True)
+
+
+def say(line: str) -> None:
+    """Writes one line to stdout, with control characters of names and texts as escapes; --json has them exactly."""
+    # With color=True typer does not remove parts of the line that look like escapes.
+    typer.echo(visible(line), color=True)
+
+
+def note(line: str) -> None:
+    """Writes a line about the work of a command to stderr; control characters are as in `say`."""
+    typer.echo(visible(f"bertsmith: {line}"), err=True, color=True)
+
+
+def note_cut(texts: int, tokens: int, what: str = "text") -> None:
+    """Writes to stderr how many texts were truncated, if any."""
+    if texts:
+        was = "was" if texts == 1 else "were"
+        note(f"{counted(texts, what)} {was} truncated, {counted(tokens, 'token')} in all")
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Writes rows to stdout in columns; numbers are right-aligned, with commas between thousands."""
+    lines = [list(header), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    right = [
+        all(isinstance(row[column], int | float) or row[column] is None for row in rows)
+        for column in range(len(header))
+    ]
+    for line in lines:
+        cells = [
+            text.rjust(width) if flush else text.ljust(width)
+            for text, width, flush in zip(line, widths, right, strict=True)
+        ]
+        say("  ".join(cells).rstrip())
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _option(name: str, help_line: str, defaults: Sequence[Any], topic: str | None) -> Any:
+    flag = "--" + name.replace("_", "-")
+    default = defaults[0] if all(one == defaults[0] for one in defaults) else None
+    if isinstance(default, bool):
+        shown = f"{help_line} [{'yes' if default else 'no'}]"
+        return typer.Option(f"{flag}/--no-{flag[2:]}", help=shown, rich_help_panel=topic)
+    shown = "" if default is None or default is dataclasses.MISSING else f" [{default}]"
+    return typer.Option(flag, help=help_line + shown, rich_help_panel=topic)

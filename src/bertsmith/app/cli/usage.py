@@ -1,0 +1,157 @@
+"""One-line messages for usage errors: what was expected, what was found, what to type.
+
+typer prints three lines of usage that do not name the options a command needs. Its exceptions are identified by class
+name, because some of its versions raise click's classes and others its own.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from bertsmith.base.core.settings import require
+from bertsmith.base.machine.runtime import Rank
+
+# The base class of all usage errors; typer only exports its subclass BadParameter.
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+_CLOSE = 0.7  # minimum similarity for a suggestion, from 0 to 1
+# Option names of other tools, with their possible names here.
+_MEANT = {
+    "--batch": ("--batch-size", "--rows-per-step"),
+    "--batch-size": ("--rows-per-step",),
+    "--lr": ("--learning-rate",),
+    "--num-train-epochs": ("--epochs",),
+    "--output": ("--out",),
+    "--output-dir": ("--out",),
+    "-o": ("--out",),
+    "-m": ("--model",),
+    "--checkpoint": ("--model",),
+    "--model-name-or-path": ("--model",),
+    "--max-seq-length": ("--max-length",),
+    "--k": ("--top",),
+    "-k": ("--top",),
+    "--top-k": ("--top",),
+    "-q": ("--query",),
+    "--question": ("--query",),
+    "--validation": ("--dev",),
+}
+# The length of a training: commands count it in steps or in epochs.
+_COUNTS = {
+    **dict.fromkeys(("--steps", "--max-steps", "--num-steps"), "epochs"),
+    **dict.fromkeys(("--epochs", "--num-epochs", "--num-train-epochs"), "steps"),
+}
+# Common names for input files; a command here takes them as an option, as an argument or on stdin.
+_FILES = {
+    **dict.fromkeys(("--file", "--input", "--data", "--texts", "--text", "--train", "--dev"), ("--data", "--train")),
+    "--test": ("--data",),
+}
+# The value of an option that is not a number, or is out of range.
+_NUMBER = re.compile(
+    r"Invalid value for '(?P<name>[^']*)'[^:]*: (?P<found>.*) is not "
+    r"(?:a valid (?P<kind>int|integer|float)(?: range)?|in the range (?P<range>.*?))\.?"
+)
+
+
+class Refused(typer.BadParameter):
+    """A usage error that a command finds in its options.
+
+    Args:
+        problem: what is wrong.
+        fix: what to do; by default an example of the command is shown.
+    """
+
+    def __init__(self, problem: str, fix: str = "") -> None:
+        super().__init__(f"{problem}; {fix}" if fix else problem)
+        self.fix = fix
+
+
+def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
+    """The message for a usage error; starts with "expected" if the error has enough details.
+
+    Args:
+        error: a `UsageError`.
+        example: the example of the called command; empty if there is none.
+        misplaced: what to do with an extra argument of that command.
+    """
+    context, kind = getattr(error, "ctx", None), type(error).__name__
+    path = context.command_path if context is not None else "bertsmith"
+    listed = f"see {path} -h"
+    fix = f"for example: {example}" if example else listed
+    message = " ".join(error.format_message().split())
+    if kind == "MissingParameter" and getattr(error, "param", None) is not None:
+        return f"expected {_described(error.param)}; found none; {fix}"
+    if kind == "NoSuchOption":
+        known = _options(context)
+        found = error.option_name
+        nearest = _nearest(found, known)
+        other = _COUNTS.get(found.replace("_", "-"), "")
+        if f"--{other}" in known and nearest not in ("--steps", "--epochs"):
+            fix = f"{path} counts {other}: use --{other}"
+        elif nearest:
+            fix = f"did you mean {nearest}?"
+        elif found in _FILES and misplaced:
+            fix = misplaced
+        elif found not in _FILES:
+            fix = listed
+        return f"expected an option of {path}; found {found}; {fix}"
+    if kind == "BadOptionUsage" and "requires an argument" in message:
+        return f"expected a value after {error.option_name}; found none; {fix}"
+    if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
+        return f"expected no further argument of {path}; found {extra[1]!r}; {misplaced or fix}"
+    if command := re.fullmatch(r"No such command '(.*?)'\.? ?(.*)", message):
+        return f"expected a command; found {command[1]!r}; {command[2].lower() or listed}"
+    if getattr(error, "param", None) is not None:
+        fix = listed
+    if number := _NUMBER.fullmatch(message):
+        kind = "a whole number" if (number["kind"] or "").startswith("int") else "a number"
+        kind += f" x with {number['range']}" if number["range"] else ""
+        return f"expected {kind} for {number['name']}; found {number['found']}; {fix}"
+    message = message.removeprefix("Invalid value: ").rstrip(".")
+    # A message that says itself what to do needs no example, which would rarely fit it.
+    shown = "" if isinstance(error, Refused) and error.fix else f"; {fix}"
+    return f"{message[:1].lower()}{message[1:]}{shown}"
+
+
+def _described(parameter: Any) -> str:
+    """An option or argument as it is typed, with its help."""
+    is_option = parameter.param_type_name == "option"
+    shown = (parameter.metavar or ("" if is_option else str(parameter.name).upper())).removesuffix("...")
+    name = f"{max(parameter.opts, key=len)} {shown}".rstrip() if is_option else shown
+    help_line = str(getattr(parameter, "help", None) or "").split(";")[0]
+    return f"{name} ({help_line})" if help_line else name
+
+
+def _options(context: Any) -> list[str]:
+    """The options of the command that was called."""
+    parameters = context.command.params if context is not None else ()
+    return [name for one in parameters if one.param_type_name == "option" for name in one.opts if name.startswith("--")]
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """The known option that was probably meant; empty if there is none."""
+    name = name.replace("_", "-")
+    meant = (*_MEANT.get(name, ()), *_FILES.get(name, ()))
+    named = [option for option in (name, *meant) if option in known]
+    close = [] if name in _FILES else difflib.get_close_matches(name, known, n=1, cutoff=_CLOSE)
+    return (named or close or [""])[0]
+
+
+def require_one_process(chosen: str | None, trains: Sequence[str]) -> None:
+    """Refuses several processes for a command that does not train: each would do all of its work.
+
+    Args:
+        chosen: the command; None if none is named.
+        trains: the commands that several processes may share.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    require(
+        chosen is None or chosen in trains or Rank.from_environment().count == 1,
+        expected=f"one of the commands {', '.join(trains)} under torchrun",
+        found=str(chosen),
+        fix="start it without torchrun",
+    )

@@ -1,0 +1,161 @@
+"""Labelled sentences from unlabelled text: the label of a sentence is its source.
+
+For the documentation on this machine that is the package; for the user's text, the file or folder. Whole documents are
+held out for dev where a source has several, so a classifier has to recognize the subject and cannot rely on sentences
+next to those it was trained on. Pre-training may have read the dev sentences, without their labels.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import write_text
+from bertsmith.text.documents.readers import ReadingSettings, read_documents
+from bertsmith.text.documents.sources import Source, find_sources, shown
+
+TRAIN_FILE, DEV_FILE = "train.tsv", "dev.tsv"
+MOST_LABELS = 6
+MOST_TRAIN, MOST_DEV = 400, 120  # sentences of a label
+FEWEST_SENTENCES = 24  # of a label; smaller sources are left out
+DEV_SHARE = 0.25
+FEWEST_WORDS = 4  # of a sentence
+
+_MOST_READ = 20_000  # sentences of a source of the user
+
+Documents = Sequence[Sequence[str]]  # sentences of each document
+
+
+def documents_by_source(texts: Sequence[Path], reading: ReadingSettings | None = None) -> dict[str, Documents]:
+    """The documents of each of several files and folders, or of each entry of a single folder, by name.
+
+    A source that cannot be read is left out; whatever else reads the texts reports it.
+    """
+    places = [path for path in texts if str(path) != "-"]
+    if len(places) == 1 and places[0].is_dir():
+        files = [Path(found.name) for found in find_sources(places) if isinstance(found, Source)]
+        places = list(dict.fromkeys(places[0] / file.relative_to(places[0]).parts[0] for file in files))
+    documents: dict[str, Documents] = {}
+    with quiet():
+        for name, place in zip(_names(places), places, strict=True):
+            with contextlib.suppress(InputError):
+                documents[name] = list(_first_documents(place, reading))
+    return documents
+
+
+def write_labelled(documents: Mapping[str, Documents], folder: Path, seed: int) -> str:
+    """Writes labelled sentences for training and dev; "" or, if nothing can be written, why.
+
+    Sentences of fewer than FEWEST_WORDS words and sentences that several sources share are left out.
+
+    Args:
+        documents: the documents of each source, by its label.
+        folder: receives TRAIN_FILE and DEV_FILE, with the columns text and label.
+        seed: determines which sentences are drawn.
+    """
+    if len(documents) < 2:
+        return "there is a single source of text, so sentences have no label; give --text several files or folders"
+    sources_of: dict[str, set[str]] = {}
+    for label, parts in documents.items():
+        for sentence in itertools.chain.from_iterable(parts):
+            sources_of.setdefault(_cell(sentence), set()).add(label)
+    usable = {
+        label: [
+            list(dict.fromkeys(text for text in map(_cell, part) if _is_usable(text) and len(sources_of[text]) == 1))
+            for part in parts
+        ]
+        for label, parts in documents.items()
+    }
+    sizes = {label: sum(map(len, parts)) for label, parts in usable.items()}
+    largest = sorted((label for label in sizes if sizes[label] >= FEWEST_SENTENCES), key=lambda name: -sizes[name])
+    if len(largest) < 2:
+        return f"fewer than two sources have {FEWEST_SENTENCES} sentences of their own; give more text"
+    train, dev = ["text\tlabel"], ["text\tlabel"]
+    for label in sorted(largest[:MOST_LABELS]):
+        rng = generator(seed, f"demo sentences of {label}")
+        for lines, (sentences, most) in zip((train, dev), _split(usable[label], rng), strict=True):
+            chosen = np.sort(rng.permutation(len(sentences))[:most])
+            lines += [f"{sentences[number]}\t{_cell(label)}" for number in chosen.tolist()]
+    write_text(folder / TRAIN_FILE, "\n".join(train) + "\n")
+    write_text(folder / DEV_FILE, "\n".join(dev) + "\n")
+    return ""
+
+
+def keep_share(folder: Path, share: float) -> None:
+    """Shortens the files of `write_labelled` to a share of the sentences of each label, evenly spread.
+
+    Args:
+        folder: holds TRAIN_FILE and DEV_FILE.
+        share: above 0, below 1; FEWEST_SENTENCES of a label are kept in any case.
+    """
+    for name in (TRAIN_FILE, DEV_FILE):
+        header, *rows = (folder / name).read_text(encoding="utf-8").rstrip("\n").split("\n")
+        kept = [header]
+        for _, group in itertools.groupby(rows, key=lambda row: row.rsplit("\t", 1)[1]):
+            of_label = list(group)
+            count = min(len(of_label), max(FEWEST_SENTENCES, round(share * len(of_label))))
+            kept += [of_label[number * len(of_label) // count] for number in range(count)]
+        write_text(folder / name, "\n".join(kept) + "\n")
+
+
+def _split(
+    documents: Sequence[Sequence[str]], rng: np.random.Generator
+) -> tuple[tuple[list[str], int], tuple[list[str], int]]:
+    """The sentences for training and for dev, each with the number to draw; dev has whole documents or a whole end."""
+    filled = [part for part in documents if part]
+    if len(filled) == 1:
+        border = round((1 - DEV_SHARE) * len(filled[0]))
+        train, dev = list(filled[0][:border]), list(filled[0][border:])
+    else:
+        train, dev = [], []
+        wanted = DEV_SHARE * sum(map(len, filled))
+        # Small documents first, in random order among equal ones: one huge document would leave little to train on.
+        order = rng.permutation(len(filled)).tolist()
+        for number in sorted(order, key=lambda one: len(filled[one]) > wanted):
+            (dev if len(dev) < wanted and len(filled[number]) <= wanted else train).extend(filled[number])
+        if not dev:  # two documents, say, each larger than the share
+            shortest = min(range(len(filled)), key=lambda number: len(filled[number]))
+            dev = list(filled[shortest])
+            train = [text for number, part in enumerate(filled) if number != shortest for text in part]
+    return (train, MOST_TRAIN), (dev, MOST_DEV)
+
+
+def _first_documents(place: Path, reading: ReadingSettings | None) -> Iterator[Sequence[str]]:
+    """The documents of a source, up to about _MOST_READ sentences."""
+    count = 0
+    for document in read_documents([place], reading):
+        yield document.sentences[: _MOST_READ - count]
+        count += len(document.sentences)
+        if count >= _MOST_READ:
+            return
+
+
+def _names(places: Sequence[Path]) -> list[str]:
+    """Short names of files and folders: without endings, unless two would be equal."""
+    for names in ([_stem(place) for place in places], [place.name for place in places]):
+        if all(names) and _distinct(names):
+            return [shown(name) for name in names]
+    return [shown(str(place)) for place in places]
+
+
+def _stem(place: Path) -> str:
+    return place.name if place.is_dir() else place.name.split(".")[0]
+
+
+def _distinct(names: Iterable[str]) -> bool:
+    listed = list(names)
+    return len(set(listed)) == len(listed)
+
+
+def _cell(text: str) -> str:
+    """A text that fits into a cell of a TSV file, which has neither tabs nor line breaks."""
+    return " ".join(text.split())
+
+
+def _is_usable(sentence: str) -> bool:
+    return len(sentence.split()) >= FEWEST_WORDS

@@ -1,0 +1,165 @@
+"""The result of the demo, and the lines and tables that show it."""
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.training.pretraining.held_out_scores import TOP, MaskedScores
+from bertsmith.training.pretraining.ngram_baseline import CountedScores
+from bertsmith.training.pretraining.report import Samples
+
+Interval = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierResult:
+    """The result of training the classifier.
+
+    Attributes:
+        model: the model folder.
+        labels: the names of the sources.
+        accuracy: the fraction of the dev sentences that got the right label.
+        interval: its 95% confidence interval over the dev sentences; None if all draws are equal.
+        num_dev: the number of dev sentences.
+        most_frequent: the accuracy of always answering the most frequent label of the training sentences.
+        baselines: name, accuracy and interval of the baselines on the same sentences.
+    """
+
+    model: Path
+    labels: Sequence[str]
+    accuracy: float
+    interval: Interval | None
+    num_dev: int
+    most_frequent: float
+    baselines: Sequence[tuple[str, float, Interval | None]] = ()
+
+    def systems(self) -> list[tuple[str, str]]:
+        """Each system with its accuracy as text: the model, the most frequent label, the baselines."""
+        return [
+            ("fine-tuned model", _shown(self.accuracy, self.interval)),
+            ("most frequent label", _shown(self.most_frequent, None)),
+            *((name, _shown(accuracy, interval)) for name, accuracy, interval in self.baselines),
+        ]
+
+    def line(self) -> str:
+        """One line with all of it."""
+        (_, model), *others = self.systems()
+        against = "; ".join(f"{name} {shown}" for name, shown in others)
+        return f"which of {', '.join(self.labels)} a sentence is from: accuracy {model} on {self.num_dev:,}; {against}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A held-out sentence with one piece masked.
+
+    Attributes:
+        text: the sentence with [MASK] in it.
+        hidden: the masked piece.
+        guesses: the predictions of the model with their probabilities, most likely first.
+    """
+
+    text: str
+    hidden: str
+    guesses: tuple[tuple[str, float], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoResult:
+    """The result of the demo. All scores of masked pieces are for the same positions of held-out documents.
+
+    Attributes:
+        report: the HTML page with all results.
+        model: the model folder.
+        num_masked: the number of masked pieces.
+        held_out_loss: the masked-LM loss of the model in nats.
+        unigram_entropy: the loss in nats of a model that only knows token frequencies.
+        bigram_loss: the loss in nats of a model that also knows which pieces occur next to each other.
+        top_five: the top-5 accuracy of the model on the masked pieces.
+        unigram_top_five: the same for token frequencies.
+        bigram_top_five: the same for pieces next to each other.
+        gaps: masked held-out sentences with the predictions of the model.
+        classifier: which source a sentence comes from; None without.
+        no_classifier: why there is none; empty with one.
+        seconds: the duration of the whole demo.
+    """
+
+    report: Path
+    model: Path
+    num_masked: int
+    held_out_loss: float
+    unigram_entropy: float
+    bigram_loss: float
+    top_five: float
+    unigram_top_five: float
+    bigram_top_five: float
+    gaps: Sequence[Gap]
+    classifier: ClassifierResult | None
+    no_classifier: str
+    seconds: float
+
+    def lines(self) -> list[str]:
+        """The lines that the command prints; the last one is the command that serves the models."""
+        lines = [
+            f"masked-LM loss on held-out text: {self.held_out_loss:.2f} nats; "
+            f"the bigram model of neighboring pieces: {self.bigram_loss:.2f}; "
+            f"token frequencies: {self.unigram_entropy:.2f}",
+            f"top-5 accuracy on masked pieces: {self.top_five:.1%} of {self.num_masked:,}; "
+            f"the bigram model: {self.bigram_top_five:.1%}; token frequencies: {self.unigram_top_five:.1%}",
+        ]
+        if self.held_out_loss >= self.unigram_entropy:
+            lines.append("the model does not beat token frequencies yet; give it more --minutes or a less busy machine")
+        elif self.held_out_loss >= self.bigram_loss:
+            lines.append("the model does not beat the bigram model yet; give it more --minutes or a less busy machine")
+        for gap in self.gaps[:6]:
+            guesses = ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses[:3])
+            lines.append(f"  {gap.text}\n    masked: {gap.hidden}; predicted: {guesses}")
+        lines.append(f"no classifier: {self.no_classifier}" if self.classifier is None else self.classifier.line())
+        models = [self.model, *([] if self.classifier is None else [self.classifier.model])]
+        lines += [f"model: {models[0]}", *(f"classifier: {model}" for model in models[1:])]
+        lines.append(f"report: {self.report}")
+        serve = " ".join(f"--model {shlex.quote(str(model))}" for model in models)
+        return [*lines, f"try it in a browser: bertsmith serve {serve}"]
+
+
+def tables(
+    scores: MaskedScores,
+    counted: tuple[CountedScores, CountedScores],
+    num_masked: int,
+    gaps: Sequence[Gap],
+    classifier: ClassifierResult | None,
+    no_classifier: str,
+) -> list[Samples]:
+    """The tables of the report.
+
+    Args:
+        counted: the scores of token frequencies and of the bigram model.
+    """
+    unigram, bigram = counted
+    systems = (("model", scores), ("bigram model of neighboring pieces", bigram), ("token frequencies", unigram))
+    return [
+        Samples(
+            title=f"{num_masked:,} masked pieces of held-out text",
+            header=("", "loss, nats", f"top-{TOP} accuracy"),
+            rows=[(name, f"{one.loss:.3f}", f"{one.top:.1%}") for name, one in systems],
+        ),
+        Samples(
+            title="Held-out sentences with one word masked",
+            header=("sentence", "masked", "predicted"),
+            rows=[
+                (gap.text, gap.hidden, ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses))
+                for gap in gaps
+            ],
+        ),
+        Samples(title="Which source a sentence is from", rows=[("no classifier", no_classifier)])
+        if classifier is None
+        else Samples(
+            title=f"Which of {', '.join(classifier.labels)} a sentence is from",
+            header=("", f"accuracy on {classifier.num_dev:,} sentences (95% interval)"),
+            rows=classifier.systems(),
+        ),
+    ]
+
+
+def _shown(accuracy: float, interval: Interval | None) -> str:
+    return f"{accuracy:.1%}" + ("" if interval is None else f" ({interval[0]:.1%} to {interval[1]:.1%})")

@@ -1,0 +1,76 @@
+"""What a model can do: the methods of `Model` that it supports."""
+
+from collections.abc import Collection
+
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.inference.predictors.pair_scorer import can_score_pairs
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
+from bertsmith.tasks.encoding.engine import MASKED
+from bertsmith.tasks.encoding.row_encoder import RowEncoder
+
+_OF_TASKS = {
+    "classification": "classify",
+    "regression": "score",
+    "choice": "choose",
+    "tagging": "tag",
+    "span": "answer",
+}
+# What trains a model for it, where that is not the default.
+_MADE_BY = {"next_sentence": " (pretrain --objective mlm+nsp or mlm+sop)"}
+
+
+def require_ability(ability: str, abilities: Collection[str], name: str, task: str | None) -> None:
+    """Checks that a model supports a method.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    if ability not in abilities:
+        raise CheckpointError(
+            expected=f"a model with the ability {ability}{_MADE_BY.get(ability, '')}",
+            found=f"'{name}', a model {'without a task head' if task is None else f'for {task}'}",
+            fix=f"it has {', '.join(abilities)}; load another one",
+        )
+
+
+def require_attention(encoder: RowEncoder, name: str) -> None:
+    """Checks that an encoder gives its attention weights.
+
+    Raises:
+        CheckpointError: it is that of an ONNX folder, or has no attention.
+    """
+    if not encoder.is_torch:
+        raise CheckpointError(
+            expected="a model in torch, for its attention weights",
+            found=f"the ONNX folder '{name}'",
+            fix="use the model it was exported from",
+        )
+    if not encoder.shows_attention:
+        raise CheckpointError(
+            expected="a model with attention", found=f"'{name}', which has none", fix="use a Transformer"
+        )
+
+
+def find_abilities(
+    predictor: Predictor | None, pretrained: PretrainedPredictor | None, encoder: RowEncoder, parts: Collection[str]
+) -> tuple[str, ...]:
+    """The methods that a model supports.
+
+    Args:
+        predictor: the model with a task head, if it has one.
+        pretrained: the model with pre-training heads, if it has them.
+        encoder: the encoder below all heads.
+        parts: with `pretrained`, the trained parts beyond the encoder.
+    """
+    abilities = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
+    if pretrained is not None:
+        abilities += ["fill"] if "mlm" in parts and pretrained.engine.predicts == MASKED else []
+        abilities += ["complete"] if "mlm" in parts and pretrained.engine.predicts != MASKED else []
+        abilities += ["perplexity"] if "mlm" in parts and pretrained.engine.directions else []
+        abilities += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
+    if encoder.has_vectors:
+        abilities += ["embed", "features"] if encoder.is_torch else ["embed"]
+    if predictor is None:
+        return (*abilities, "rerank")
+    return (*abilities, "rerank") if can_score_pairs(predictor.task.spec) else tuple(abilities)

@@ -1,0 +1,280 @@
+"""Validation of model inputs: lists of texts, of pairs, of words. A wrong type gives a one-line error."""
+
+import contextlib
+import dataclasses
+import os
+import reprlib
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import CutWarning, InputError
+from bertsmith.base.core.progress import counted, quiet
+from bertsmith.tasks.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.words import words_of
+from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
+
+Text = str | tuple[str, str]
+
+# Modules that may be on the stack between user code and `warn_cut`; scikit-learn's pipelines call through joblib.
+_BETWEEN = (f"{__package__}.", "sklearn.", "joblib.")
+
+
+def checked_texts(texts: Sequence[str], what: str = "text") -> list[str]:
+    """The texts.
+
+    Raises:
+        InputError: an item is not a text; the message counts from 1.
+    """
+    return [checked_text(text, f"{what} {number}") for number, text in enumerate(listed(texts, "texts"), start=1)]
+
+
+def checked_text(text: object, place: str) -> str:
+    """The text.
+
+    Raises:
+        InputError: it is not a text, or contains a lone surrogate.
+    """
+    if not isinstance(text, str):
+        raise wrong("a text", text, place)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                expected=f"valid Unicode in {place}",
+                found=f"a lone surrogate at character {error.start}",
+                fix="decode the text as UTF-8 with errors='replace'",
+            ) from None
+    return text
+
+
+def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "pair") -> list[tuple[str, str]]:
+    """The pairs of texts; raises the same errors as `checked_texts`.
+
+    Args:
+        expected: what a pair is.
+        what: the name of an item in messages.
+    """
+    result = []
+    for number, pair in enumerate(listed(pairs, f"{what}s"), start=1):
+        first, second = two(pair, f"{what} {number}", expected)
+        result.append((checked_text(first, f"{what} {number}"), checked_text(second, f"{what} {number}")))
+    return result
+
+
+def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
+    """Each text, or pair of texts, as a first text and a second one or None; raises like `checked_texts`."""
+    result: list[tuple[str, str | None]] = []
+    for number, text in enumerate(listed(texts, "texts, or pairs of texts"), start=1):
+        place = f"text {number}"
+        if isinstance(text, str):
+            result.append((checked_text(text, place), None))
+            continue
+        first, second = two(text, place, "a text or a pair of texts")
+        result.append((checked_text(first, place), checked_text(second, place)))
+    return result
+
+
+def text_examples(texts: Sequence[Text]) -> list[TextExample]:
+    """The texts and pairs as examples, with their numbers from 0 as ids.
+
+    Raises:
+        InputError: an element is neither.
+    """
+    return [
+        TextExample(id=str(number), first=first, second=second, place=f"text {number + 1}")
+        for number, (first, second) in enumerate(texts_or_pairs(texts))
+    ]
+
+
+def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The words of each sentence; raises the same errors as `checked_words`."""
+    given = enumerate(listed(sentences, "sentences, each a list of words"), start=1)
+    return [checked_words(words, f"sentence {number}") for number, words in given]
+
+
+def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample]:
+    """Plain texts split into words, and lists of words unchanged; raises the same errors as `checked_texts`."""
+    sentences = []
+    for number, text in enumerate(listed(texts, "texts, or lists of words")):
+        place = f"text {number + 1}"
+        if isinstance(text, str):
+            sentence = words_of(checked_text(text, place), id=place, place=place)
+        else:
+            sentence = TaggedExample(id=place, words=checked_words(text, place), place=place)
+        # Each text is a document of its own, whatever its neighbors are.
+        sentences.append(dataclasses.replace(sentence, document=number))
+    return sentences
+
+
+def choice_examples(questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoiceExample]:
+    """Each context with its endings as an example; raises the same errors as `checked_texts`."""
+    examples = []
+    for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
+        place = f"question {number}"
+        context, endings = two(question, place, "a context and its endings")
+        if not is_list(endings):
+            raise wrong("a context and a list of endings", question, place)
+        context, *endings = (checked_text(text, place) for text in (context, *endings))
+        examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), place=place))
+    return examples
+
+
+def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExample]:
+    """Each question with its context as an example; raises the same errors as `checked_texts`."""
+    given = enumerate(checked_pairs(questions, "a question and its context", "question"), start=1)
+    return [
+        QuestionExample(id=str(number), question=question, context=context, place=f"question {number}")
+        for number, (question, context) in given
+    ]
+
+
+def checked_words(words: object, place: str) -> tuple[str, ...]:
+    """The words of a sentence.
+
+    Raises:
+        InputError: it is not a list of texts.
+    """
+    if not is_list(words):
+        raise wrong("a list of words", words, place)
+    return tuple(checked_text(word, f"word {number} of {place}") for number, word in enumerate(words, start=1))
+
+
+def two(pair: object, place: str, expected: str) -> tuple[Any, Any]:
+    """The two parts of a pair.
+
+    Raises:
+        InputError: there are not two.
+    """
+    if not is_list(pair) or len(pair) != 2:
+        raise wrong(expected, pair, place)
+    return pair[0], pair[1]
+
+
+def listed(values: object, what: str) -> Sequence[Any]:
+    """The values as a sequence.
+
+    Raises:
+        InputError: it is a single text, or not a list, array or column.
+    """
+    if isinstance(values, str):
+        raise InputError(expected=f"a list of {what}", found="one text", fix="put it into a list")
+    if is_list(values):
+        return values
+    # pandas columns and NumPy arrays.
+    array = values.to_numpy() if hasattr(values, "to_numpy") else values
+    plain = array.tolist() if hasattr(array, "tolist") else None
+    if not isinstance(plain, list):
+        raise InputError(
+            expected=f"a list of {what}",
+            found=f"a value of type {type(values).__name__}",
+            fix="convert it to a list, for example with list(...)",
+        )
+    return plain
+
+
+def require_path(value: object, name: str) -> None:
+    """Returns if it is a path, or a text that can be one.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(
+            expected=f"{name} as a path", found=f"a value of type {type(value).__name__}", fix="give a str or a Path"
+        )
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether a value is a list or tuple."""
+    return isinstance(value, list | tuple)
+
+
+def require_count(count: object, name: str) -> None:
+    """Returns if it is a whole number of at least 1.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(
+            expected=f"{name} as a whole number of at least 1", found=reprlib.repr(count), fix="correct it"
+        )
+
+
+def wrong(expected: str, value: object, place: str) -> InputError:
+    """The error for a value of the wrong type."""
+    return InputError(expected=f"{expected} as {place}", found=reprlib.repr(value)[:60], fix="correct it")
+
+
+def cut_counts(cut: Iterable[int]) -> tuple[int, int]:
+    """The number of truncated texts and their truncated tokens in total, from the count of each text."""
+    lost = [tokens for tokens in cut if tokens]
+    return len(lost), sum(lost)
+
+
+def warn_cut(texts: int, tokens: int) -> None:
+    """Warns callers outside the package if texts were truncated; inside it, each package reports its own counts.
+
+    The warning points to the caller's line, even through scikit-learn.
+
+    Args:
+        texts: number of truncated texts.
+        tokens: truncated tokens in total.
+    """
+    if not texts:
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _module_of(frame).startswith(_BETWEEN):
+        level, frame = level + 1, frame.f_back
+    if _module_of(frame).startswith(f"{__package__.rpartition('.')[0]}."):
+        return
+    message = f"texts truncated to the length the model reads: {texts:,}, {counted(tokens, 'token')} in all"
+    warnings.warn(message, CutWarning, stacklevel=level)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
+    """A context that silences progress output, safe to use from several threads; does nothing unless `wanted`."""
+    return quiet() if wanted else contextlib.nullcontext()
+
+
+def tokens_of_texts(
+    texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, prompt: str, specials: SpecialTokens
+) -> list[int]:
+    """The number of tokens of [CLS] text [SEP], or of [CLS] text [SEP] text [SEP].
+
+    Args:
+        texts: a first text, and a second one or None.
+        tokenizer: of the model.
+        prompt: prefix of every text.
+        specials: parse special pieces in a text as special tokens, not as ordinary characters.
+    """
+    flat = [prompt + part for pair in texts for part in pair if part is not None]
+    counts = [1 if second is None else 2 for _, second in texts]
+    pieces = _sums(tokenizer.encode_batch(flat, special_tokens=specials).lengths, counts)
+    return [found + tokenizer.template.num_special(count) for found, count in zip(pieces, counts, strict=True)]
+
+
+def tokens_of_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[int]:
+    """The number of tokens of [CLS] words [SEP]; a word that normalization leaves empty counts as one, [UNK]."""
+    words = [word for sentence in sentences for word in sentence]
+    lengths = np.maximum(tokenizer.encode_words(words).lengths, 1)
+    special = tokenizer.template.num_special(1)
+    return [found + special for found in _sums(lengths, [len(sentence) for sentence in sentences])]
+
+
+def _sums(values: npt.NDArray[np.integer[Any]], counts: Sequence[int]) -> list[int]:
+    """The sums of consecutive groups of values, of the given sizes."""
+    before = np.concatenate([[0], np.cumsum(values)])
+    sums: list[int] = np.diff(before[np.cumsum([0, *counts])]).tolist()
+    return sums

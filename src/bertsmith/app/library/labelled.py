@@ -1,0 +1,335 @@
+"""Evaluate a fine-tuned model on labelled examples: its official scores, and the cost of int8."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from bertsmith.app.library.inputs import cut_counts, warn_cut
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.settings import require, require_number, split_settings
+from bertsmith.base.storage.files import digest_file
+from bertsmith.inference.predictors import quantization
+from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.inference.predictors.quantization import Calibration, Quantization
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.sentence_transformers import read_recipe
+from bertsmith.models.heads.own_head import OwnHead
+from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, ModelMetadata, is_n_gram_folder, read_metadata
+from bertsmith.recipes.finetuning.run import is_count
+from bertsmith.recipes.results.predictions import example_lines
+from bertsmith.recipes.results.resampling import intervals
+from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
+from bertsmith.recipes.sentence_encoders.quantization import COSINE, calibrate_vectors, quantize_vectors, texts_of
+from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, TextExample
+from bertsmith.tasks.datasets.label_map import LabelMap
+from bertsmith.tasks.datasets.text_groups import form_of_file
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.task_data.spec_of_model import labelled_of, read_labelled, spec_of_head
+from bertsmith.tasks.task_data.task_files import read_examples
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The official scores of a model on labelled examples.
+
+    Attributes:
+        task: the name of the task, such as "cola".
+        examples: number of examples.
+        precision: in which the model was computed.
+        products: how its linear layers were computed, see `load`; "auto" if only one way exists.
+        scores: by name; fractions, coefficients, or (SQuAD) percentages; also the counts that a scorer returns.
+        intervals: the 95% confidence interval of each score that has one: exact for proportions such as accuracy,
+            from the bootstrap for others; see `results.resampling.intervals`.
+        cut_texts, cut_tokens: number of truncated examples, and the tokens they lost in total.
+    """
+
+    task: str
+    examples: int
+    precision: str
+    products: str
+    scores: Mapping[str, float]
+    intervals: Mapping[str, Sequence[float]]
+    cut_texts: int
+    cut_tokens: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **dataclasses.asdict(self),
+            "scores": dict(self.scores),
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+        }
+
+    def lines(self) -> list[str]:
+        """The scores with their confidence intervals, as lines of text."""
+        how = "" if self.products == "auto" else f" ({self.products} products)"
+        lines = [f"{self.task}: {counted(self.examples, 'example')}, {self.precision}{how}"]
+        for metric, score in self.scores.items():
+            if is_count(metric):
+                continue
+            low, high = self.intervals.get(metric, (None, None))
+            between = "" if low is None else f" (95% interval {low:.4f} to {high:.4f})"
+            lines.append(f"{metric}: {score:.4f}{between}")
+        return lines
+
+
+def evaluate(
+    model: str | Path,
+    data: str | Path,
+    *,
+    task: str | None = None,
+    map_labels: LabelMap | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    head: type[OwnHead] | None = None,
+    also: Sequence[str | Path] = (),
+    **columns: Any,
+) -> Evaluation:
+    """The official scores of a fine-tuned model on a labelled file, with their confidence intervals.
+
+    Args:
+        model: anything that `load` accepts.
+        data: labelled examples, in a format of the model's task.
+        task: the format of the file; by default that of the model's task. A model from another tool does not record
+            what it was trained on, so the official scores need the name. With similarity, pairs or triplets, or
+            clustering for labelled texts, the vectors of any model are scored.
+        map_labels: new names of the labels in the file, such as {"1": "Claim", "0": "Not Claim"}; every label of the
+            file needs one. For entities, of their types.
+        device, precision, products, head: as in `load`.
+        also: further models of the same classification or regression; their probabilities or numbers are averaged.
+        columns: fields of ColumnSettings by name, such as text_column="body".
+
+    Raises:
+        BertsmithError: the model has no task head, or the file is invalid; the message says which.
+    """
+    if not is_n_gram_folder(model) and _gives_vectors(model, task):
+        return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
+    if is_n_gram_folder(model):
+        predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
+        found = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
+        metadata = read_metadata(Path(model))
+    else:
+        folder = load_any(model)
+        metadata = folder.metadata
+        predictor = load_ensemble([folder, *also], device=device, precision=precision, products=products, head=head)
+        found = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
+    _warn_of_training_file(metadata, Path(data))
+    name, spec, examples = found
+    predictor.task = task_for(spec)
+    scores, predictions = predictor.evaluate(examples)
+    texts, tokens = cut_counts(prediction.cut_tokens for prediction in predictions)
+    warn_cut(texts, tokens)
+    shown = [metric for metric in scores if not is_count(metric)]
+    return Evaluation(
+        task=name,
+        examples=len(examples),
+        precision=predictor.runtime.precision,
+        products=predictor.runtime.products,
+        scores=scores,
+        intervals=intervals(spec.kind, shown, list(example_lines(predictor.task, examples, predictions)), spec.scheme),
+        cut_texts=texts,
+        cut_tokens=tokens,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Int8Report:
+    """The cost of int8 for a model, as a change of its score.
+
+    Attributes:
+        metric: the score that is measured.
+        fp32: the score in fp32.
+        trials: first those with fixed scales, then those with one scale per token; each keeps more layers in higher
+            precision than the one before of its kind; the last one is used.
+        path: the metadata file that records the layers.
+    """
+
+    metric: str
+    fp32: float
+    trials: Sequence[Quantization]
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        last = self.trials[-1]
+        return {
+            "metric": self.metric,
+            "fp32": self.fp32,
+            "int8": last.score,
+            "kept": list(last.kept),
+            "fixed": last.fixed,
+            **({} if last.cosine is None else {"cosine": last.cosine}),
+        }
+
+    def lines(self) -> list[str]:
+        """The scores of all trials, as lines of text."""
+        lines = [f"{self.metric} in fp32: {self.fp32:.4f}"]
+        for trial in self.trials:
+            kept = f", {' and '.join(trial.kept)} kept in higher precision" if trial.kept else ""
+            scales = " with fixed scales" if trial.fixed else ""
+            cosine = ""
+            if trial.cosine is not None and self.metric != COSINE:
+                cosine = f" (mean cosine of the vectors to fp32: {trial.cosine:.4f})"
+            lines.append(f"{self.metric} in int8{scales}{kept}: {trial.score:.4f}{cosine}")
+        return [*lines, f"recorded in {self.path}; use it with --precision int8"]
+
+
+def quantize(
+    model: str | Path,
+    data: str | Path,
+    *,
+    task: str | None = None,
+    map_labels: LabelMap | None = None,
+    limit: float = quantization.LIMIT,
+    head: type[OwnHead] | None = None,
+    **columns: Any,
+) -> Int8Report:
+    """The cost of int8 for a model; records in its metadata which layers to keep in higher precision.
+
+    The first examples also fix the scales of the inputs, which are written next to the metadata if the score stays
+    within the limit with them. The weights do not change; loading with precision "int8" then uses what was recorded.
+
+    The score of a fine-tuned model is that of its task. A model without a task head gives vectors, such as a sentence
+    encoder: their mean cosine to those in fp32 is measured, and on labelled pairs and triplets also what `evaluate`
+    would measure first, such as Spearman's correlation on scored pairs; the limit then holds for that.
+
+    Args:
+        model: a model folder or run; a fine-tuned model also by its hub id.
+        data: examples that the model was not trained on: with labels, or for vectors also texts, one per line.
+        task: the format of the file; by default that of the model's task. For vectors, the default is scored pairs or
+            triplets if the columns are theirs, otherwise texts.
+        map_labels: as in `evaluate`.
+        limit: the fraction of the fp32 score that may be lost.
+        head: as in `load`.
+        columns: fields of ColumnSettings by name.
+
+    Raises:
+        ConfigError: this machine does not support int8, or the limit is no fraction.
+        CheckpointError: no trial stayed within the limit, or the model has no metadata.
+        InputError: the file is invalid, or vectors of a hub id are to be quantized.
+    """
+    require_number("limit", limit, least=0, most=1)
+    recipe = read_recipe(Path(model))
+    folder = load_any(model if recipe is None else recipe.encoder)
+    if spec_of_head(folder) is None or _gives_vectors(model, task):
+        require(head is None, expected="no head, for vectors", found="--head", fix="omit --head")
+        return _quantize_vectors(model, folder, Path(data), task, map_labels, limit, _columns(columns))
+    quantization.require_metadata(folder.path)
+    _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
+    calibration = _calibration(lambda: quantization.calibrate(folder, examples, head))
+    exact, trials = quantization.quantize(folder, examples, limit, head, calibration)
+    _warn_of_training_file(folder.metadata, Path(data))
+    metric = task_for(spec).selection_metric
+    quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
+    return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
+
+
+def _quantize_vectors(
+    model: str | Path,
+    folder: ModelFolder,
+    data: Path,
+    task: str | None,
+    map_labels: LabelMap | None,
+    limit: float,
+    columns: ColumnSettings,
+) -> Int8Report:
+    """The cost of int8 for the vectors of a model, recorded in `folder`, where its weights are."""
+    if not Path(model).is_dir():
+        raise InputError(
+            expected="the folder of a model, to record in it what int8 costs",
+            found=f"'{model}'",
+            fix="write one with `bertsmith convert --to huggingface`",
+        )
+    if task is None:
+        form = form_of_file(data, encoding=columns.encoding)
+        name = TEXTS if form == PAIRS else form
+    else:
+        name = task_name(task)
+    examples = read_examples(name, data, columns, map_labels=map_labels).examples
+    texts = texts_of(examples)
+    calibration = _calibration(lambda: calibrate_vectors(model, texts))
+    metric, exact, trials = quantize_vectors(model, examples, limit, calibration)
+    quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
+    return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
+
+
+def _calibration(measure: Callable[[], Calibration]) -> Calibration | None:
+    """The scales of a model's inputs; None, with a warning, if there are too few examples."""
+    try:
+        return measure()
+    except InputError as error:
+        warn(f"{error}; each token has its own scale, which is slower")
+        return None
+
+
+def _gives_vectors(model: str | Path, task: str | None) -> bool:
+    """Whether the vectors of a model are scored: the task is one of vectors, or the model was trained for one."""
+    if task is not None:
+        return task == CLUSTERING or task_name(task) in FORMS
+    if not (Path(model).exists() and read_recipe(Path(model)) is not None):
+        return False
+    spec = read_metadata(Path(model)).spec
+    return spec is not None and spec.get("kind") == SIMILARITY
+
+
+def _evaluate_vectors(
+    model: str | Path,
+    data: Path,
+    task: str | None,
+    map_labels: LabelMap | None,
+    device: str,
+    precision: str,
+    products: str,
+    columns: ColumnSettings,
+) -> Evaluation:
+    """The scores of the vectors of a model on a file of pairs or triplets, or of texts with labels."""
+    if task == CLUSTERING:
+        examples = read_examples("classification", data, columns, map_labels=map_labels).examples
+    else:
+        form = form_of_file(data, encoding=columns.encoding) if task is None else task_name(task)
+        task = form
+        examples = read_examples(form, data, columns, map_labels=map_labels).examples
+    embedder = load_embedder(model, device=device, precision=precision, products=products)
+    lines: list[Mapping[str, Any]] = []
+    if task == CLUSTERING:
+        scores, cut = score_clusters(embedder, cast("Sequence[TextExample]", examples))
+    else:
+        metadata = read_metadata(load_any(model).path)
+        _warn_of_training_file(metadata, data)
+        spec = metadata.spec or {}
+        scores, predictions = score_vectors(embedder, examples, spec.get("widths", ()))
+        cut = [prediction.cut_tokens for prediction in predictions]
+        judge = task_for(vector_spec(task, examples, TaskSettings()))
+        lines = list(example_lines(judge, examples, predictions))
+    texts, tokens = cut_counts(cut)
+    warn_cut(texts, tokens)
+    return Evaluation(
+        task=task,
+        examples=len(examples),
+        precision=embedder.encoder.runtime.precision,
+        products=embedder.encoder.runtime.products,
+        scores=scores,
+        intervals=intervals(SIMILARITY, scores, lines),
+        cut_texts=texts,
+        cut_tokens=tokens,
+    )
+
+
+def _warn_of_training_file(metadata: ModelMetadata, data: Path) -> None:
+    """Warns if the examples are in the training file of the model, byte by byte."""
+    if data.is_file() and digest_file(data) == metadata.trained_on.get("train"):
+        warn(
+            f"'{data}' is the training file of this model: scores on examples that it has seen say little about others"
+        )
+
+
+def _columns(values: Mapping[str, Any]) -> ColumnSettings:
+    return ColumnSettings(**split_settings(values, [ColumnSettings])[ColumnSettings])

@@ -1,0 +1,113 @@
+"""Load a `Model` from any supported source; an ONNX folder needs no torch."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.app.library.inputs import require_path
+from bertsmith.app.library.inspection import verify_model
+from bertsmith.app.library.model import Model
+from bertsmith.app.library.opening import Opening
+from bertsmith.base.machine.runtime import require_torch
+from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.hub import model_name
+from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
+from bertsmith.models.checkpoints.sentence_transformers import read_recipe
+from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata, read_metadata
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.own_head import OwnHead
+
+_NAMED = re.compile(r"([\w.-]+)=(.+)")
+
+
+def load(
+    source: str | Path,
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    head: "type[OwnHead] | None" = None,
+    verify: bool = False,
+) -> Model:
+    """The model of a folder (ours, transformers, sentence-transformers or ONNX), run, Google checkpoint or hub id.
+
+    Args:
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: fp32, bf16, int8 and the like; outputs are always fp32.
+        products: how linear layers are computed: "packed" (weights packed by oneDNN, with what follows fused), "plain"
+            (by torch alone), or "auto", which is packed where this processor supports it. In fp32 the numbers differ by
+            at most 1e-5.
+        head: the class of your own head that the model was fine-tuned with, if it was.
+        verify: first compare every file of the model with its digest in `bertsmith.json`.
+
+    Raises:
+        InputError, CheckpointError, VocabularyError: the model is missing or unreadable.
+        ConfigError: the device is not available, the precision is unknown, `head` is not the class of a head, or the
+            model needs torch, which is not installed.
+    """
+    require_path(source, "the model")
+    if verify:
+        verify_model(source)
+    options: dict[str, Any] = {"device": device, "precision": precision, "products": products, "head": head}
+    model = _loaded(source, **options)
+    model.opening = Opening(load, source, options)
+    return model
+
+
+def _loaded(source: str | Path, *, device: str, precision: str, products: str, head: "type[OwnHead] | None") -> Model:
+    """The model; see `load`."""
+    if head is not None:
+        predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
+        return Model(model_name(source), predictor=said_weak(predictor, source))
+    if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
+        return Model(
+            model_name(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
+        )
+    if is_onnx_folder(source):
+        exported = read_onnx_folder(source)
+        if exported.metadata.spec is not None:
+            predictor = load_predictor(exported, device=device, precision=precision, products=products)
+            return Model(model_name(source), predictor=said_weak(predictor, source))
+        pretrained = load_pretraining_heads(exported, device=device, precision=precision, products=products)
+        if {"mlm", "nsp"}.isdisjoint(exported.shape.parts):
+            return Model(model_name(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
+        return Model(model_name(source), pretrained=pretrained, parts=exported.shape.parts)
+    require_torch(source)
+    from bertsmith.models.checkpoints.load import load_any
+    from bertsmith.tasks.encoding.loading import load_frozen_encoder
+    from bertsmith.tasks.task_data.spec_of_model import spec_of
+
+    folder = load_any(source)
+    if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
+        return Model(
+            model_name(source),
+            embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
+        )
+    folder.require_tokenizer()
+    spec = spec_of(folder)
+    if spec is not None and spec.kind != SIMILARITY:
+        predictor = load_predictor(folder, device=device, precision=precision, products=products)
+        return Model(model_name(source), predictor=said_weak(predictor, folder.path))
+    if {"mlm", "nsp"}.isdisjoint(folder.parts):
+        encoder = load_frozen_encoder(folder, device=device, precision=precision, products=products)
+        return Model(model_name(source), embedder=Embedder(encoder))
+    pretrained = load_pretraining_heads(folder, device=device, precision=precision, products=products)
+    return Model(model_name(source), pretrained=pretrained, parts=folder.parts)
+
+
+def _keeps_heads(metadata: ModelMetadata) -> bool:
+    """Whether a folder of sentence-transformers is a model of ours that learned its vectors in pre-training."""
+    return metadata.gives_vectors and metadata.task == "pretraining"
+
+
+def name_and_source(given: str) -> tuple[str | None, str]:
+    """The name and the source of NAME=SOURCE; no name for a source alone, also if its path exists and contains `=`.
+
+    >>> name_and_source("mine=runs/a=b/model"), name_and_source("runs/a=b/model")
+    (('mine', 'runs/a=b/model'), (None, 'runs/a=b/model'))
+    """
+    found = None if Path(given).exists() else _NAMED.fullmatch(given)
+    return (None, given) if found is None else (found[1], found[2])

@@ -1,0 +1,479 @@
+"""The class `Model`: one method for each thing that a model can do, from lists to lists.
+
+Letters: E texts, w words in one sentence, D width of the vectors.
+
+All methods of a model share one copy of its weights. Methods may be called from several threads.
+"""
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.app.library.abilities import find_abilities, require_ability, require_attention
+from bertsmith.app.library.inputs import (
+    Text,
+    checked_sentences,
+    checked_text,
+    checked_texts,
+    choice_examples,
+    cut_counts,
+    question_examples,
+    require_count,
+    silently,
+    tagged_sentences,
+    text_examples,
+    texts_or_pairs,
+    tokens_of_texts,
+    tokens_of_words,
+    warn_cut,
+)
+from bertsmith.app.library.language_models import complete_texts, perplexity_of_texts
+from bertsmith.app.library.opening import Opening
+from bertsmith.app.library.pairs import judge_pairs, rerank_passages
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.inference.predictors.completion import Completion
+from bertsmith.inference.predictors.perplexity import Perplexity
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.token_features import TokenFeatures
+from bertsmith.tasks.datasets.examples import Example, empty_texts_note, is_blank
+from bertsmith.tasks.encoding.row_encoder import RowEncoder
+from bertsmith.tasks.metrics.vectors import crowding
+from bertsmith.tasks.specs.choice import ChoicePrediction
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.settings import WINDOWED
+from bertsmith.tasks.specs.span import AnswerPrediction
+from bertsmith.tasks.specs.tagging import TagsPrediction
+from bertsmith.tasks.specs.task import Prediction
+from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.app.library.attention import Attention
+    from bertsmith.tasks.encoding.frozen import FrozenEncoder
+
+Vectors = npt.NDArray[np.float32]
+Value = TypeVar("Value")
+Found = TypeVar("Found", bound=Prediction)
+
+PIECES = "pieces"  # available for every model, so not among the abilities
+
+
+class Model:
+    """A loaded model; created by `load`.
+
+    Args:
+        name: the name of the model.
+        predictor: the model with a task head.
+        pretrained: the model with pre-training heads.
+        embedder: the encoder alone. Exactly one of the three is given; everything else shares its weights.
+        parts: with `pretrained`, the trained parts beyond the encoder.
+
+    Attributes:
+        name: the last part of the path, or the id.
+        task: "classification", "regression", "choice", "tagging", "span", or None.
+        weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
+        abilities: the supported methods; `tokens` and `pieces` are always supported.
+        shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
+        labels: names of the classes or tags; empty if there are none.
+        max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
+        embed_length: tokens of a text that `embed` reads.
+        max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
+        max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
+        pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
+        width: width of the vectors of `embed`; 0 if an ONNX folder has none.
+        opening: how `load` opened it, so that a copy or a pickle is loaded again; None for a model made otherwise.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        predictor: Predictor | None = None,
+        pretrained: PretrainedPredictor | None = None,
+        embedder: Embedder | None = None,
+        parts: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self._predictor, self._pretrained = predictor, pretrained
+        self.opening: Opening | None = None
+        self._lock = threading.RLock()
+        self._features: dict[str, TokenFeatures] = {}
+        if (loaded := predictor or pretrained) is not None:
+            trained = None if predictor is not None else tuple(parts)
+            embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
+        assert embedder is not None, "a model"
+        self._embedders = {(embedder.pooling, embedder.normalize, embedder.prompt): embedder}
+        self._embedder = embedder
+        spec = None if predictor is None else predictor.task.spec
+        self.task: str | None = None if spec is None else spec.kind
+        self.weakness: str = "" if predictor is None else predictor.weakness
+        self.labels: tuple[str, ...] = () if spec is None else spec.labels
+        self.max_length: int = embedder.max_length if spec is None else spec.settings.max_length
+        self.embed_length: int = embedder.max_length
+        of_questions = spec.settings if spec is not None and spec.kind == "span" else None
+        self.max_question: int = 0 if of_questions is None else of_questions.max_question
+        self.max_answers: int = 0 if of_questions is None else of_questions.n_best
+        self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
+        self.width: int = embedder.width if embedder.encoder.has_vectors else 0
+        self.shows_attention: bool = embedder.encoder.shows_attention
+        self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How to load the model again: threads, locks and packed weights can be neither copied nor pickled.
+
+        Raises:
+            ConfigError: the model was not loaded by `load`.
+            CheckpointError: its weights have changed since.
+        """
+        if self.opening is None:
+            raise ConfigError(
+                expected="a model of bertsmith.load, to copy or pickle it",
+                found="another one",
+                fix="load it in the process that uses it",
+            )
+        return self.opening.again()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return self._embedder.encoder.tokenizer
+
+    @property
+    def encoder(self) -> RowEncoder:
+        """The encoder below all heads."""
+        return self._embedder.encoder
+
+    def fill(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
+        """For each text, the `top` most probable pieces of each [MASK]; each mask is filled independently.
+
+        [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text has no [MASK], or is too long for the model.
+        """
+        self._require("fill")
+        assert self._pretrained is not None
+        require_count(top, "top")
+        return self._pretrained.fill_texts(checked_texts(texts), top)
+
+    def complete(self, texts: Sequence[str], top: int = 5, tokens: int = 0, **sampling: Any) -> list[Completion]:
+        """For each text, the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
+
+        Args:
+            sampling: temperature, top_k, top_p, seed; see `SamplingSettings`. Greedy by default.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            ConfigError: a number is out of range, or there is no such option.
+            InputError: a text is empty, or too long for the model.
+        """
+        self._require("complete")
+        assert self._pretrained is not None
+        return complete_texts(self._pretrained, texts, top, tokens, **sampling)
+
+    def perplexity(self, texts: Sequence[str]) -> list[Perplexity]:
+        """How well the model predicts each text; `Perplexity.of_all` sums them up.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+        """
+        self._require("perplexity")
+        assert self._pretrained is not None
+        return perplexity_of_texts(self._pretrained, texts)
+
+    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
+        """The probability that the second text of each pair follows the first.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text is empty.
+        """
+        self._require("next_sentence")
+        assert self._pretrained is not None
+        return judge_pairs(self._pretrained, pairs)
+
+    def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
+        """The label of each text or pair, with the probabilities of all labels.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text is given to a model of pairs, or a pair to a model of texts.
+        """
+        self._require("classify")
+        return self._of_texts(texts, LabelPrediction)
+
+    def score(self, texts: Sequence[Text]) -> list[NumberPrediction]:
+        """The predicted number of each text or pair; raises the same errors as `classify`."""
+        self._require("score")
+        return self._of_texts(texts, NumberPrediction)
+
+    def choose(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoicePrediction]:
+        """The best ending for each context.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: there are fewer than two endings.
+        """
+        self._require("choose")
+        return self._predict(choice_examples(questions), ChoicePrediction)
+
+    def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction]:
+        """The tags and entities of each text; for plain texts, with character offsets.
+
+        A text without words gets an empty answer.
+
+        Args:
+            texts: plain texts, which are split into words at white space, around punctuation and around Chinese
+                characters; or lists of words.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a word is only white space.
+        """
+        self._require("tag")
+        return self._predict(tagged_sentences(texts), TagsPrediction)
+
+    def answer(self, questions: Sequence[tuple[str, str]], n_best: int = 1) -> list[AnswerPrediction]:
+        """The answer to each question from its context, which may have any length.
+
+        Args:
+            questions: pairs of question and context. A question of more than `max_question` tokens is truncated at its
+                end, with a `CutWarning`.
+            n_best: number of candidates to return, at most as many as in the model's settings.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a question or a context is empty.
+        """
+        self._require("answer")
+        require_count(n_best, "n_best")
+        found = self._predict(question_examples(questions), AnswerPrediction)
+        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in found]
+
+    def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
+        """How well each passage answers the query; higher is better.
+
+        A model of pairs reads query and passage together (see `PairScorer`); other models use the cosine of their
+        vectors. Texts that are too long are truncated, with a `CutWarning`.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text has the wrong type.
+        """
+        return [score for score, _ in self.rerank_with_vectors(query, passages)]
+
+    def rerank_with_vectors(self, query: str, passages: Sequence[str]) -> list[tuple[float, Vectors | None]]:
+        """The scores of `rerank`, each with the normalized vector of its passage; None where a model reads pairs."""
+        self._require("rerank")
+        return rerank_passages(functools.partial(self.embed, normalize=True), self._predictor, query, passages)
+
+    def remark(self, ability: str, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
+        """A sentence to read with the answers of a method, as the commands print it; "" if there is none.
+
+        Args:
+            ability: the method.
+            items: what was answered.
+            vectors: of the passages that `rerank` compared.
+        """
+        if ability in ("classify", "score"):
+            return empty_texts_note(sum(map(is_blank, text_examples(items))))
+        return (
+            crowding(np.stack(compared)) if (compared := [vector for vector in vectors if vector is not None]) else ""
+        )
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+    ) -> Vectors:
+        """One vector per text, float32 [E, D].
+
+        A text of more than `embed_length` tokens is truncated at its end, with a `CutWarning`; `tokens(texts, "embed")`
+        returns the number of tokens of each text.
+
+        Args:
+            pooling: mean, max, cls or pooler; None uses the folder's setting, else mean.
+            normalize: divide each vector by its length; None uses the folder's setting, else False.
+            prompt: the name of one of the folder's prompts, such as "query", or "none"; None uses its default.
+
+        Raises:
+            ConfigError: the pooling or the prompt is unknown.
+            CheckpointError: `pooling` is pooler, and the pooler was never trained.
+        """
+        embedder = self._embedder_of(pooling, normalize, prompt)
+        with silently():
+            vectors, cut = embedder.embed_counting(checked_texts(texts))
+        warn_cut(*cut_counts(cut.tolist()))
+        return vectors
+
+    def embed_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> Vectors:
+        """One vector for the pieces of each text, given as ids without [CLS] and [SEP], float32 [E, D].
+
+        Args:
+            rows: ids of this model's vocabulary.
+            prompt: see `embed`.
+
+        Raises:
+            InputError: an id is not in the vocabulary, a text has too many pieces, or a prompt, which is text, would
+                have to precede them.
+        """
+        self.check_ids(rows, prompt=prompt)
+        with silently():
+            return self._embedder_of(None, None, prompt).embed_encoded(Encoded.from_rows(rows))[0]
+
+    def check_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> None:
+        """Returns if `embed_ids` takes these rows; raises the same errors."""
+        embedder, most = (
+            self._embedder_of(None, None, prompt),
+            self.embed_length - self.tokenizer.template.num_special(1),
+        )
+        size = len(self.tokenizer.vocabulary)
+        for number, row in enumerate(rows, start=1):
+            wrong = next((id for id in row if not 0 <= id < size), None)
+            if wrong is not None:
+                raise InputError(
+                    expected=f"token ids up to {size - 1:,}",
+                    found=f"{wrong:,} in text {number}",
+                    fix="send texts instead",
+                )
+            if len(row) > most:
+                raise InputError(
+                    expected=f"at most {most:,} token ids in text {number}, as the model reads",
+                    found=f"{len(row):,}",
+                    fix="send fewer, or the text",
+                )
+        if embedder.prompt:
+            raise InputError(
+                expected=f"texts for a model with the prompt {embedder.prompt!r}",
+                found="token ids",
+                fix="send texts, or name the prompt none",
+            )
+
+    def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> "list[Tensor]":
+        """One vector per word, however many pieces it has: a tensor float32 [w, D] for each sentence.
+
+        Args:
+            sentences: lists of words.
+            layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_choice`.
+
+        Raises:
+            ConfigError: the layers are unknown.
+        """
+        checked = checked_sentences(sentences)
+        with self._lock:
+            features = TokenFeatures(self.encoder, layers=layers)  # refuses what cannot be a key
+            features = self._features.setdefault(layers, features)
+        with silently():
+            return features.word_vectors(checked)
+
+    def attention(self, text: str, pair: str | None = None) -> "Attention":
+        """The attention weights between the tokens of a text or pair, for every head of every layer.
+
+        Args:
+            text: at most 128 tokens, [CLS] and [SEP] included. [MASK] is parsed as in `pieces`.
+            pair: a second text, in the same row.
+
+        Raises:
+            InputError: a text is empty, or there are too many tokens.
+            CheckpointError: the model is an ONNX folder, or has no attention.
+        """
+        require_attention(self.encoder, self.name)
+        from bertsmith.app.library.attention import attention_of
+
+        given = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
+        return attention_of(cast("FrozenEncoder", self.encoder), *given, special_tokens=self.reads_specials())
+
+    def tokens(
+        self, texts: Sequence[Text | Sequence[str]], ability: str | None = None, *, prompt: str | None = None
+    ) -> list[int]:
+        """The number of tokens of each text or pair before truncation, [CLS] and [SEP] included.
+
+        Args:
+            texts: texts or pairs of texts; for `tag` and `features`, whatever these methods accept.
+            ability: the method to count for; None is the first of `abilities`. Special pieces in a text are parsed as
+                that method does (see `reads_specials`), and for vectors the model's prompt counts too. "pieces" counts
+                the output of `pieces`.
+            prompt: for vectors, as in `embed`.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            ConfigError: the prompt is unknown.
+        """
+        ability = self.abilities[0] if ability is None else ability
+        if ability != PIECES:
+            self._require(ability)
+        if ability == "tag":
+            return tokens_of_words([sentence.words for sentence in tagged_sentences(texts)], self.tokenizer)
+        if ability == "features":
+            return tokens_of_words(checked_sentences(texts), self.tokenizer)
+        specials = self.reads_specials(ability)
+        prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
+        return tokens_of_texts(texts_or_pairs(cast("Sequence[Text]", texts)), self.tokenizer, prefix, specials)
+
+    def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
+        """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
+
+        "own": only as the vocabulary spells them. `pieces` shows what `fill` reads, or what vectors are made of.
+        """
+        if self._is_for_vectors(ability):
+            return "own" if self._embedder.special_tokens else False
+        if ability == "fill" or (ability == PIECES and "fill" in self.abilities):
+            return True
+        return "own" if ability == PIECES and self._embedder.special_tokens else False
+
+    def reads_at_most(self, ability: str) -> int | None:
+        """The maximum tokens that a method reads of a text or pair; None if it reads everything, in windows."""
+        if ability in ("tag", "answer", "features", "perplexity"):
+            return None
+        if self._is_for_vectors(ability):
+            return self.embed_length
+        is_whole = self._predictor is not None and self._predictor.task.spec.settings.long_text in WINDOWED
+        return None if is_whole else self.max_length
+
+    def pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """The pieces of each text, without [CLS] and [SEP]."""
+        return [self.tokenizer.tokenize(text, special_tokens=self.reads_specials()) for text in checked_texts(texts)]
+
+    def _require(self, ability: str) -> None:
+        require_ability(ability, self.abilities, self.name, self.task)
+
+    def _is_for_vectors(self, ability: str) -> bool:
+        """Whether a method prepares texts as `embed` does."""
+        return ability == "embed" or (ability == "rerank" and self._predictor is None)
+
+    def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
+        with self._lock:
+            varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
+            return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
+
+    def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
+        """The predictions of texts and pairs, computed separately if both are given."""
+        examples = text_examples(texts)
+        found: dict[str, Found] = {}
+        for is_pair in (False, True):
+            part = [example for example in examples if (example.second is not None) == is_pair]
+            answers = self._predict(part, kind)
+            found |= {example.id: answer for example, answer in zip(part, answers, strict=True)}
+        return [found[example.id] for example in examples]
+
+    def _predict(self, examples: Sequence[Example], kind: type[Found]) -> list[Found]:
+        assert self._predictor is not None
+        with silently():
+            result = self._predictor.predict(examples)
+        warn_cut(*cut_counts(one.cut_tokens for one in result))
+        assert all(isinstance(one, kind) for one in result), kind
+        return cast("list[Found]", result)

@@ -1,0 +1,217 @@
+"""Models applied to a file of examples without labels, and the answers as new columns of the table that was read."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import said_once
+from bertsmith.base.core.settings import require, split_settings
+from bertsmith.base.storage.files import atomic_file
+from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
+from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
+from bertsmith.tasks.datasets.glue import GLUE
+from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
+from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.named_tasks import form_of
+from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.text.documents.encodings import UTF_8, encoding_of
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.own_head import OwnHead
+
+PREDICTION, PROBABILITY = "prediction", "probability"
+
+
+def predict_file(
+    model: str | Path,
+    data: Path,
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    head: "type[OwnHead] | None" = None,
+    also: Sequence[str | Path] = (),
+    **columns: Any,
+) -> Iterator[tuple[Example, Prediction]]:
+    """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed.
+
+    Args:
+        model: anything that `load` accepts, with a task.
+        data: a table, or another file in the format of the model's task.
+        device, precision, products, head: as in `load`.
+        also: further models of the same classification or regression; their probabilities or numbers are averaged.
+        columns: fields of ColumnSettings by name, such as text_column="body".
+
+    Raises:
+        BertsmithError: the model has no task head, or the file is invalid; the message says which.
+    """
+    predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
+    yield from _answered(predictor, data, columns)
+
+
+def write_predictions(
+    model: str | Path,
+    data: Path,
+    out: Path,
+    *,
+    replace: bool = False,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    head: "type[OwnHead] | None" = None,
+    also: Sequence[str | Path] = (),
+    **columns: Any,
+) -> Iterator[tuple[Example, Prediction]]:
+    """As `predict_file`; once all are answered, the table is written with the new columns prediction and probability.
+
+    Every row of the table is written, in its order and with all its columns; a row without text has empty new cells. Of
+    a CSV file all else stays as it is: separator, quotes, blank lines, line ends, byte order mark. The prediction of
+    several labels is separated by `|`; it and a number have no probability.
+
+    Args:
+        out: the CSV file to write.
+        replace: an existing table of predictions may be replaced.
+        device, precision, products, head, also, columns: as in `predict_file`.
+
+    Raises:
+        InputError: `out` may not be written.
+        ConfigError: the table has a column of that name already, or the model answers with neither labels nor numbers.
+        BertsmithError: as in `predict_file`.
+    """
+    require_output(out, PREDICTION_TABLE, inputs=[data], replace=replace)
+    require(
+        suffix_of(data) in SUFFIXES,
+        expected=f"a table with --out, a file that ends in {', '.join(SUFFIXES)}",
+        found=f"'{data}'",
+        fix="print the predictions, without --out",
+    )
+    predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
+    name = form_of(predictor.task.spec)
+    require(
+        name not in GLUE and name not in NLI,
+        expected="a model whose task is read from tables of any columns, with --out",
+        found=f"one of {name}",
+        fix="print the predictions, without --out, or use --test with --submission",
+    )
+    with said_once():  # the file is read twice
+        rows = list(read_table(data, encoding=_columns(columns).encoding))
+        names = list(dict.fromkeys(name for row in rows for name in row.values))
+        for name in (PREDICTION, PROBABILITY):
+            require(
+                name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column"
+            )
+        answers: dict[str, Mapping[str, str]] = {}
+        for example, prediction in _answered(predictor, data, columns):
+            answers[example.place] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
+            yield example, prediction
+    added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
+    assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
+    if suffix_of(data) == ".csv":
+        content = _with_cells(data, names, added, answers, columns.get("encoding", UTF_8))
+    else:
+        table = [_csv_row([*names, *added])]
+        for row in rows:
+            cells = {**row.values, **answers.get(row.place, {})}
+            table.append(_csv_row([cells.get(name, "") for name in (*names, *added)]))
+        content = "".join(table).encode()
+    with atomic_file(out) as file:
+        file.write(content)
+
+
+def _columns(values: Mapping[str, Any]) -> ColumnSettings:
+    return ColumnSettings(**split_settings(values, [ColumnSettings])[ColumnSettings])
+
+
+def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> Iterator[tuple[Example, Prediction]]:
+    spec = predictor.task.spec
+    examples = read_examples(form_of(spec), data, _columns(columns), gold=False, scheme=spec.scheme).examples
+    yield from predictor.stream(iter(examples), total=len(examples))
+
+
+def _with_cells(
+    data: Path, names: Sequence[str], added: Sequence[str], answers: Mapping[str, Mapping[str, str]], encoding: str
+) -> bytes:
+    """The bytes of a CSV file with new cells at the end of each row, and all else as it was.
+
+    Args:
+        names: its columns.
+        added: the new ones.
+        answers: the new cells of a row by its place; a row without any has empty ones.
+        encoding: of a file without a byte order mark.
+
+    Raises:
+        InputError: a label has a character that the encoding lacks.
+    """
+    with unpacked(data) as file:
+        raw = file.read()
+    encoding = encoding_of(raw[:4], encoding)
+    if encoding in ("utf-16", "utf-32"):
+        encoding += "-be" if raw.startswith((b"\xfe\xff", b"\0\0\xfe\xff")) else "-le"  # leaves the mark in the text
+    text = raw.decode(encoding)
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    lines = list(io.StringIO(text.removeprefix(mark), newline=""))
+    separator = next(sign for sign in ",;\t" if _names(lines, sign) == list(names))
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    parts, done = [mark], 0
+    for cells in reader:
+        row, row_place, done = "".join(lines[done : reader.line_num]), line_of(data, done + 1), reader.line_num
+        if cells or len(names) == 1:
+            content = row.rstrip("\r\n")  # a line end of the last cell has a quote behind it
+            cells_of_row = answers.get(row_place, {})
+            more = [cells_of_row.get(name, "") for name in added] if len(parts) > 1 else added
+            row = content + separator + _csv_row(more, separator).removesuffix("\n") + row[len(content) :]
+        parts.append(row)
+    try:
+        return "".join(parts).encode(encoding)
+    except UnicodeEncodeError as error:
+        raise InputError(
+            expected=f"predictions in {encoding}, the encoding of '{data}'",
+            found=repr(error.object[error.start : error.end]),
+            fix="save the table as UTF-8",
+        ) from None
+
+
+def _names(lines: Sequence[str], separator: str) -> list[str]:
+    """The names in the first row of a CSV file."""
+    return [name.strip() for name in next(csv.reader(lines, delimiter=separator))]
+
+
+def _csv_row(cells: Sequence[str], separator: str = ",") -> str:
+    r"""A row of a CSV file. A cell with any line end is quoted; `csv` quotes only the one that it writes itself.
+
+    >>> _csv_row(["a\rb", "c\nd", "e"])
+    '"a\rb","c\nd",e\n'
+    """
+    stream = io.StringIO(newline="")
+    csv.writer(stream, delimiter=separator, lineterminator="\r\n").writerow(cells)
+    return stream.getvalue().removesuffix("\r\n") + "\n"
+
+
+def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
+    """The new cells of a row.
+
+    Raises:
+        ConfigError: the prediction is neither of labels nor a number.
+    """
+    if isinstance(prediction, NumberPrediction):
+        return {PREDICTION: f"{prediction.value:.6g}"}
+    require(
+        isinstance(prediction, LabelPrediction),
+        expected="a model that answers with labels or numbers, with --out",
+        found="one with other answers",
+        fix="print the predictions, without --out; --json has all of them",
+    )
+    assert isinstance(prediction, LabelPrediction)
+    if multi_label:
+        return {PREDICTION: "|".join(prediction.chosen)}
+    return {PREDICTION: prediction.label, PROBABILITY: f"{prediction.probability:.4f}"}

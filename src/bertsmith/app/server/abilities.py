@@ -1,0 +1,141 @@
+"""How the server calls each ability of a model with a list of items, and counts its tokens.
+
+An item is what gets one answer: a text, a pair, a question. Items of different requests are batched together if their
+ability and options are the same.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.attention import Attention
+    from bertsmith.app.library.model import Model
+
+
+EMBED_IDS = "embed_ids"  # the ability to embed texts that are sent as token ids
+
+
+@dataclasses.dataclass(frozen=True)
+class Ability:
+    """Something that models can do.
+
+    Attributes:
+        ask: takes a model, items and the options of the request; returns one answer per item.
+        rows: takes a model and all items of a request; returns the texts, pairs or lists of words read for each item.
+        cut: how truncated tokens are counted: from the "length" of a row, from `cut_tokens` of the "answer", or ""
+            if texts that are too long are refused.
+    """
+
+    ask: Callable[..., Sequence[Any]]
+    rows: "Callable[[Model, Sequence[Any]], list[Sequence[Any]]]"
+    cut: str = ""
+
+
+def _each(model: "Model", items: Sequence[Any]) -> list[Sequence[Any]]:
+    """One row per item."""
+    return [(item,) for item in items]
+
+
+def _method(name: str) -> Callable[..., Sequence[Any]]:
+    """A function that calls the method of that name with a list of items."""
+
+    def ask(model: "Model", items: Sequence[Any], **options: Any) -> Sequence[Any]:
+        answers: Sequence[Any] = getattr(model, name)(items, **options)
+        return answers
+
+    return ask
+
+
+def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> Sequence[Any]:
+    return model.rerank_with_vectors(query, [passage for _, passage in pairs])
+
+
+def _look(model: "Model", items: Sequence[Any]) -> "Sequence[Attention]":
+    pairs = [(item, None) if isinstance(item, str) else item for item in items]
+    return [model.attention(text, pair) for text, pair in pairs]
+
+
+def _pieces(model: "Model", texts: Sequence[str]) -> Sequence[dict[str, Any]]:
+    """The pieces, ids and character offsets of each text, and which pieces are special."""
+    result = []
+    for text in texts:
+        pieces = model.tokenizer.encode_with_offsets(text, special_tokens=model.reads_specials())
+        names = model.tokenizer.vocabulary.pieces
+        ids = pieces.ids.tolist()
+        offsets = [list(span) for span in zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True)]
+        special = [id in model.tokenizer.vocabulary.special_ids for id in ids]
+        result.append({"pieces": [names[id] for id in ids], "ids": ids, "offsets": offsets, "special": special})
+    return result
+
+
+def _endings(model: "Model", questions: Sequence[Any]) -> list[Sequence[Any]]:
+    return [[(context, ending) for ending in endings] for context, endings in questions]
+
+
+def _passages(model: "Model", pairs: Sequence[Any]) -> list[Sequence[Any]]:
+    """Rows of query and passage; for a model without a task, the query once and then the passages alone."""
+    if model.task is not None:
+        return _each(model, pairs)
+    return [pair if number == 0 else pair[1:] for number, pair in enumerate(pairs)]
+
+
+ABILITIES: Mapping[str, Ability] = {
+    **{name: Ability(_method(name), _each) for name in ("fill", "complete", "perplexity")},
+    **{
+        name: Ability(_method(name), _each, cut="answer")
+        for name in ("next_sentence", "classify", "score", "tag", "answer")
+    },
+    "choose": Ability(_method("choose"), _endings, cut="answer"),
+    "embed": Ability(_method("embed"), _each, cut="length"),
+    EMBED_IDS: Ability(_method(EMBED_IDS), _each),
+    "rerank": Ability(_rerank, _passages, cut="length"),
+    "attention": Ability(_look, _each),
+    "pieces": Ability(_pieces, _each),
+}
+# What the library does not list among the abilities of a model.
+OF_ALL = ("attention", "pieces")
+
+
+def abilities_of(model: "Model") -> tuple[str, ...]:
+    """All abilities of a model, with those of `OF_ALL` that it has: the list of every reply that names them."""
+    return (*model.abilities, *(name for name in OF_ALL if name != "attention" or model.shows_attention))
+
+
+def cut_by_answers(ability: str, answers: Sequence[Any]) -> int:
+    """The truncated tokens of a request, if its answers report them."""
+    return sum(answer.cut_tokens for answer in answers) if ABILITIES[ability].cut == "answer" else 0
+
+
+def characters(items: Sequence[Any]) -> int:
+    """The total number of characters in some items."""
+    return sum(
+        len(item) if isinstance(item, str) else 1 if isinstance(item, int) else characters(item) for item in items
+    )
+
+
+def tokens_of(model: "Model", ability: str, items: Sequence[Any], prompt: str | None = None) -> list[list[int]]:
+    """For each item of a request, the number of tokens of each of its rows before truncation.
+
+    Args:
+        prompt: the prompt of the request, for vectors.
+    """
+    if ability == EMBED_IDS:
+        return [[len(row) + model.tokenizer.template.num_special(1)] for row in items]
+    rows = ABILITIES[ability].rows(model, items)
+    read_by = "pieces" if ability in OF_ALL else ability
+    lengths = iter(model.tokens([row for of_item in rows for row in of_item], read_by, prompt=prompt))
+    return [[next(lengths) for _ in of_item] for of_item in rows]
+
+
+def read_at_most(model: "Model", ability: str, lengths: Sequence[int]) -> int:
+    """The tokens that a model reads of rows with these lengths; long texts read in windows are read in full."""
+    longest = model.reads_at_most(ability)
+    return sum(lengths if longest is None else (min(length, longest) for length in lengths))
+
+
+def cut_by_length(model: "Model", ability: str, lengths: Sequence[Sequence[int]]) -> int:
+    """The tokens of a request that will be truncated, if they can be counted from the lengths."""
+    if ABILITIES[ability].cut != "length":
+        return 0
+    return sum(sum(of_item) - read_at_most(model, ability, of_item) for of_item in lengths)

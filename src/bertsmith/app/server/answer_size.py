@@ -1,0 +1,136 @@
+"""Upper bounds on the memory of a request's answers, known before anything is computed.
+
+A reply can be thousands of times as large as its request: a text of one letter has a vector of 768 numbers, and a row
+of 128 tokens has two million attention weights. Each function here belongs to one route. The constants cover the answer
+as an object, and its JSON twice, while the parts are joined.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.app.server.refusal import json_bytes
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.model import Model
+
+_ITEM = 640  # bytes of an answer, without what is counted separately
+_NUMBER = 48  # float32, and up to 22 characters, twice
+_PACKED = 16  # float32 in base64
+_CANDIDATE = 512  # a piece with its probability, under two keys
+_LABEL = 192
+_WORD = 960  # a word with its tag, and an entity around it
+_PIECE = 384
+_WEIGHT = 24  # float64, and up to 7 characters, twice
+_SPAN = 768  # an answer, under two keys
+_KEPT = 384  # an answer that is computed, as an object
+
+# Candidates that are computed for each question: those of the largest n_best of a request, and no answer.
+MOST_CANDIDATES = 101
+
+
+MOST_TOKENS = 128  # of a row whose attention is shown
+MASK = "[MASK]"  # understood by every model
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerSize:
+    """An upper bound for the bytes that the answers of a request take.
+
+    Attributes:
+        fixed: bytes that do not depend on the tokens.
+        per_token: bytes for each token of the request.
+        most_tokens: tokens that count; None for all.
+        fix: what the client can do if it is too much.
+    """
+
+    fixed: int
+    per_token: int = 0
+    most_tokens: int | None = None
+    fix: str = "split it"
+
+    def of(self, tokens: int) -> int:
+        """The bytes for a request with that many tokens."""
+        counted = tokens if self.most_tokens is None else min(tokens, self.most_tokens)
+        return self.fixed + self.per_token * counted
+
+
+def vectors(model: "Model", count: int, *, packed: bool) -> AnswerSize:
+    """The size of vectors, one per text."""
+    fix = "split it" if packed else "split it, or ask for the encoding_format base64"
+    return AnswerSize(count * (_ITEM + model.width * (_PACKED if packed else _NUMBER)), fix=fix)
+
+
+def scores(model: "Model", count: int) -> AnswerSize:
+    """The size of scores, and of the vectors that were compared."""
+    return AnswerSize(count * (_ITEM + 4 * model.width))
+
+
+def labels(model: "Model", count: int) -> AnswerSize:
+    """The size of labels with the probabilities of all labels."""
+    return AnswerSize(count * (_ITEM + sum(_LABEL + 3 * _json(label) for label in model.labels)))
+
+
+def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:
+    """The size of the best endings."""
+    result = sum(_ITEM + sum(_LABEL + 3 * _json(ending) for ending in of_one) for _, of_one in questions)
+    return AnswerSize(result)
+
+
+def words(model: "Model", texts: Sequence[Any]) -> AnswerSize:
+    """The size of the tags and entities of words; a word has at least one token."""
+    longest = max(map(_json, model.labels), default=0)
+    return AnswerSize(len(texts) * _ITEM + 3 * _json_of(texts), _WORD + 4 * longest)
+
+
+def answers(model: "Model", questions: Sequence[tuple[str, str]], n_best: int) -> AnswerSize:
+    """The size of answers; each of them may be a whole context, those that are kept as well as those that are shown."""
+    kept = min(model.max_answers + 1, MOST_CANDIDATES)  # no answer may follow the candidates
+    shown = min(n_best, kept)
+    objects, contexts = kept * _KEPT + shown * _SPAN, kept + 2 * (2 * shown + 1)
+    result = sum(_ITEM + objects + contexts * _json(context) for _, context in questions)
+    return AnswerSize(result, fix="lower n_best, or split it")
+
+
+def candidates(model: "Model", texts: Sequence[str], top: int) -> AnswerSize:
+    """The size of the candidates of all masks."""
+    spellings = {MASK, model.tokenizer.vocabulary.special.mask or MASK}
+    masks = sum(text.count(spelling) for text in texts for spelling in spellings)
+    found = masks * min(top, len(model.tokenizer.vocabulary)) * _CANDIDATE
+    return AnswerSize(found + len(texts) * _ITEM + 3 * _json_of(texts), fix="lower top, or split it")
+
+
+def completions(model: "Model", texts: Sequence[str], top: int, tokens: int) -> AnswerSize:
+    """The size of the next pieces of texts and of their continuations."""
+    each = _ITEM + (min(top, len(model.tokenizer.vocabulary)) + tokens) * _CANDIDATE
+    return AnswerSize(len(texts) * each + 3 * _json_of(texts), fix="lower top or tokens, or split it")
+
+
+def predicted(count: int) -> AnswerSize:
+    """The size of the perplexities of texts, one per text."""
+    return AnswerSize(count * 2 * _ITEM)
+
+
+def pieces(texts: Sequence[str]) -> AnswerSize:
+    """The size of pieces with their ids and offsets."""
+    return AnswerSize(len(texts) * _ITEM, _PIECE)
+
+
+def weights(model: "Model") -> AnswerSize:
+    """The size of the attention weights of a row; longer rows than it can show are refused."""
+    encoder: Any = model.encoder.model
+    per_token = encoder.num_layers * encoder.config.num_attention_heads * MOST_TOKENS * _WEIGHT + _PIECE
+    return AnswerSize(_ITEM, per_token, MOST_TOKENS)
+
+
+def echoes(texts: Iterable[Any], count: int) -> AnswerSize:
+    """The size of answers that repeat their texts, or have none."""
+    return AnswerSize(count * _ITEM + 3 * _json_of(texts))
+
+
+def _json(text: str) -> int:
+    return len(json_bytes(text))
+
+
+def _json_of(items: Iterable[Any]) -> int:
+    return sum(_json(item) if isinstance(item, str) else _json_of(item) for item in items)

@@ -1,0 +1,139 @@
+"""The ASGI application: all routes of a server for its loaded models."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, FastAPI, Request, Response
+
+from bertsmith.app.server import schemas
+from bertsmith.app.server.abilities import abilities_of
+from bertsmith.app.server.documents import document_router, page_router
+from bertsmith.app.server.gate import OPEN_PATHS, Gate
+from bertsmith.app.server.host_header import AllowedHosts
+from bertsmith.app.server.prometheus import CONTENT_TYPE, Metrics
+from bertsmith.app.server.refusal import json_response, refused
+from bertsmith.app.server.routes import ROUTES
+from bertsmith.app.server.service import Hosts, Service
+from bertsmith.app.server.settings import ServerSettings
+from bertsmith.base.core.version import __version__
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.model import Model
+
+_COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
+
+
+def create_app(
+    models: "Mapping[str, Model]",
+    settings: ServerSettings | None = None,
+    key: str | None = None,
+    allowed: AllowedHosts | None = None,
+) -> Gate:
+    """The server as an ASGI application.
+
+    Args:
+        models: by the name used in requests; without a name, the first model that can answer is used.
+        settings: limits.
+        key: the API key that requests must send; None to allow all requests.
+        allowed: the host names that are answered; None for the loopback names of this machine.
+    """
+    settings = settings or ServerSettings()
+    metrics = Metrics()
+    hosts = Hosts(models, settings, metrics)
+    service = Service(hosts, settings, metrics)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.set_ready(True)
+        yield
+        service.set_ready(False)
+        hosts.close()
+
+    app = FastAPI(
+        title="Bertsmith",
+        version=__version__,
+        description="The models of this server over HTTP.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    endpoints = {route.path: route.endpoint(service) for route in ROUTES}
+    for route in ROUTES:
+        app.add_api_route(route.path, endpoints[route.path], **route.document())
+    app.include_router(_watch_router(service))
+    bodies = [route.request_schema for route in ROUTES]
+    app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS))
+    app.include_router(page_router())
+    for status, sentence in (
+        (404, "no such route; GET /docs lists all routes"),
+        (405, "this route does not support that method; GET /docs lists all routes"),
+    ):
+        app.add_exception_handler(status, _told(status, sentence))
+    paths = [*endpoints, *_COUNTED]
+    return Gate(app, endpoints, service=service, key=key, allowed=allowed or AllowedHosts(), paths=paths)
+
+
+def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """The handler for requests that match no route."""
+
+    async def handler(request: Request, error: Exception) -> Response:
+        headers = dict(getattr(error, "headers", None) or {})
+        if headers.get("Allow") == "GET":
+            headers["Allow"] = "GET, HEAD"
+        return refused(status, sentence, headers)
+
+    return handler
+
+
+def _watch_router(service: Service) -> APIRouter:
+    """Routes for monitoring."""
+    router = APIRouter()
+
+    @router.get("/health", summary="Whether the process is alive.")
+    async def health() -> Response:
+        return json_response({"status": "ok"})
+
+    @router.get(
+        "/ready",
+        summary="Whether the models accept requests.",
+        responses={503: {"model": schemas.ErrorReply, "description": "starting or stopping"}},
+    )
+    async def ready() -> Response:
+        if service.is_ready:
+            return json_response({"status": "ready"})
+        return refused(503, "the server is stopping" if service.is_leaving else "the server is starting")
+
+    @router.get("/models", summary="The models.", responses={200: {"model": schemas.ModelsReply}})
+    async def models() -> Response:
+        shown = [
+            {
+                "name": host.name,
+                "task": host.model.task,
+                "abilities": list(abilities_of(host.model)),
+                "labels": list(host.model.labels),
+                "pair": host.model.pair,
+                "max_length": host.model.max_length,
+                "embed_length": host.model.embed_length,
+                "max_question": host.model.max_question,
+                "width": host.model.width,
+                "weakness": host.model.weakness,
+            }
+            for host in service.hosts.all
+        ]
+        return json_response({"models": shown})
+
+    @router.get("/v1/models", summary="The models, in OpenAI's format.")
+    async def openai_models() -> Response:
+        shown = [
+            {"id": host.name, "object": "model", "created": 0, "owned_by": "bertsmith"} for host in service.hosts.all
+        ]
+        return json_response({"object": "list", "data": shown})
+
+    @router.get("/metrics", summary="Counters for Prometheus.", response_class=Response)
+    async def metrics() -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    return router

@@ -1,0 +1,386 @@
+"""The model routes: each one reads its body, queues the work and formats the answers."""
+
+import asyncio
+import base64
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from fastapi import Request, Response
+from pydantic import BaseModel
+
+from bertsmith.app.server import answer_size, language_schemas, schemas
+from bertsmith.app.server.abilities import EMBED_IDS
+from bertsmith.app.server.connections import ABORT, Receive, Scope, Send
+from bertsmith.app.server.held import Lease
+from bertsmith.app.server.queue import Work
+from bertsmith.app.server.refusal import ClientGoneError, RefusalError, json_bytes
+from bertsmith.app.server.service import Service
+from bertsmith.base.core.errors import BertsmithError
+
+CLIENT_GONE = 499  # never sent; only counted in the metrics
+_LARGE = 32  # replies with at least this many values are serialized in another thread
+_SMALL = 8  # this many words, candidates or pieces serialize at least as fast as one vector
+_UNIT = 1e-3  # tolerance for the length of a normalized vector
+_PIECE = 262_144  # bytes of a reply that are sent at once
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorReply, "description": description}
+    for status, description in {
+        400: "not JSON, two lengths, or not supported by the model",
+        401: "missing or wrong API key",
+        404: "no such model",
+        408: "the body did not arrive in time",
+        413: "too large, or the answers would be",
+        415: "not application/json, or a compression other than gzip",
+        421: "a host name that this server does not answer to",
+        422: "the body does not match the schema, an item is invalid, or the model computed no finite numbers for it",
+        429: "the queue is full, or too much memory is in use; see the header retry-after",
+        503: "the model did not start in time, or too many connections are open",
+        504: "the model did not finish in time",
+    }.items()
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """A reply: a list of values under a key, and the other keys.
+
+    Attributes:
+        key: the key of the list.
+        values: computed while they are serialized.
+        others: the other keys with their values.
+        count: approximate number of values; large replies are serialized in another thread.
+    """
+
+    key: str
+    values: Iterable[Any]
+    others: Mapping[str, Any]
+    count: int
+
+    def bytes(self) -> bytes:
+        """The JSON, serialized value by value so that other threads can run in between."""
+        values = b",".join(map(json_bytes, self.values))
+        return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.others)[1:])
+
+
+class ModelReply(Response):
+    """A JSON reply, sent in pieces as fast as the client reads them; until then its memory counts as held.
+
+    Args:
+        content: the JSON.
+        lease: holds the bytes of the answers.
+        seconds: if the client has not read the reply after that time, its connection is aborted.
+    """
+
+    def __init__(self, content: bytes, lease: Lease, seconds: float) -> None:
+        super().__init__(content, media_type="application/json")
+        self._lease, self._seconds = lease, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the reply."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(send)
+        except TimeoutError:
+            scope["state"][ABORT]()
+            # uvicorn would log a reply that ends early, unless it knows that the connection is gone.
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        finally:
+            self._lease.end()
+
+    async def _send(self, send: Send) -> None:
+        body = bytes(self.body)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for begin in range(0, len(body), _PIECE):
+            more = begin + _PIECE < len(body)
+            await send({"type": "http.response.body", "body": body[begin : begin + _PIECE], "more_body": more})
+
+
+Handler = Callable[[Service, Request, Any], Awaitable[Listed]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRoute:
+    """A route that calls a model.
+
+    Attributes:
+        path: the path for POST requests.
+        request_schema: the schema of the body.
+        reply: the schema of the reply.
+        handler: returns the reply to a body.
+    """
+
+    path: str
+    request_schema: type[BaseModel]
+    reply: type[BaseModel]
+    handler: Handler
+
+    def endpoint(self, service: Service) -> Endpoint:
+        """The endpoint for requests to this route."""
+
+        async def endpoint(request: Request) -> Response:
+            lease = request.state.answers = Lease(service.held)
+            reply: Response | None = None
+            try:
+                async with service.reader.read(request, self.request_schema) as body:
+                    listed = await self.handler(service, request, body)
+                    content = listed.bytes() if listed.count < _LARGE else await asyncio.to_thread(listed.bytes)
+                reply = ModelReply(content, lease, service.settings.seconds_to_read(len(content)))
+            except RefusalError as refusal:
+                return refusal.response()
+            except ClientGoneError:
+                return Response(status_code=CLIENT_GONE)
+            finally:
+                if reply is None:
+                    lease.end()
+            return reply
+
+        return endpoint
+
+    def document(self) -> dict[str, Any]:
+        """The arguments for FastAPI's `add_api_route`, for the OpenAPI document."""
+        schema = {"$ref": f"#/components/schemas/{self.request_schema.__name__}"}
+        return {
+            "methods": ["POST"],
+            "name": self.handler.__name__,
+            "summary": self.handler.__doc__,
+            "description": self.request_schema.__doc__,
+            "responses": {200: {"model": self.reply}, **_ERRORS},
+            "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
+        }
+
+
+ROUTES: list[ModelRoute] = []
+
+
+def _post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
+    """A decorator that registers a handler as a route for bodies of the schema `request_schema`."""
+
+    def register(handler: Handler) -> Handler:
+        ROUTES.append(ModelRoute(path, request_schema, reply, handler))
+        return handler
+
+    return register
+
+
+def _listed(key: str, values: Iterable[Any], work: Work, name: str, small: int = 0, note: str = "") -> Listed:
+    """The reply with the answers of a request.
+
+    Args:
+        small: total number of words, candidates or pieces in the answers.
+        note: a sentence to read with the answers.
+    """
+    others = {"model": name, "usage": work.usage, "note": note}
+    return Listed(key, values, others, max(len(work.items), small // _SMALL))
+
+
+@_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
+async def embeddings(service: Service, request: Request, body: schemas.EmbeddingsAsked) -> Listed:
+    """One vector per text, in OpenAI's format."""
+    host, ability = service.hosts.find(body.model, "embed")
+    width = host.model.width
+    if body.dimensions is not None and body.dimensions > width:
+        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
+    is_one = isinstance(body.input, str) or isinstance(body.input[0], int)
+    texts: list[Any] = [body.input] if is_one else list(body.input)
+    if not isinstance(texts[0], str):
+        ability = EMBED_IDS
+        await asyncio.to_thread(_require_ids, service, host.model, texts, body.prompt_name)
+    size = answer_size.vectors(host.model, len(texts), packed=body.encoding_format == "base64")
+    options = () if body.prompt_name is None else (("prompt", body.prompt_name),)
+    work = await service.work(request, host, ability, texts, size, options)
+    usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
+    shown = _openai_embeddings(work.answers, body.encoding_format, body.dimensions)
+    return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
+
+
+def _require_ids(service: Service, model: Any, rows: Sequence[Sequence[int]], prompt: str | None) -> None:
+    """Refuses token ids that the model cannot read, and all of them if the server was not started to accept them.
+
+    Ids of another tokenizer are mostly ids of this vocabulary too, and some clients send them without being asked to.
+
+    Raises:
+        RefusalError: 413, there are more than a request may have; 422, one is not in the vocabulary, or a text has more
+            than the model reads, or none is accepted.
+    """
+    if not service.settings.token_ids:
+        raise RefusalError(
+            422,
+            "input: expected texts; found token ids; send texts, or start the server with --token-ids if the ids are "
+            "of the model's own vocabulary",
+        )
+    count = sum(map(len, rows))
+    if count > service.settings.max_tokens:
+        raise RefusalError(
+            413, f"the request has {count:,} tokens; the limit is {service.settings.max_tokens:,}; split it"
+        )
+    try:
+        model.check_ids(rows, prompt=prompt)
+    except BertsmithError as error:
+        raise RefusalError(422, f"input: {error}") from None
+
+
+@_post("/predict", schemas.PredictAsked, schemas.PredictReply)
+async def predict(service: Service, request: Request, body: schemas.PredictAsked) -> Listed:
+    """The label, the number or the best ending."""
+    if body.questions is not None:
+        host, ability = service.hosts.find(body.model, "choose")
+        questions = [(question.context, question.endings) for question in body.questions]
+        endings = sum(len(question.endings) for question in body.questions)
+        size = answer_size.endings(questions)
+        work = await service.work(request, host, ability, questions, size, texts=endings)
+    else:
+        assert body.texts is not None, "the schema requires one of the two"
+        host, ability = service.hosts.find(body.model, "classify", "score")
+        size = answer_size.labels(host.model, len(body.texts))
+        work = await service.work(request, host, ability, body.texts, size)
+    small = len(work.answers) * len(host.model.labels)
+    note = host.model.remark(ability, work.items)
+    return _listed("predictions", _plain(work.answers), work, host.name, small, note)
+
+
+@_post("/tag", schemas.TagAsked, schemas.TagReply)
+async def tag(service: Service, request: Request, body: schemas.TagAsked) -> Listed:
+    """The entities of each text, and the tag of each word."""
+    host, ability = service.hosts.find(body.model, "tag")
+    work = await service.work(request, host, ability, body.texts, answer_size.words(host.model, body.texts))
+    words = sum(len(found.words) for found in work.answers)
+    return _listed("predictions", map(_tags, _plain(work.answers)), work, host.name, words)
+
+
+@_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
+async def answer(service: Service, request: Request, body: schemas.AnswerAsked) -> Listed:
+    """Answers to questions from their contexts, which may have any length."""
+    host, ability = service.hosts.find(body.model, "answer")
+    questions = [(question.question, question.context) for question in body.questions]
+    size = answer_size.answers(host.model, questions, body.n_best)
+    work = await service.work(request, host, ability, questions, size, (("n_best", answer_size.MOST_CANDIDATES),))
+    shown = (_answers(found, body.n_best) for found in _plain(work.answers))
+    return _listed("predictions", shown, work, host.name)
+
+
+@_post("/fill", schemas.FillAsked, schemas.FillReply)
+async def fill(service: Service, request: Request, body: schemas.FillAsked) -> Listed:
+    """The most probable pieces for each [MASK]."""
+    host, ability = service.hosts.find(body.model, "fill")
+    size = answer_size.candidates(host.model, body.texts, body.top)
+    work = await service.work(request, host, ability, body.texts, size, (("top", body.top),))
+    candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
+    return _listed("predictions", _plain(work.answers), work, host.name, candidates)
+
+
+@_post("/complete", language_schemas.CompleteAsked, language_schemas.CompleteReply)
+async def complete(service: Service, request: Request, body: language_schemas.CompleteAsked) -> Listed:
+    """The most likely next pieces of each text, and its continuation."""
+    host, ability = service.hosts.find(body.model, "complete")
+    size = answer_size.completions(host.model, body.texts, body.top, body.tokens)
+    names = ("top", "tokens", "temperature", "top_k", "top_p", "seed")
+    options = tuple((name, getattr(body, name)) for name in names)
+    work = await service.work(request, host, ability, body.texts, size, options)
+    return _listed("predictions", _plain(work.answers), work, host.name, len(body.texts) * (body.top + body.tokens))
+
+
+@_post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)
+async def perplexity(service: Service, request: Request, body: language_schemas.PerplexityAsked) -> Listed:
+    """How well a language model predicts each text."""
+    host, ability = service.hosts.find(body.model, "perplexity")
+    size = answer_size.predicted(len(body.texts))
+    work = await service.work(request, host, ability, body.texts, size)
+    return _listed("predictions", _plain(work.answers), work, host.name)
+
+
+@_post("/next", schemas.NextAsked, schemas.NextReply)
+async def next_sentence(service: Service, request: Request, body: schemas.NextAsked) -> Listed:
+    """The probability that the second text of a pair follows the first."""
+    host, ability = service.hosts.find(body.model, "next_sentence")
+    size = answer_size.echoes(body.pairs, len(body.pairs))
+    work = await service.work(request, host, ability, body.pairs, size)
+    return _listed("predictions", _plain(work.answers), work, host.name)
+
+
+@_post("/rerank", schemas.RerankAsked, schemas.RerankReply)
+async def rerank(service: Service, request: Request, body: schemas.RerankAsked) -> Listed:
+    """Passages ranked by relevance to a query."""
+    host, ability = service.hosts.find(body.model, "rerank")
+    pairs = [(body.query, passage) for passage in body.passages]
+    size = answer_size.scores(host.model, len(pairs))
+    work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
+    scores, vectors = zip(*work.answers, strict=True)
+    note = await asyncio.to_thread(host.model.remark, ability, pairs, vectors)
+    return _listed("results", _ranked(scores, body.top), work, host.name, note=note)
+
+
+@_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
+async def tokenize(service: Service, request: Request, body: schemas.TokenizeAsked) -> Listed:
+    """The pieces of each text, with character offsets."""
+    host, ability = service.hosts.find(body.model, "pieces")
+    work = await service.work(request, host, ability, body.texts, answer_size.pieces(body.texts))
+    pieces = sum(len(found["ids"]) for found in work.answers)
+    return _listed("texts", iter(work.answers), work, host.name, pieces)
+
+
+@_post("/attention", schemas.AttentionAsked, schemas.AttentionReply)
+async def attention(service: Service, request: Request, body: schemas.AttentionAsked) -> Listed:
+    """The attention weights of each head of each layer."""
+    host, ability = service.hosts.find(body.model, "attention")
+    item = body.text if body.pair is None else (body.text, body.pair)
+    work = await service.work(request, host, ability, [item], answer_size.weights(host.model))
+    found = work.answers[0]
+    return Listed(
+        "attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage, "note": ""}, _LARGE
+    )
+
+
+def _plain(answers: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The answers in the library's JSON form."""
+    return (answer.to_dict() for answer in answers)
+
+
+def _tags(found: dict[str, Any]) -> dict[str, Any]:
+    """Entities and words with character offsets; unlike in the library, words are objects, and entities have an end."""
+    places = found["offsets"] or [(None, None)] * len(found["words"])
+    entities = []
+    for entity in found["entities"]:
+        begin, end = entity["characters"] or (None, None)
+        shown = {name: value for name, value in entity.items() if name != "start"}
+        entities.append({**shown, "begin": begin, "end": end})
+    columns = zip(found["words"], places, found["tags"], found["probabilities"], strict=True)
+    words = [
+        {"text": word, "begin": begin, "end": end, "tag": tag, "probability": chance}
+        for word, (begin, end), tag, chance in columns
+    ]
+    return {"entities": entities, "words": words, "cut_tokens": found["cut_tokens"]}
+
+
+def _answers(found: dict[str, Any], n_best: int) -> dict[str, Any]:
+    """The answer to a question with its best candidates."""
+    return {**found, "n_best": found["n_best"][:n_best], "answers": found["answers"][:n_best]}
+
+
+def _ranked(scores: Sequence[float], top: int | None) -> list[dict[str, Any]]:
+    """The passages, best first; ties stay in request order."""
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    return [{"index": index, "score": scores[index]} for index in order[:top]]
+
+
+def _openai_embeddings(
+    vectors: Iterable[npt.NDArray[np.float32]], encoding: str, dimensions: int | None
+) -> Iterator[dict[str, Any]]:
+    """Vectors in OpenAI's format; shortened vectors are normalized again if the full ones are normalized."""
+    for index, whole in enumerate(vectors):
+        vector = whole if dimensions is None else _shortened(whole, dimensions)
+        value: Any = (
+            base64.b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else vector.tolist()
+        )
+        yield {"object": "embedding", "index": index, "embedding": value}
+
+
+def _shortened(vector: npt.NDArray[np.float32], dimensions: int) -> npt.NDArray[np.float32]:
+    is_unit = abs(float(np.linalg.norm(vector)) - 1) < _UNIT
+    short = vector[:dimensions]
+    length = float(np.linalg.norm(short))
+    return short / np.float32(length) if is_unit and length > 0 else short

@@ -1,0 +1,214 @@
+"""The models of a server, and the life of a request: limits, waiting for the model, timeouts."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+
+from bertsmith.app.server.abilities import abilities_of, characters
+from bertsmith.app.server.answer_size import AnswerSize
+from bertsmith.app.server.body import BodyReader
+from bertsmith.app.server.held import HeldMemory, Lease
+from bertsmith.app.server.prometheus import Metrics
+from bertsmith.app.server.queue import Options, Work, WorkQueue
+from bertsmith.app.server.refusal import ClientGoneError, RefusalError
+from bertsmith.app.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.model import Model
+
+
+class Host:
+    """A model that is served.
+
+    Args:
+        name: the name used in requests.
+        model: the model.
+        settings: limits.
+        metrics: counters to update.
+
+    Attributes:
+        work: the queue for the model.
+        text: the queue for the tokenizer alone, in its own thread.
+    """
+
+    def __init__(self, name: str, model: "Model", settings: ServerSettings, metrics: Metrics) -> None:
+        self.name, self.model = name, model
+        device = str(model.encoder.runtime.device)
+
+        def queue(what: str) -> WorkQueue:
+            return WorkQueue(
+                model,
+                what,
+                batch_tokens=settings.tokens_of_batch(device),
+                max_waiting=settings.max_waiting,
+                max_tokens=settings.max_tokens,
+                max_answers=settings.max_answers,
+                metrics=metrics,
+            )
+
+        self.work, self.text = queue(name), queue(f"{name} tokenizer")
+
+    def can(self, ability: str) -> bool:
+        """Whether the model supports this ability."""
+        return ability in abilities_of(self.model)
+
+    def queue_of(self, ability: str) -> WorkQueue:
+        """The queue for an ability."""
+        return self.text if ability == "pieces" else self.work
+
+    def close(self) -> None:
+        """Closes the queues and waits for running computations."""
+        self.work.close()
+        self.text.close()
+
+
+class Hosts:
+    """All models of a server.
+
+    Args:
+        models: by name; if a request names none, the first that can answer is used.
+        settings: limits.
+        metrics: counters to update.
+    """
+
+    def __init__(self, models: "Mapping[str, Model]", settings: ServerSettings, metrics: Metrics) -> None:
+        self.all = [Host(name, model, settings, metrics) for name, model in models.items()]
+        self._by_name = {host.name: host for host in self.all}
+
+    def find(self, name: str | None, *abilities: str) -> tuple[Host, str]:
+        """The named model, or the first suitable one, with the first of `abilities` that it supports.
+
+        Raises:
+            RefusalError: 404, no such model; 400, the model supports none of `abilities`.
+        """
+        if name is not None and name not in self._by_name:
+            loaded = ", ".join(repr(known) for known in self._by_name)
+            raise RefusalError(404, f"no model {name[:80]!r} is served here; there {_is_are(len(self.all))} {loaded}")
+        for host in self.all if name is None else [self._by_name[name]]:
+            for ability in abilities:
+                if host.can(ability):
+                    return host, ability
+        wanted = " or ".join(abilities)
+        if name is not None:
+            raise RefusalError(400, f"model {name!r} has no ability {wanted}; it has {_all_of(self._by_name[name])}")
+        known = "; ".join(f"{host.name!r} has {_all_of(host)}" for host in self.all)
+        raise RefusalError(400, f"no model that is served here has the ability {wanted}; {known}")
+
+    def close(self) -> None:
+        """Closes the queues and waits for running computations."""
+        for host in self.all:
+            host.close()
+
+
+class Service:
+    """What all routes of one server share.
+
+    Args:
+        hosts: the models.
+        settings: limits.
+        metrics: counters to update.
+
+    Attributes:
+        held: the memory of open requests.
+        reader: reads request bodies.
+        is_ready: whether the models accept requests.
+        is_leaving: whether the server is shutting down.
+    """
+
+    def __init__(self, hosts: Hosts, settings: ServerSettings, metrics: Metrics) -> None:
+        self.hosts, self.settings, self.metrics = hosts, settings, metrics
+        self.held = HeldMemory(settings, metrics)
+        self.reader = BodyReader(settings, self.held)
+        self.is_ready = self.is_leaving = False
+
+    def set_ready(self, ready: bool) -> None:
+        """Sets whether the models accept requests."""
+        self.is_ready = ready
+        self.metrics.ready.set(ready)
+
+    def leave(self) -> None:
+        """Starts the shutdown: the server is no longer ready, and every reply closes its connection."""
+        self.is_leaving = True
+        self.set_ready(False)
+
+    async def work(
+        self,
+        request: Request,
+        host: Host,
+        ability: str,
+        items: Sequence[Any],
+        size: AnswerSize,
+        options: Options = (),
+        texts: int = 0,
+    ) -> Work:
+        """The finished work of a request.
+
+        Args:
+            request: is abandoned if its client disconnects; the lease in its state holds the bytes of the answers.
+            host: the model.
+            ability: an ability of the model.
+            items: one for each answer.
+            size: of the answers.
+            options: options of the request.
+            texts: number of texts, if it is more than one per item.
+
+        Raises:
+            RefusalError: 413, the request or its answers are too large; 422, an item is invalid; 429, the queue is
+                full, or too much memory is held; 503, timeout before the model started; 504, before it finished.
+            ClientGoneError: the client disconnected; what had not started was dropped.
+        """
+        self._require_small(max(texts, len(items)), characters(items))
+        queue = host.queue_of(ability)
+        lease: Lease = request.state.answers
+        work = queue.put(ability, items, options, size, lease)
+        watch = asyncio.ensure_future(_watch(request, queue, work))
+        seconds = self.settings.request_seconds
+        clock = work.done.get_loop().call_later(seconds, _give_up, queue, work, seconds)
+        try:
+            await work.done
+        finally:
+            watch.cancel()
+            clock.cancel()
+            queue.drop(work, "cancelled")
+        for kind, count in work.usage.items():
+            self.metrics.tokens.labels(host.name, kind.removeprefix("tokens_")).inc(count)
+        return work
+
+    def _require_small(self, texts: int, count: int) -> None:
+        for found, most, what in (
+            (texts, self.settings.max_texts, "texts"),
+            (count, self.settings.max_characters, "characters"),
+        ):
+            if found > most:
+                raise RefusalError(413, f"the request has {found:,} {what}; the limit is {most:,}; split it")
+
+
+async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:
+    """Drops the work of a request when its client disconnects; the body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    if not work.done.done():
+        queue.drop(work, "client_gone")
+        work.done.set_exception(ClientGoneError())
+
+
+def _give_up(queue: WorkQueue, work: Work, seconds: float) -> None:
+    """Drops work whose time is up."""
+    if work.done.done():
+        return
+    if queue.drop(work, "timeout"):
+        sentence = f"the model did not start on this request within {seconds:g} s; try again later"
+        work.done.set_exception(RefusalError(503, sentence, {"retry-after": "5"}))
+    else:
+        sentence = f"the model needed more than {seconds:g} s for this request; send fewer or shorter texts"
+        work.done.set_exception(RefusalError(504, sentence))
+
+
+def _all_of(host: Host) -> str:
+    return ", ".join(abilities_of(host.model))
+
+
+def _is_are(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,1 @@
+"""Errors, settings, progress, random numbers, and what is finite."""

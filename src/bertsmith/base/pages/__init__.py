@@ -1,0 +1,1 @@
+"""HTML pages: their elements and charts."""

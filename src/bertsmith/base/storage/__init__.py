@@ -1,0 +1,1 @@
+"""Files, locks, outputs, and what is at addresses such as s3://."""

@@ -1,0 +1,165 @@
+"""Predictions for lines, made block by block by the workers of a cluster.
+
+The blocks are those that one process would predict together, so the numbers are the same.
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.base.core.errors import BertsmithError, RunError
+from bertsmith.base.core.progress import Progress
+from bertsmith.inference.cluster.engine import Stage, held, num_gpus, stream, use_threads
+from bertsmith.inference.cluster.failures import raise_any, record_of
+from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.predictor import BLOCK, Predictor
+from bertsmith.models.model_files.metadata import digests_of_model, read_metadata
+from bertsmith.tasks.datasets.blocks import characters_of, sized_blocks
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.encoding.onnx_session import num_threads
+from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.tasks.task_data.typed_examples import example_of_line
+
+Item = TypeVar("Item")
+_READ_CHARACTERS, _MOST_BLOCKS = 2**26, 2**16  # that are read and predicted at a time
+
+
+def predict_on(
+    engine: str,
+    models: Sequence[str | Path],
+    lines: Iterable[str],
+    *,
+    total: int | None,
+    device: str,
+    precision: str,
+    products: str = "auto",
+    done: int = 0,
+    resumes: bool = False,
+) -> Iterator[tuple[Example, Prediction]]:
+    """Each line as an example of the model's task, with its prediction, in order; see `predict_lines`.
+
+    Some megabytes of lines are read and predicted at a time.
+
+    Args:
+        done: first lines whose predictions are left out.
+        resumes: whether the caller keeps predictions, for the advice when workers fail.
+
+    Raises:
+        BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the workers of the
+            cluster fail.
+    """
+    spec, digests = _spec_of(models[0]), [digests_of_model(model) for model in models]
+    errors: list[BertsmithError] = []
+
+    def numbered() -> Iterator[tuple[Example, str]]:
+        try:
+            for number, line in enumerate(lines, start=1):
+                yield example_of_line(spec, line, number), line
+        except BertsmithError as error:
+            errors.append(error)
+
+    stage = Stage(
+        worker=_Worker,
+        arguments=([str(model) for model in models], digests, device, precision, products, num_threads()),
+        threads=num_threads(),
+        gpus=num_gpus(device),
+        resumes=resumes,
+    )
+    blocks = blocks_left(sized_blocks(numbered(), lambda one: characters_of(one[0]), BLOCK), done)
+    with Progress("predicting", total, unit="texts", done=done) as progress, held(engine):
+        for window in sized_blocks(blocks, _characters, _MOST_BLOCKS, _READ_CHARACTERS):
+            parts = [{"first": first, "lines": json.dumps([line for _, line in block])} for first, block in window]
+            with contextlib.closing(stream(engine, parts, stage)) as found:
+                rows = (row for table in found for row in _rows(table))
+                for (first, block), (predictions, failure) in zip(window, rows, strict=True):
+                    have = max(0, done + 1 - first)
+                    answers = zip((example for example, _ in block), predictions, strict=False)
+                    yield from itertools.islice(answers, have, None)
+                    progress.advance(len(block) - have)
+                    raise_any(failure)
+    if errors:
+        raise errors[0]
+
+
+def blocks_left(blocks: Iterable[list[Item]], done: int) -> Iterator[tuple[int, list[Item]]]:
+    """(The number of its first item, counted from 1, and the block) of the blocks that are not among the first items.
+
+    >>> list(blocks_left([["a", "b"], ["c", "d"], ["e"]], 3))
+    [(3, ['c', 'd']), (5, ['e'])]
+    """
+    first = 1
+    for block in blocks:
+        if first + len(block) - 1 > done:
+            yield first, block
+        first += len(block)
+
+
+def _characters(numbered: tuple[int, list[tuple[Example, str]]]) -> int:
+    return sum(characters_of(example) for example, _ in numbered[1])
+
+
+def _spec_of(model: str | Path) -> TaskSpec:
+    """The task of a model; the weights are read only if its folder does not have it."""
+    folder = Path(model)
+    recorded = read_metadata(folder).spec if folder.is_dir() else None
+    if recorded is None:
+        return load_predictor(model, device="cpu").task.spec
+    return TaskSpec.from_dict(recorded, f"{folder}/bertsmith.json")
+
+
+def _rows(table: Any) -> Iterator[tuple[list[Prediction], dict[str, Any] | None]]:
+    for row in table.to_pylist():
+        yield list(row["predictions"]), json.loads(row["failure"])
+
+
+class _Worker:
+    """Predicts blocks of lines."""
+
+    def __init__(
+        self,
+        models: Sequence[str],
+        digests: Sequence[dict[str, str]],
+        device: str,
+        precision: str,
+        products: str,
+        threads: int,
+    ) -> None:
+        use_threads(threads)
+
+        def load() -> Predictor:
+            for model, expected in zip(models, digests, strict=True):
+                if digests_of_model(model) != expected:
+                    raise RunError(
+                        expected=f"the model '{model}' on every machine",
+                        found="another one at that path on one of them",
+                        fix="copy the model there",
+                    )
+            return load_ensemble(models, device=device, precision=precision, products=products)
+
+        self.load = functools.cache(load)
+
+    def __call__(self, table: pa.Table) -> Iterator[dict[str, Any]]:
+        for row in table.to_pylist():
+            found: list[Prediction] = []
+            failure = None
+            try:
+                predictor: Predictor = self.load()
+                spec = predictor.task.spec
+                examples = (
+                    example_of_line(spec, line, number)
+                    for number, line in enumerate(json.loads(row["lines"]), row["first"])
+                )
+                found += [prediction for _, prediction in predictor.stream(examples)]
+            except BertsmithError as error:
+                failure = record_of(error)
+            held = np.empty(1, dtype=object)
+            held[0] = found
+            yield {"first": np.array([row["first"]]), "predictions": held, "failure": np.array([json.dumps(failure)])}

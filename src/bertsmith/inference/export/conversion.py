@@ -1,0 +1,267 @@
+"""Exports a model to another format; writes it only if it gives the same outputs there.
+
+Everything is written to a partial folder next to the destination and moved into place after the check; a failed check
+leaves nothing behind. `export.json` next to the model records what was compared, on which data, and the differences.
+"""
+
+import dataclasses
+import math
+import re
+import shutil
+from pathlib import Path
+
+from bertsmith.base.core.errors import CheckpointError, ConfigError, nearest
+from bertsmith.base.core.progress import tell
+from bertsmith.base.storage.files import atomic_folder, digest_file, read_json, require_outside, write_json, write_text
+from bertsmith.inference.export.check import compare, library_model
+from bertsmith.inference.export.limits import require_equal, require_near
+from bertsmith.inference.export.onnx_files import write_fp32, write_int8
+from bertsmith.inference.export.onnx_graph import OPSET
+from bertsmith.inference.export.readback import check_google, check_huggingface
+from bertsmith.inference.export.record import RECORD, versions
+from bertsmith.inference.export.sample import DataFile, sample_for
+from bertsmith.models.checkpoints import load
+from bertsmith.models.checkpoints.architectures import architecture_of
+from bertsmith.models.checkpoints.card import with_additions, write_card
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
+from bertsmith.models.checkpoints.plan import LoadReport
+from bertsmith.models.checkpoints.sentence_transformers import ARGUMENTS
+from bertsmith.models.checkpoints.transformers_folder import config_json, longest_of, opening_of
+from bertsmith.models.checkpoints.weights import MODEL_FOLDER
+from bertsmith.models.model_files.metadata import CARD, write_metadata
+from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS, OWN_HEAD, READER
+from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
+from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.spec_of_model import spec_of_head
+from bertsmith.text.tokenizers.normalize import TextRules
+
+FORMATS = (*load.KINDS, "onnx")
+# The file in which sentence-transformers lists its modules, such as pooling; each module has a folder of its own.
+SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+_MODULE_FOLDER = re.compile(r"[0-9]+_[A-Za-z]+")
+
+
+def export(
+    source: Path | str,
+    destination: Path | str,
+    *,
+    to: str,
+    int8: bool = False,
+    data: Path | None = None,
+    task: str | None = None,
+    columns: ColumnSettings | None = None,
+    limit: float | None = None,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    replace: bool = False,
+) -> tuple[LoadReport, list[str]]:
+    """Exports a model; returns a report on every tensor of the source, and lines that say what was compared.
+
+    Args:
+        source: anything that `load_any` accepts.
+        destination: the folder to write; it appears complete or not at all.
+        to: "huggingface", "google" or "onnx".
+        int8: with "onnx", also write a file with int8 weights.
+        data: labelled examples of the model's task, or texts for a model without one, to compare on.
+        task, columns: how labelled examples are read; see `DataFile`.
+        limit: overrides `FP32_LIMIT`; with `int8`, the limit of the int8 file instead.
+        rules, allow_unknown: see `load_any`.
+        replace: overwrite an existing model folder; never the source.
+
+    Raises:
+        ConfigError: the format is unknown or cannot hold the user's head, options conflict, or a package is not
+            installed.
+        CheckpointError: the two sides differ by more than the limit, or the source cannot be exported.
+        InputError, VocabularyError: as for reading and writing.
+    """
+    destination = Path(destination)
+    if to not in FORMATS:
+        raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, FORMATS))
+    file = _data_file(data, task, columns)
+    _require_options(to, int8=int8, limit=limit)
+    require_outside(destination, [one for one in (source, data) if one is not None])
+    with atomic_folder(destination, replace=MODEL_FOLDER if replace else False) as partial:
+        if to == "onnx":
+            folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
+            lines = _write_onnx(folder, partial, int8=int8, file=file, limit=limit)
+        else:
+            if to == "huggingface":
+                _require_reader(source, rules, allow_unknown)
+            folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
+            check = check_google if to == "google" else check_huggingface
+            lines = check(folder, partial, file, limit)
+        # That a run folder is the source is known only after it has been read.
+        require_outside(destination, [folder.path])
+        if to != "google":
+            _carry_sentence_files(folder.path, partial)
+        lines += _carry_card(folder.path, partial, to)
+    return folder.report, lines
+
+
+def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: bool) -> None:
+    """Refuses a model folder that `transformers` could not open, unless it has another layout so far.
+
+    Raises:
+        ConfigError: it is of an architecture that `transformers` lacks.
+        CheckpointError: nothing but bertsmith computes its head.
+    """
+    if load.locate(source)[1] != "huggingface":
+        return
+    folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
+    opening = opening_of(folder.config, architecture_of(folder.config).names, folder.parts, folder.metadata)
+    if folder.config.in_transformers and opening.only_here:
+        raise CheckpointError(
+            expected=f"a model that `transformers` can compute in '{folder.name}'",
+            found=opening.only_here,
+            fix=opening.readers,
+        )
+    if not folder.config.in_transformers:
+        raise ConfigError(
+            expected="an architecture that `transformers` has",
+            found=folder.config.display_name,
+            fix="copy the folder as it is",
+        )
+
+
+def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | None) -> DataFile | None:
+    """The file to compare on, and how to read it.
+
+    Raises:
+        ConfigError: reading options are set without a file, or there is no such task.
+    """
+    name = None if task is None else task_name(task)
+    file = DataFile(path=data or Path(), task=name, columns=columns or ColumnSettings())
+    if data is None and file.chosen:
+        raise ConfigError(expected=f"--data with {file.options}", found="none", fix="name the labelled file")
+    return None if data is None else file
+
+
+def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
+    if int8 and to != "onnx":
+        raise ConfigError(expected="--to onnx with --int8", found=f"--to {to}", fix="omit --int8")
+    if limit is not None and not 0 <= limit < math.inf:
+        raise ConfigError(expected="a finite limit of at least 0", found=str(limit), fix="correct --limit")
+
+
+def _write_onnx(
+    folder: ModelFolder, partial: Path, *, int8: bool, file: DataFile | None, limit: float | None
+) -> list[str]:
+    """Writes the ONNX files to the folder; returns lines for the user.
+
+    Raises:
+        ConfigError: the head is the user's, or a package is not installed.
+    """
+    if OWN_HEAD in folder.parts:
+        raise ConfigError(
+            expected="a model whose head bertsmith knows, for --to onnx",
+            found=f"the user's head {folder.metadata.own_head or 'of an unknown class'!r}",
+            fix="export the model yourself (torch.onnx), or fine-tune it without your own head",
+        )
+    if READER in folder.parts:
+        raise ConfigError(
+            expected="a head of the linear kind, for --to onnx",
+            found="one with a layer in front of the output layer, over hidden states or windows",
+            fix="serve it with bertsmith, or fine-tune with --reads mean",
+        )
+    if not folder.config.has_graph:
+        raise ConfigError(
+            expected="a Transformer encoder, for --to onnx",
+            found=f"a model of the architecture {folder.config.display_name}",
+            fix="serve it with bertsmith",
+        )
+    onnx, onnxruntime = package("onnx"), package("onnxruntime")
+    folder.require_tokenizer()
+    spec = spec_of_head(folder)
+    kind = None if spec is None else spec.kind
+    outputs = outputs_of(kind, folder.parts)
+    sample = sample_for(folder, spec, file)
+    model = library_model(folder, spec)
+    write_fp32(folder, kind, partial / GRAPH)
+    found = compare(folder, model, outputs, Session(partial / GRAPH), sample)
+    limits = {GRAPH: require_equal(found, GRAPH, None if int8 else limit)}
+    comparisons = {GRAPH: found}
+    reduced = needs_reduced_range()
+    if int8:
+        if reduced:
+            tell("int8: this processor has no VNNI and would saturate sums of large products; weights use 7 bits")
+        write_int8(folder, kind, partial / INT8_GRAPH, reduced=reduced)
+        found = compare(folder, model, outputs, Session(partial / INT8_GRAPH), sample)
+        limits[INT8_GRAPH] = require_near(found, INT8_GRAPH, limit)
+        comparisons[INT8_GRAPH] = found
+    _write_companions(folder, spec, partial, int8_bits=(7 if reduced else 8) if int8 else 0)
+    record = {
+        "opset": OPSET,
+        **({"int8_weight_bits": 7 if reduced else 8} if int8 else {}),
+        "sample": sample.about,
+        "files": {
+            name: {
+                "digest": digest_file(partial / name),
+                "bytes": sum(part.stat().st_size for part in partial.glob(f"{name}*")),
+                "limits": limits[name],
+                **found.to_dict(),
+            }
+            for name, found in comparisons.items()
+        },
+        "versions": versions(onnx=onnx.__version__, onnxruntime=onnxruntime.__version__),
+    }
+    write_json(partial / RECORD, {"format": "onnx", **record})
+    return [sample.line(), *(f"{name}: {found.line()}" for name, found in comparisons.items())]
+
+
+def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path, *, int8_bits: int) -> None:
+    """Writes configuration, tokenizer and metadata, so that the folder is self-contained, and runs without torch."""
+    tokenizer, metadata = folder.require_tokenizer(), folder.metadata
+    if spec is not None:
+        labels = spec.labels or metadata.labels
+        metadata = dataclasses.replace(metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
+    metadata.check_labels(folder.tensors)
+    names, config = architecture_of(folder.config).names, folder.config
+    opening = opening_of(config, names, folder.parts, metadata)
+    write_json(partial / "config.json", config_json(config, opening, metadata))
+    longest, needs_segments = longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS
+    write_tokenizer(partial, tokenizer, config, longest, needs_segments)
+    write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx", opening)
+    shape = OnnxShape(
+        parts=folder.parts,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+        max_tokens=config.max_tokens,
+        pad_token_id=config.pad_token_id,
+        is_causal=config.is_causal,
+        int8_bits=int8_bits,
+    )
+    write_metadata(partial, tokenizer, with_shape(metadata, shape))
+
+
+def _carry_card(source: Path, partial: Path, to: str) -> list[str]:
+    """Copies hand-written parts of the source's model card; returns a notice if that is not possible."""
+    older = source / CARD
+    if not older.is_file():
+        return []
+    text = older.read_text(encoding="utf-8", errors="replace")
+    card = with_additions((partial / CARD).read_text(encoding="utf-8"), text)
+    if card is None and to != "huggingface":
+        return [f"{CARD} of the source is not a bertsmith model card; a new one was written"]
+    write_text(partial / CARD, text if card is None else card)
+    return []
+
+
+def _carry_sentence_files(source: Path, partial: Path) -> None:
+    """Copies the pooling configuration of sentence-transformers, if the source is one of its folders."""
+    if not (source / "modules.json").is_file() or not (source / "config.json").is_file():
+        return
+    for name in SENTENCE_FILES:
+        if (source / name).is_file():
+            written = read_json(partial / name) if (partial / name).is_file() else {}
+            shutil.copyfile(source / name, partial / name)
+            if ARGUMENTS in written:  # which folders of earlier versions lack
+                write_json(partial / name, read_json(source / name) | {ARGUMENTS: written[ARGUMENTS]})
+    for entry in sorted(source.iterdir()):
+        if entry.is_dir() and _MODULE_FOLDER.fullmatch(entry.name):
+            shutil.copytree(entry, partial / entry.name, dirs_exist_ok=True)

@@ -1,0 +1,82 @@
+"""How much the outputs of an exported model may differ from those of the library.
+
+An exact export must stay within two limits: one on every output and, with labelled examples, one on the score. The
+first does not imply the second: an answer flips wherever two outputs are closer together than the two sides are, which
+may happen anywhere in a model whose outputs differ little relative to their size. But one such tie is noise, and on few
+examples it costs more than any sensible limit; how much depends on the metric. So a single changed answer is accepted,
+whatever it costs.
+"""
+
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.inference.export.record import Comparison
+
+FP32_LIMIT = 1e-4  # largest difference, in units of the spread
+METRIC_LIMIT = 0.001  # largest loss of the task's score, as a fraction
+TIES = 1  # answers that may change, whatever that costs in the score
+INT8_LIMIT = 0.2  # mean difference, in units of the spread
+INT8_METRIC_LIMIT = 0.004  # largest loss of the task's score, as a fraction
+
+
+def require_equal(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
+    """Checks an exact export and returns the limits it meets: on the outputs and, if there is one, on the score.
+
+    Args:
+        what: the file, for the message.
+        limit: overrides `FP32_LIMIT`; the limit on the score is unchanged.
+
+    Raises:
+        CheckpointError: a limit is exceeded.
+    """
+    most = FP32_LIMIT if limit is None else limit
+    for one in found.differences:
+        # Written so that NaN fails, too.
+        if not one.largest <= most:
+            raise CheckpointError(
+                expected=f"{one.output} of {what} within {most:g} of their spread ({one.spread:.4g}) of the library's",
+                found=f"a difference of {one.largest:.3g}",
+                fix="nothing was written; try other versions of the packages, or allow more with --limit",
+            )
+    if found.loss is None:
+        return {"largest": most}
+    is_tie = found.changed is not None and found.changed <= TIES
+    if not found.loss <= METRIC_LIMIT and not is_tie:
+        raise CheckpointError(
+            expected=f"a {found.metric} of {what} at most {METRIC_LIMIT:g} below the library's"
+            + ("" if found.changed is None else f", or at most {TIES} changed answer"),
+            found=found.scores,
+            fix="nothing was written; try other versions of the packages, or compare on more examples",
+        )
+    ties = {} if found.changed is None else {"ties": TIES}
+    return {"largest": most, "metric_loss": METRIC_LIMIT, **ties}
+
+
+def require_near(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
+    """Checks a quantized export and returns the limit it meets: on the score if there is one, else on the outputs.
+
+    Args:
+        what: the file, for the message.
+        limit: overrides `INT8_METRIC_LIMIT` or `INT8_LIMIT`.
+
+    Raises:
+        CheckpointError: the limit is exceeded.
+    """
+    fix = "nothing was written; omit --int8, or allow more with --limit"
+    if found.loss is not None:
+        most = INT8_METRIC_LIMIT if limit is None else limit
+        if not found.loss <= most:
+            raise CheckpointError(
+                expected=f"a {found.metric} of {what} at most {most:g} below the library's",
+                found=found.scores,
+                fix=fix,
+            )
+        return {"metric_loss": most}
+    most = INT8_LIMIT if limit is None else limit
+    for one in found.differences:
+        if not one.mean <= most:
+            raise CheckpointError(
+                expected=f"{one.output} of {what} within {most:g} of their spread ({one.spread:.4g}) of the library's "
+                "on average",
+                found=f"a mean difference of {one.mean:.3g}",
+                fix=fix,
+            )
+    return {"mean": most}

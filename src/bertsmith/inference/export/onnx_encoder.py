@@ -1,0 +1,226 @@
+"""The encoder in an ONNX graph: embeddings, positions inside attention, layers.
+
+Letters: B sequences, S tokens of the longest one, P tokens of the longest sequence that the model reads, D width, A
+heads, d head width, Q queries: S, or 1 where one position is read.
+
+Source: `TransformerEncoder` of `models/parts/transformer.py` and the layers of `encoders/`, which this follows line by
+line. Two things differ, because batches are padded: the positions of each token are the same in all sequences, unless
+texts are read apart, and a window is a mask on the products of all queries and keys.
+"""
+
+import numpy as np
+import torch
+
+from bertsmith.inference.export.onnx_nodes import Nodes, plain
+from bertsmith.models.checkpoints.plan import POSITIONS, fixed_positions
+from bertsmith.models.encoders.mpnet import bias_by_distance
+from bertsmith.models.parts.rotary import turn_of
+
+LOWEST = float(np.finfo(np.float32).min)
+RELATIVE = "bert.embeddings.relative.weight"
+
+Turn = tuple[str, str]  # cosines and sines, [S, d / 2], or [B, 1, S, d / 2] if sequences have positions of their own
+
+
+class GraphEncoder:
+    """The values that the layers of an encoder share, and the nodes that compute its hidden states.
+
+    Args:
+        nodes: the graph; the nodes are added to it.
+        ids: of the tokens, [B, S].
+        mask: 1 for real tokens, [B, S].
+        positions: of the tokens in their sequence, [B, S]; None: 0, 1, 2 ...
+    """
+
+    def __init__(self, nodes: Nodes, ids: str, mask: str, positions: str | None = None) -> None:
+        self.nodes, self.config = nodes, nodes.config
+        self.ids, self.mask, self.positions = ids, mask, positions
+        self._between: str | None = None
+        self._biases: dict[int | None, str] = {}
+        self._turns: dict[float, Turn] = {}
+
+    def hidden(self, segments: str | None, *, reads_one: bool, last_token: str | None) -> str:
+        """The last hidden states: [B, S, D], or [B, 1, D] where one position of a sequence is read.
+
+        Args:
+            segments: of the tokens; None: all 0.
+            reads_one: the last layer computes nothing but the position that represents a sequence.
+            last_token: that position, [B, 1, 1]; None: the first one.
+        """
+        config, nodes = self.config, self.nodes
+        hidden = self.embeddings(segments)  # [B, S, D]
+        for number in range(config.num_hidden_layers):
+            bias, turn = self.bias(config.window_of(number)), self.turn(config.rotary_base_of(number))
+            asking, turn_of_asking = hidden, turn
+            if reads_one and number == config.num_hidden_layers - 1:
+                assert turn is None or last_token is None, "a left-to-right encoder has no rotary positions"
+                asking, bias = self.asking(hidden, bias, last_token)  # [B, 1, D]
+                turn_of_asking = turn and (nodes.first(turn[0], axis=-2), nodes.first(turn[1], axis=-2))
+            name = f"bert.layers.{config.parameters_of(number)}"
+            hidden = self.layer(name, hidden, bias, asking=asking, turns=(turn_of_asking, turn))
+        return nodes.norm(hidden, "bert.final_norm") if config.norms_last else hidden
+
+    def embeddings(self, segments: str | None) -> str:
+        """The input representation [B, S, D]; see `hidden`."""
+        nodes, config = self.nodes, self.config
+        total = nodes.node("Gather", nodes.parameter("bert.embeddings.word.weight"), self.ids)
+        if config.type_vocab_size:
+            table = nodes.parameter("bert.embeddings.segment.weight")
+            if segments is not None:
+                table = nodes.node("Gather", table, segments)
+            elif config.type_vocab_size > 1:
+                table = nodes.first(table, axis=0)
+            total = nodes.node("Add", total, table)  # a single row is added to all tokens
+        if config.position_embedding_type != "none":
+            if config.position_embedding_type == "absolute":
+                table = nodes.parameter(POSITIONS)
+            else:
+                table = nodes.array(POSITIONS, plain(fixed_positions(config, nodes.tensors)))
+            total = nodes.node("Add", total, self.rows_of_positions(table, config.first_position))
+        hidden = nodes.norm(total, "bert.embeddings.norm") if config.norms_embeddings else total
+        return nodes.dense(hidden, "bert.embeddings.projection") if config.projects_embeddings else hidden
+
+    def rows_of_positions(self, table: str, first_row: int = 0) -> str:
+        """The rows of a table [P, ...] for the positions of the tokens: [S, ...], or [B, S, ...].
+
+        More tokens than the table has rows give a sum or product of unequal shapes, which the graph refuses.
+        """
+        nodes = self.nodes
+        first, length = nodes.integers(first_row), nodes.node("Shape", self.ids, start=1, end=2)
+        end = nodes.node("Add", length, first) if first_row else length
+        rows = nodes.node("Slice", table, first, end, nodes.integers(0))
+        return rows if self.positions is None else nodes.node("Gather", rows, self.positions)
+
+    def turn(self, base: float | None) -> Turn | None:
+        """The turns of rotary positions with this base, once for all layers; None without a base.
+
+        The tables come from the library: angles of thousands are only equal if they are computed alike.
+        """
+        if base is None:
+            return None
+        if base not in self._turns:
+            nodes, every = self.nodes, torch.arange(self.config.max_tokens)
+            both = []
+            for name, table in turn_of(every, base, self.config.head_size)._asdict().items():
+                rows = self.rows_of_positions(nodes.array(f"rotary {name} {base}", plain(table)))
+                both.append(rows if self.positions is None else nodes.node("Unsqueeze", rows, nodes.integers(1)))
+            self._turns[base] = (both[0], both[1])
+        return self._turns[base]
+
+    def turned(self, x: str, turn: Turn | None) -> str:
+        """Queries or keys [B, A, Q, d], turned by their positions."""
+        if turn is None:
+            return x
+        node, (cosines, sines), (first, second) = self.nodes.node, turn, self.nodes.halves(x)
+        left = node("Sub", node("Mul", first, cosines), node("Mul", second, sines))
+        right = node("Add", node("Mul", second, cosines), node("Mul", first, sines))
+        return node("Concat", left, right, axis=-1)
+
+    def bias(self, window: int | None) -> str:
+        """What is added to the scores, once for all layers: the lowest number where a key may not be seen, else 0.
+
+        Encoders with relative positions have their bias in place of 0. [B, 1 or A, 1 or S, S].
+        """
+        if window not in self._biases:
+            nodes = self.nodes
+            seen = self.real_keys()
+            if self.config.is_causal:
+                places = nodes.places(self.ids)
+                keys = nodes.node("Unsqueeze", places, nodes.integers(0))
+                queries = nodes.node("Unsqueeze", places, nodes.integers(1))
+                seen = nodes.node("And", seen, nodes.node("LessOrEqual", keys, queries))
+            if window is not None:
+                apart = nodes.node("Unsqueeze", nodes.node("Abs", self.distances()), nodes.integers(1))
+                seen = nodes.node("And", seen, nodes.node("LessOrEqual", apart, nodes.scalar(window)))
+            self._biases[window] = self.masked(seen, self.relative() if nodes.has(RELATIVE) else None)
+        return self._biases[window]
+
+    def distances(self) -> str:
+        """The position of each key minus that of each query, [1 or B, S, S]."""
+        nodes = self.nodes
+        if self._between is None:
+            positions = self.positions or nodes.node("Unsqueeze", nodes.places(self.ids), nodes.integers(0))
+            keys, queries = (nodes.node("Unsqueeze", positions, nodes.integers(axis)) for axis in (1, 2))
+            self._between = nodes.node("Sub", keys, queries)
+        return self._between
+
+    def relative(self) -> str:
+        """The bias by distance, [1 or B, A, S, S].
+
+        The library computes the ranges of distance: a logarithm near their ends may round otherwise elsewhere.
+        """
+        nodes, longest = self.nodes, self.config.max_tokens
+        every = plain(bias_by_distance(nodes.tensors[RELATIVE], longest))  # [A, 2P - 1]
+        length = nodes.node("Shape", self.ids, start=1, end=2)
+        ends = [nodes.node(one, nodes.integers(longest + more), length) for one, more in (("Sub", 0), ("Add", -1))]
+        table = nodes.node("Slice", nodes.array("relative positions", every), *ends, nodes.integers(1))  # [A, 2S - 1]
+        places = nodes.node("Add", self.distances(), nodes.node("Sub", length, nodes.integers(1)))
+        return nodes.node("Transpose", nodes.node("Gather", table, places, axis=1), perm=[1, 0, 2, 3])
+
+    def real_keys(self) -> str:
+        """Whether a key is a real token, [B, 1, 1, S]."""
+        nodes = self.nodes
+        return nodes.node(
+            "Cast", nodes.node("Unsqueeze", self.mask, nodes.integers(1, 2)), to=nodes.onnx.TensorProto.BOOL
+        )
+
+    def masked(self, seen: str, bias: str | None = None) -> str:
+        """The bias where a key is seen, 0 if there is none, and else the lowest number."""
+        nodes = self.nodes
+        return nodes.node("Where", seen, bias or nodes.real("zero", 0.0), nodes.real("lowest", LOWEST))
+
+    def asking(self, hidden: str, bias: str, last_token: str | None) -> tuple[str, str]:
+        """The hidden state [B, 1, D] of the position that represents a sequence, and the bias of its scores."""
+        nodes, config = self.nodes, self.config
+        if last_token is not None:
+            return nodes.node("GatherND", hidden, last_token, batch_dims=1), self.masked(self.real_keys())
+        last = config.num_hidden_layers - 1
+        by_query = config.is_causal or config.window_of(last) is not None or nodes.has(RELATIVE)
+        return nodes.first(hidden, axis=1), nodes.first(bias, axis=2) if by_query else bias
+
+    def layer(self, name: str, hidden: str, bias: str, *, asking: str, turns: tuple[Turn | None, Turn | None]) -> str:
+        """The next hidden states [B, Q, D] of the `asking` ones.
+
+        Args:
+            turns: of the queries and of the keys.
+        """
+        nodes, config = self.nodes, self.config
+        reading, read = asking, hidden
+        # No norm is in front of the first attention of some, because one follows the embeddings.
+        if config.norms_first and nodes.has(f"{name}.attention_norm.weight"):
+            read = nodes.norm(hidden, f"{name}.attention_norm")
+            reading = read if asking == hidden else nodes.norm(asking, f"{name}.attention_norm")
+        context = self.attend(name, read, bias, asking=reading, turns=turns)
+        attended = nodes.node("Add", asking, nodes.dense(context, f"{name}.attention_output"))
+        if config.norms_first:
+            inner = self.inner(name, nodes.norm(attended, f"{name}.output_norm"))
+            return nodes.node("Add", attended, nodes.dense(inner, f"{name}.output"))
+        attended = nodes.norm(attended, f"{name}.attention_norm")
+        inner = self.inner(name, attended)
+        return nodes.norm(nodes.node("Add", attended, nodes.dense(inner, f"{name}.output")), f"{name}.output_norm")
+
+    def inner(self, name: str, x: str) -> str:
+        """The inner states of the feed-forward network."""
+        inner = self.nodes.dense(x, f"{name}.intermediate")
+        if not self.config.is_gated:
+            return self.nodes.activation(inner, self.config.hidden_act)
+        opened, gate = self.nodes.halves(inner)
+        return self.nodes.node("Mul", self.nodes.activation(opened, self.config.hidden_act), gate)
+
+    def attend(self, name: str, hidden: str, bias: str, *, asking: str, turns: tuple[Turn | None, Turn | None]) -> str:
+        """The context vectors [B, Q, D]; see `layer`."""
+        nodes, size = self.nodes, self.config.head_size
+        query, key, value = (
+            nodes.node("Reshape", nodes.dense(source, f"{name}.{part}"), nodes.integers(0, 0, -1, size))
+            for source, part in ((asking, "query"), (hidden, "key"), (hidden, "value"))
+        )
+        query = self.turned(nodes.node("Transpose", query, perm=[0, 2, 1, 3]), turns[0])  # [B, A, Q, d]
+        if turns[1] is not None:
+            key = self.turned(nodes.node("Transpose", key, perm=[0, 2, 1, 3]), turns[1])
+        key = nodes.node("Transpose", key, perm=[0, 2, 3, 1] if turns[1] is None else [0, 1, 3, 2])  # [B, A, d, S]
+        value = nodes.node("Transpose", value, perm=[0, 2, 1, 3])
+        query = nodes.node("Mul", query, nodes.real("scale", size**-0.5))
+        scores = nodes.node("Add", nodes.node("MatMul", query, key), bias)
+        context = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), value)
+        context = nodes.node("Transpose", context, perm=[0, 2, 1, 3])
+        return nodes.node("Reshape", context, nodes.integers(0, 0, self.config.hidden_size))

@@ -1,0 +1,253 @@
+"""The ONNX graph of a model, built node by node from its parameters.
+
+Letters: B sequences, S tokens of the longest one, C endings of a choice, D width, K labels, V vocabulary.
+
+Batches are padded here, because other tools pass padded batches: `attention_mask` says which tokens are real, and the
+other positions, all on the right, do not affect them. Inputs and outputs have the names used by `transformers`.
+If only one position of a sequence is read ([CLS], or the last token of a left-to-right model with a task), the last
+layer computes nothing else, as in the library. The encoder is in `onnx_encoder.py`; here are the heads.
+
+Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/models.py`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from bertsmith.base.core.version import __version__
+from bertsmith.inference.export.onnx_encoder import LOWEST, GraphEncoder
+from bertsmith.inference.export.onnx_nodes import Nodes, plain
+from bertsmith.models.checkpoints.model_folder import parts_of
+from bertsmith.models.heads.head_blocks import HeadBlocks
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS
+from bertsmith.tasks.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
+
+# LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
+OPSET = 20
+
+
+def build_graph(
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    kind: str | None,
+    *,
+    reads: str = "pooler",
+    tied: bool = True,
+    opset: int = OPSET,
+) -> Any:
+    """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
+
+    Args:
+        tensors: parameters by our name, those of the encoder prefixed with `bert.`.
+        kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`.
+        tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
+            separate matrix, which can then be quantized.
+
+    Raises:
+        ConfigError: onnx is not installed.
+    """
+    onnx = package("onnx")
+    parts = parts_of(tensors, config)
+    outputs = outputs_of(kind, parts)
+    graph = Nodes(onnx, config, tensors)
+    found = _Heads(graph).forward(kind, outputs, tied=tied, reads=reads)
+    outer = ["batch", "choices"] if kind == "choice" else ["batch"]
+    integer, real = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    value = onnx.helper.make_tensor_value_info
+    width = config.hidden_size
+    widths = {"last_hidden_state": [width], "pooler_output": [width], "seq_relationship_logits": [2]}
+    if kind is None:
+        widths["logits"] = [config.vocab_size if "mlm" in parts else 2]
+    elif kind not in ("span", "choice"):
+        widths["logits"] = [len(tensors["classifier.bias"])]
+    infos = []
+    for output in outputs:
+        axes = [*outer, "sequence"] if output.per == PER_TOKEN else outer
+        graph.nodes.append(onnx.helper.make_node("Identity", [found[output.name]], [output.name], name=output.name))
+        infos.append(value(output.name, real, [*axes, *widths.get(output.name, [])]))
+    proto = onnx.helper.make_graph(
+        graph.nodes,
+        config.model_type,
+        [value(name, integer, [*outer, "sequence"]) for name in inputs_of(config, reads)],
+        infos,
+        [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()],
+    )
+    versions = [onnx.helper.make_opsetid("", opset)]
+    return onnx.helper.make_model(
+        proto,
+        opset_imports=versions,
+        ir_version=onnx.helper.find_min_ir_version_for(versions),
+        producer_name="bertsmith",
+        producer_version=__version__,
+    )
+
+
+class _Heads:
+    """The heads of a model in a graph, and what they read.
+
+    Args:
+        nodes: the graph; the nodes are added to it.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes, self.config, self.tensors = nodes, nodes.config, nodes.tensors
+
+    def forward(self, kind: str | None, outputs: Collection[Output], *, tied: bool, reads: str) -> dict[str, str]:
+        """The values of the outputs, by name; `reads` is what the head of a task on whole rows reads."""
+        inputs = list(inputs_of(self.config, reads))
+        if kind == "choice":
+            shape = self.nodes.node(
+                "Concat", self.nodes.integers(-1), self.nodes.node("Shape", inputs[0], start=2, end=3), axis=0
+            )
+            inputs = [self.nodes.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
+        (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
+        reads_one = reads not in ("mean", CONCAT, *OF_TWO_TEXTS) and all(output.per != PER_TOKEN for output in outputs)
+        reads_one = reads_one and not (reads == "pooler" and self.config.pools_mean)
+        # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
+        last_token = self.last_token(mask) if kind is not None and reads_one and self.config.is_causal else None
+        positions = None
+        if reads == APART and kind is not None:
+            assert segments is not None, "an input of the graph"
+            ids, mask, positions = self.texts_apart(ids, mask, segments)  # [2B, S] each
+            segments = None
+        encoder = GraphEncoder(self.nodes, ids, mask, positions)
+        segments_below = segments if self.config.type_vocab_size > 1 else None
+        hidden = encoder.hidden(segments_below, reads_one=reads_one, last_token=last_token)  # [B, S or 1, D]
+        result = {"last_hidden_state": hidden}
+        if kind in ("span", "tagging") and self.config.pools_tokens:
+            hidden = self.pool(hidden)
+        if kind == "span":
+            both = self.nodes.dense(hidden, "span")  # [B, S, 2]
+            for column, name in enumerate(("start_logits", "end_logits")):
+                result[name] = self.nodes.node("Gather", both, self.nodes.scalar(column), axis=2)
+        elif kind == "tagging":
+            result["logits"] = self.nodes.dense(hidden, "classifier")
+        elif kind is not None:
+            read = self.of_rows(hidden, mask, segments, reads)
+            result["logits"] = self.nodes.dense(self.blocks(read) if reads == CONCAT else read, "classifier")
+        else:
+            names = {output.name for output in outputs}
+            if "pooler_output" in names:
+                result["pooler_output"] = self.pool(self.first_token(hidden))
+            if "nsp.weight" in self.tensors and "pooler_output" in names:
+                name = "seq_relationship_logits" if "seq_relationship_logits" in names else "logits"
+                result[name] = self.nodes.dense(result["pooler_output"], "nsp")
+            if "mlm" in parts_of(self.tensors, self.config):
+                result["logits"] = self.vocabulary_logits(hidden, tied=tied)
+        if kind == "choice":
+            shape = self.nodes.node("Shape", INPUTS[0], start=0, end=2)
+            result["logits"] = self.nodes.node("Reshape", result["logits"], shape)  # [B, C]
+        return result
+
+    def texts_apart(self, ids: str, mask: str, segments: str) -> tuple[str, str, str]:
+        """Ids, mask and positions, [2B, S] each, of all first texts and then all second ones.
+
+        A sequence keeps the row of both texts; the mask covers the other one. Positions count the tokens that are left.
+
+        Source: `Batch.texts_apart` of `models/parts/batch.py`.
+        """
+        places = self.nodes.places(ids)
+        is_first = self.nodes.node("Equal", places, self.nodes.scalar(0))  # [S]
+        second = self.nodes.node("Where", is_first, self.nodes.scalar(0), self.nodes.node("Mul", mask, segments))
+        with_first = self.nodes.node("Where", is_first, mask, second)
+        both = self.nodes.node("Concat", self.nodes.node("Sub", mask, second), with_first, axis=0)
+        before = self.nodes.node("Sub", self.nodes.node("CumSum", both, self.nodes.scalar(1)), self.nodes.integers(1))
+        return self.nodes.node("Concat", ids, ids, axis=0), both, before
+
+    def last_token(self, mask: str) -> str:
+        """The position of the last real token of each sequence, [B, 1, 1]."""
+        count = self.nodes.node("ReduceSum", mask, self.nodes.integers(1), keepdims=1)  # [B, 1]
+        return self.nodes.node(
+            "Sub", self.nodes.node("Unsqueeze", count, self.nodes.integers(2)), self.nodes.integers(1)
+        )
+
+    def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
+        """What the head of a task on whole rows reads: of real tokens or of one position, [B, D], or several such.
+
+        Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `models/heads/row_vectors.py`, `concat_of_rows` of
+        `models/heads/head_blocks.py`.
+        """
+        if reads == "pooler":
+            pools_mean = self.config.pools_mean
+            return self.pool(self.mean(hidden, self.real(mask)) if pools_mean else self.first_token(hidden))
+        if reads == "cls":
+            return self.first_token(hidden)
+        real = self.real(mask)
+        if reads == CONCAT:
+            if self.config.is_causal:
+                one = self.nodes.node("GatherND", hidden, self.last_token(mask), batch_dims=1)
+                one = self.nodes.node("Squeeze", one, self.nodes.integers(1))
+            else:
+                one = self.first_token(hidden)
+            is_real = self.nodes.node(
+                "Cast", self.nodes.node("Unsqueeze", mask, self.nodes.integers(2)), to=self.nodes.onnx.TensorProto.BOOL
+            )
+            seen = self.nodes.node("Where", is_real, hidden, self.nodes.real("lowest", LOWEST))
+            largest = self.nodes.node("ReduceMax", seen, self.nodes.integers(1), keepdims=0)
+            return self.nodes.node("Concat", one, largest, self.mean(hidden, real), axis=1)  # [B, 3D]
+        if reads not in OF_TWO_TEXTS:
+            return self.mean(hidden, real)
+        if reads == APART:
+            shape = self.nodes.integers(2, -1, self.config.hidden_size)
+            means = self.nodes.node("Reshape", self.mean(hidden, real), shape)  # [2, B, D]
+            return self.compared(
+                *(self.nodes.node("Gather", means, self.nodes.scalar(text), axis=0) for text in (0, 1))
+            )
+        assert segments is not None, "an input of the graph"
+        second = self.nodes.node("Mul", real, self.nodes.node("Cast", segments, to=self.nodes.onnx.TensorProto.FLOAT))
+        return self.compared(self.mean(hidden, self.nodes.node("Sub", real, second)), self.mean(hidden, second))
+
+    def blocks(self, vectors: str) -> str:
+        """The hidden units [B, 50] of a head with a hidden layer.
+
+        Source: `HeadBlocks` of `models/heads/head_blocks.py`.
+        """
+        x = self.nodes.norm(vectors, f"{BLOCKS}.norm", HeadBlocks.epsilon)
+        x = self.nodes.node("Relu", self.nodes.dense(x, f"{BLOCKS}.hidden"))
+        return self.nodes.norm(x, f"{BLOCKS}.hidden_norm", HeadBlocks.epsilon)
+
+    def compared(self, a: str, b: str) -> str:
+        """[a, b, |a - b|, a * b], [B, 4D]."""
+        difference = self.nodes.node("Abs", self.nodes.node("Sub", a, b))
+        return self.nodes.node("Concat", a, b, difference, self.nodes.node("Mul", a, b), axis=1)
+
+    def mean(self, hidden: str, weights: str) -> str:
+        """The mean [B, D] of the hidden states whose weight [B, S] is 1, the others having 0; of none it is 0."""
+        weighted = self.nodes.node("Mul", hidden, self.nodes.node("Unsqueeze", weights, self.nodes.integers(2)))
+        count = self.nodes.node("ReduceSum", weights, self.nodes.integers(1), keepdims=1)
+        total = self.nodes.node("ReduceSum", weighted, self.nodes.integers(1), keepdims=0)
+        return self.nodes.node("Div", total, self.nodes.node("Max", count, self.nodes.real("one", 1.0)))
+
+    def first_token(self, hidden: str) -> str:
+        """The hidden states [B, D] of the first position of each sequence, or of the only one that was computed."""
+        return self.nodes.node("Gather", hidden, self.nodes.scalar(0), axis=1)
+
+    def real(self, mask: str) -> str:
+        """1.0 for real tokens, else 0.0, [B, S]."""
+        return self.nodes.node("Cast", mask, to=self.nodes.onnx.TensorProto.FLOAT)
+
+    def pool(self, states: str) -> str:
+        """The pooled output for some hidden states, of the same shape.
+
+        Source: `Encoder.pool` of `models/parts/encoder.py`.
+        """
+        if not self.config.can_pool:
+            return states
+        pooled = self.nodes.activation(self.nodes.dense(states, "bert.pooler"), self.config.pooler_activation)
+        return self.nodes.norm(pooled, "bert.pooler.norm") if self.config.norms_pooler else pooled
+
+    def vocabulary_logits(self, hidden: str, *, tied: bool) -> str:
+        """Logits [B, S, V]."""
+        kind = self.config.piece_head
+        if kind == "transform":
+            changed = self.nodes.activation(self.nodes.dense(hidden, "mlm.transform"), self.config.head_act)
+            hidden = self.nodes.norm(changed, "mlm.norm")
+        if tied:
+            table = self.nodes.node("Transpose", self.nodes.parameter("bert.embeddings.word.weight"), perm=[1, 0])
+        else:
+            table = self.nodes.array("mlm.decoder.weight", plain(self.tensors["bert.embeddings.word.weight"]).T)
+        scores = self.nodes.node("MatMul", hidden, table)
+        return scores if kind == "tied" else self.nodes.node("Add", scores, self.nodes.parameter("mlm.bias"))

@@ -1,0 +1,1 @@
+"""Predictions of trained models."""

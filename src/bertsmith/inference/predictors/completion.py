@@ -1,0 +1,342 @@
+"""Text completion with a language model: the most likely next pieces, and continuations.
+
+A model that reads backward predicts the piece before a text, and continues it to the left.
+
+Letters: N texts, V vocabulary.
+
+A continuation is read piece by piece with the memory of what was read before (`models/parts/memory.py`), so that each
+piece costs one token of work; an exported graph has no memory, and reads the whole text again. Each draw is a function
+of the seed and of how many pieces were drawn before it, so a continuation depends neither on other texts nor on
+restarts.
+
+Sources: Radford et al. (2018) for the model; Fan, Lewis and Dauphin (2018), section 5.3, for top-k sampling; Holtzman
+et al. (2020), "The Curious Case of Neural Text Degeneration", section 3.1, for top-p sampling.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import CheckpointError, InputError
+from bertsmith.base.core.finite import require_finite
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import help_field, require
+from bertsmith.inference.predictors.pretraining_heads import most_probable
+from bertsmith.models.parts.batch import cut_by_tokens
+from bertsmith.tasks.encoding.engine import NEXT, PREVIOUS, Engine
+from bertsmith.tasks.encoding.units import Logits
+from bertsmith.text.tokenizers.encoded import Ids
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+LOGITS_AT_ONCE = 2**25  # numbers
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """How the pieces of a continuation are chosen: the most likely, or sampled if any of the first three is given.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    temperature: float | None = help_field(
+        None, "sample pieces at this temperature; 0: always the most likely one [1 if top_k or top_p is given, else 0]"
+    )
+    top_k: int | None = help_field(None, "sample from this many most likely pieces", most=10**6)
+    top_p: float | None = help_field(
+        None, "sample from the most likely pieces that together have this probability (nucleus sampling)"
+    )
+    seed: int = help_field(1, "seed for sampling", most=2**63)
+
+    def __post_init__(self) -> None:
+        temperature = self.temperature
+        require(
+            temperature is None or 0 <= temperature < math.inf,
+            expected="a temperature of at least 0",
+            found=temperature,
+            fix="use 1",
+        )
+        require(self.top_k is None or self.top_k >= 1, expected="top_k of at least 1", found=self.top_k, fix="raise it")
+        require(
+            self.top_p is None or 0 < self.top_p <= 1,
+            expected="top_p above 0, at most 1",
+            found=self.top_p,
+            fix="give a probability",
+        )
+        require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="raise it")
+        require(
+            temperature != 0 or (self.top_k is None and self.top_p is None),
+            expected="top_k and top_p with a temperature above 0",
+            found="temperature 0, which takes the most likely piece",
+            fix="leave one of them out",
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Whether pieces are drawn."""
+        return bool(self.temperature) or self.top_k is not None or self.top_p is not None
+
+    def choose(self, logits: Logits, number: int) -> int:
+        """The next piece, given float32 [V] and the number of pieces that were chosen before it."""
+        if not self.draws:
+            return int(np.argmax(logits))
+        ids, probabilities = self.candidates(logits)
+        drawn = generator(self.seed, "next piece", number).random() * probabilities.sum()
+        return int(ids[min(int(np.searchsorted(np.cumsum(probabilities), drawn, side="right")), len(ids) - 1)])
+
+    def candidates(self, logits: Logits) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """The pieces to sample from, most likely first, and their normalized probabilities."""
+        scores = logits.astype(np.float64) / (self.temperature or 1.0)
+        order = np.argsort(-scores, kind="stable")[: self.top_k]
+        probabilities = np.exp(scores[order] - scores[order[0]])
+        probabilities /= probabilities.sum()
+        if self.top_p is not None:
+            enough = int(np.searchsorted(np.cumsum(probabilities), self.top_p * (1 - 1e-12))) + 1
+            order, probabilities = order[:enough], probabilities[:enough]
+        return order, probabilities
+
+
+@dataclasses.dataclass(frozen=True)
+class NextPiece:
+    """A piece that may follow, or does; with a model that reads backward, one in front.
+
+    Attributes:
+        piece: as the vocabulary spells it.
+        text: what it adds to the text; empty for a special piece.
+        probability: by a softmax over the whole vocabulary, whatever the sampling.
+    """
+
+    piece: str
+    text: str
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Completion:
+    """What a model expects after a text.
+
+    Attributes:
+        text: the text.
+        next: the most likely next pieces, in descending order.
+        continuation: what follows the text, or is in front of it; empty if none was requested.
+        pieces: the pieces of the continuation, the one next to the text first.
+        has_ended: whether the model ended the text before the requested number of pieces.
+        direction: `forward`, or `backward` if the model reads from right to left and continues at the beginning.
+    """
+
+    text: str
+    next: tuple[NextPiece, ...]
+    continuation: str = ""
+    pieces: tuple[NextPiece, ...] = ()
+    has_ended: bool = False
+    direction: str = "forward"
+
+    @property
+    def whole(self) -> str:
+        """The text with its continuation."""
+        return self.continuation + self.text if self.direction == "backward" else self.text + self.continuation
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dataclasses.asdict(self) | {
+            "next": [dataclasses.asdict(one) for one in self.next],
+            "pieces": [dataclasses.asdict(one) for one in self.pieces],
+        }
+
+
+def complete(
+    engine: Engine,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    top: int = 5,
+    tokens: int = 0,
+    sampling: SamplingSettings | None = None,
+    places: Sequence[str] | None = None,
+    remembers: bool = True,
+) -> list[Completion]:
+    """The `top` most likely next pieces of each text, and a continuation of at most `tokens` pieces.
+
+    A continuation ends early where the model ends the text. The other special pieces, the one for unknown words among
+    them, are never part of it.
+
+    Args:
+        engine: computes a language model with a head for pieces.
+        sampling: how pieces are chosen; by default the most likely.
+        places: the names of the texts in errors.
+        remembers: use a memory if the engine has one; without, every piece costs a pass over the whole text.
+
+    Raises:
+        CheckpointError: the model does not read in one direction.
+        InputError: a text has no tokens, or too many for the model.
+        NotFiniteError: the model computed no finite numbers for a text.
+    """
+    require_causal(engine)
+    names = places or [f"text {number}" for number in range(1, len(texts) + 1)]
+    backward = engine.predicts == PREVIOUS
+    start = np.array(tokenizer.template.end if backward else tokenizer.template.start, dtype=np.int32)
+    encoded = tokenizer.encode_batch(texts)
+    parts_of_rows = [(ids, start) if backward else (start, ids) for ids in np.split(encoded.ids, encoded.offsets[1:-1])]
+    rows = [np.concatenate(parts) for parts in parts_of_rows] if texts else []
+    room = engine.max_tokens - max(0, tokens - 1)
+    for row, name in zip(rows, names, strict=True):
+        if not len(row):
+            raise InputError(expected=f"a text to continue in {name}", found="one without tokens", fix="write a word")
+        if len(row) > room:
+            raise InputError(
+                expected=f"at most {max(0, room - len(start))} pieces, the most that the model reads with "
+                f"{tokens} more, in {name}",
+                found=f"{len(row) - len(start)}",
+                fix="shorten the text, or ask for fewer tokens" if tokens else "shorten the text",
+            )
+    completer = _Completer(engine, tokenizer, sampling or SamplingSettings(), top, tokens, remembers=remembers)
+    lengths = np.array([len(row) + tokens for row in rows], dtype=np.int64)
+    width = len(tokenizer.vocabulary)
+    costs = np.maximum(lengths, -(-width * engine.runtime.inference_tokens // LOGITS_AT_ONCE))
+    result: list[Completion] = []
+    parts = cut_by_tokens(np.arange(len(rows)), costs, engine.runtime.inference_tokens) if rows else []
+    for part in parts:
+        completer.first = int(part[0])
+        result += completer.complete([texts[row] for row in part.tolist()], [rows[row] for row in part.tolist()])
+    return result
+
+
+def require_causal(engine: Engine) -> None:
+    """Returns if the model reads in one direction.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    if engine.predicts not in (NEXT, PREVIOUS):
+        raise CheckpointError(
+            expected="a model that predicts the next piece",
+            found="a bidirectional one, which sees it",
+            fix="name a language model, such as one of `bertsmith pretrain --architecture openai-gpt`",
+        )
+
+
+class _Completer:
+    """Completes texts that are computed together.
+
+    Attributes:
+        first: the number of the first of these texts, for errors.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        sampling: SamplingSettings,
+        top: int,
+        tokens: int,
+        *,
+        remembers: bool,
+    ) -> None:
+        self.engine, self.tokenizer, self.sampling = engine, tokenizer, sampling
+        self.top, self.tokens = min(top, len(tokenizer.vocabulary)), tokens
+        self.is_backward = engine.predicts == PREVIOUS
+        self.remembers = remembers and not self.is_backward
+        self.first = 0
+        vocabulary, template = tokenizer.vocabulary, tokenizer.template
+        ends = template.start[::-1] if self.is_backward else template.end
+        self.end = ends[0] if ends else None
+        self.never = sorted(vocabulary.special_ids - {self.end})
+
+    def complete(self, texts: Sequence[str], rows: Sequence[Ids]) -> list[Completion]:
+        """The completions of texts, given their tokens with the special ones at the start."""
+        memory = self.engine.new_memory() if self.remembers and self.tokens > 1 else None
+        logits = self._logits(rows, memory, range(len(rows)))
+        best, probabilities = most_probable(logits, self.top)
+        chosen, chances, ended = self._continue(rows, logits, memory)
+        result = []
+        for row, text in enumerate(texts):
+            ids = rows[row].tolist()
+            before = [self._joined(ids, chosen[row][:number]) for number in range(len(chosen[row]))]
+            result.append(
+                Completion(
+                    text=text,
+                    next=self._pieces([ids] * self.top, best[row].tolist(), probabilities[row].tolist()),
+                    continuation=self._added(ids, chosen[row]),
+                    pieces=self._pieces(before, chosen[row], chances[row]),
+                    has_ended=row in ended,
+                    direction="backward" if self.is_backward else "forward",
+                )
+            )
+        return result
+
+    def _continue(
+        self, rows: Sequence[Ids], logits: Logits, memory: Any
+    ) -> tuple[list[list[int]], list[list[float]], set[int]]:
+        """The pieces that continue each row, their probabilities, and the rows that the model ended."""
+        chosen: list[list[int]] = [[] for _ in rows]
+        chances: list[list[float]] = [[] for _ in rows]
+        ended: set[int] = set()
+        running = list(range(len(rows)))
+        for number in range(self.tokens):
+            picked = self._choose(logits, number)
+            probabilities = _probabilities(logits, picked)
+            ended |= {row for row, id in zip(running, picked, strict=True) if id == self.end}
+            going = [place for place, row in enumerate(running) if row not in ended]
+            running = [running[place] for place in going]
+            for place, row in zip(going, running, strict=True):
+                chosen[row].append(picked[place])
+                chances[row].append(probabilities[place])
+            if not running or number == self.tokens - 1:
+                break
+            if memory is None:
+                follows = [np.array(self._joined(rows[row].tolist(), chosen[row])) for row in running]
+            else:
+                if len(going) < len(picked):
+                    memory = memory.of_rows(going)
+                follows = [np.array(chosen[row][-1:]) for row in running]
+            logits = self._logits(follows, memory, running)
+        return chosen, chances, ended
+
+    def _joined(self, ids: list[int], chosen: list[int]) -> list[int]:
+        """A row with the pieces that continue it, the one next to it first."""
+        return chosen[::-1] + ids if self.is_backward else ids + chosen
+
+    def _logits(self, rows: Sequence[Ids], memory: Any, numbers: Sequence[int]) -> Logits:
+        logits = self.engine.next_logits(rows, memory)
+        require_finite(logits, lambda place: self.first + numbers[place])
+        return logits[:, : len(self.tokenizer.vocabulary)]  # a table may have rows for no piece
+
+    def _choose(self, logits: Logits, number: int) -> list[int]:
+        """The next piece of each text."""
+        allowed = logits.copy()
+        allowed[:, self.never] = -np.inf
+        return [self.sampling.choose(row, number) for row in allowed]
+
+    def _pieces(
+        self, before: Sequence[list[int]], ids: Sequence[int], probabilities: Sequence[float]
+    ) -> tuple[NextPiece, ...]:
+        """Pieces with what each adds to the text of the pieces that it continues."""
+        pieces = self.tokenizer.vocabulary.pieces
+        return tuple(
+            NextPiece(pieces[id], self._added(ahead, [id]), probability)
+            for ahead, id, probability in zip(before, ids, probabilities, strict=True)
+        )
+
+    def _added(self, before: list[int], ids: list[int]) -> str:
+        """What some pieces add to the text of those that they continue."""
+        if self.is_backward:
+            ahead = before[:_CONTEXT]
+            text, whole = self.tokenizer.decode(ahead), self.tokenizer.decode(ids[::-1] + ahead)
+            return whole.removesuffix(text) if whole.endswith(text) else self.tokenizer.decode(ids[::-1])
+        ahead = before[-_CONTEXT:]
+        text, whole = self.tokenizer.decode(ahead), self.tokenizer.decode(ahead + ids)
+        return whole[len(text) :] if whole.startswith(text) else self.tokenizer.decode(ids)
+
+
+_CONTEXT = 8  # pieces next to a piece that decide whether there is a space
+
+
+def _probabilities(logits: Logits, ids: Sequence[int]) -> list[float]:
+    """The probability of one piece per row, by a softmax over [N, V]."""
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    result: list[float] = (probabilities[np.arange(len(ids)), ids] / probabilities.sum(axis=1)).tolist()
+    return result

@@ -1,0 +1,91 @@
+"""Several fine-tuned models as one: the mean of their class probabilities, or of the numbers that they predict.
+
+A language model reads in one direction. A forward and a backward model, fine-tuned on the same task, are combined by
+averaging what they say; any models of the same task can be.
+
+Source: Howard and Ruder (2018), "Universal Language Model Fine-tuning for Text Classification", section 3.3.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.inference.predictors.loading import load_predictor, said_weak
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.specs.kinds import KINDS
+from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+
+if TYPE_CHECKING:
+    from bertsmith.models.checkpoints.model_folder import ModelFolder
+    from bertsmith.models.heads.own_head import OwnHead
+
+AVERAGED = tuple(name for name, kind in KINDS.items() if kind.averaged is not Task.averaged)  # kinds with a mean
+
+
+class Ensemble(Predictor):
+    """A predictor that averages the answers of several models; the first one decides how the mean is read.
+
+    Args:
+        members: models of classification with the same labels, or of regression, each with its own tokenizer.
+
+    Raises:
+        ConfigError: a model is of another kind, or has other labels.
+    """
+
+    def __init__(self, members: Sequence[Predictor]) -> None:
+        first = members[0]
+        self.task, self.runtime, self.members = first.task, first.runtime, tuple(members)
+        wanted = first.task.spec
+        for member in members:
+            spec = member.task.spec
+            if spec.kind not in AVERAGED or _answers_of(spec) != _answers_of(wanted):
+                raise ConfigError(
+                    expected=f"models of {_named(wanted)}, as the first one is"
+                    if wanted.kind in AVERAGED
+                    else f"models of {' or '.join(AVERAGED)}, which have a mean",
+                    found=f"one of {_named(spec)}",
+                    fix="combine models that were fine-tuned on the same task",
+                )
+
+    def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
+        """One prediction per example, in order; see `Predictor.predict`.
+
+        Args:
+            advance: as in `Engine.logits`; each member advances by its part.
+        """
+        share = None if advance is None else _part_of(advance, len(self.members))
+        found = [member.predict(examples, share) for member in self.members]
+        averaged = self.task.averaged(found)
+        assert averaged is not None, "a kind of task whose predictions have a mean"
+        return list(averaged)
+
+
+def load_ensemble(
+    sources: Sequence["str | Path | ModelFolder"],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    head: "type[OwnHead] | None" = None,
+) -> Predictor:
+    """The predictor of one model, or of several that are averaged; see `load_predictor`, `said_weak` and `Ensemble`."""
+    members = [
+        load_predictor(source, device=device, precision=precision, products=products, head=head) for source in sources
+    ]
+    return said_weak(members[0], sources[0]) if len(members) == 1 else Ensemble(members)
+
+
+def _answers_of(spec: TaskSpec) -> tuple[object, ...]:
+    return spec.kind, spec.labels, spec.pair, spec.multi_label
+
+
+def _named(spec: TaskSpec) -> str:
+    texts = {True: "pairs", False: "single texts", None: "texts"}[spec.pair]
+    several = "several of " if spec.multi_label else ""
+    return f"{spec.kind} of {texts}" + (f" with the labels {several}{', '.join(spec.labels)}" if spec.labels else "")
+
+
+def _part_of(advance: Callable[[float], None], count: int) -> Callable[[float], None]:
+    return lambda share: advance(share / count)

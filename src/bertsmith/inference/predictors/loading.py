@@ -1,0 +1,141 @@
+"""Loads models for inference, from a folder, a checkpoint or a hub id; ONNX folders need no torch."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.core.progress import warn
+from bertsmith.base.machine.runtime import require_torch
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor, relation_of, require_heads
+from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
+from bertsmith.models.model_files.metadata import is_n_gram_folder
+from bertsmith.models.model_files.weakness import saved_baseline, weakness_of
+from bertsmith.tasks.encoding.onnx_engine import OnnxEngine
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
+
+if TYPE_CHECKING:
+    from bertsmith.models.checkpoints.model_folder import ModelFolder
+    from bertsmith.models.heads.own_head import OwnHead
+    from bertsmith.models.products.int8_linear import InputScale
+
+
+def load_predictor(
+    source: "str | Path | ModelFolder | OnnxFolder",
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    kept: Sequence[str] | None = None,
+    scales: "Mapping[str, InputScale] | None" = None,
+    head: "type[OwnHead] | None" = None,
+) -> Predictor:
+    """The predictor of a model folder, ours or one of `transformers`, of a Google checkpoint with a head, or an export.
+
+    The folder of a linear model on n-grams has one, too.
+
+    Args:
+        products: how linear layers are computed; see `choose_inference`.
+        kept: with int8, the linear layers kept in higher precision; by default what `bertsmith quantize` recorded, the
+            layers and the scales.
+        scales: with int8 and `kept`, the scales that calibration fixed; None for one scale per token.
+        head: the class of the user's head that the model was fine-tuned with, if it was.
+
+    Raises:
+        CheckpointError: the model has no task head, or a different one, or cannot be read.
+        ConfigError: `head` is not the class of a head, or the model needs torch, which is not installed.
+    """
+    if isinstance(source, OnnxFolder) or is_onnx_folder(source):
+        return _exported_predictor(source, device=device, precision=precision, products=products, head=head)
+    if is_n_gram_folder(source):
+        from bertsmith.inference.predictors.n_grams import n_gram_predictor
+
+        return n_gram_predictor(Path(source), device=device, precision=precision, head=head)  # type: ignore[arg-type]
+    require_torch(source)
+    from bertsmith.inference.predictors.torch_loading import torch_predictor
+
+    return torch_predictor(
+        source, device=device, precision=precision, products=products, kept=kept, scales=scales, head=head
+    )
+
+
+def said_weak(predictor: Predictor, source: object) -> Predictor:
+    """The predictor for answers that people read: if its own scores speak against them, a line says so, once a process.
+
+    Args:
+        source: the model as the caller named it.
+    """
+    if predictor.weakness:
+        saved = saved_baseline(Path(source)) if isinstance(source, str | Path) else ""
+        _warn_once(predictor.weakness + saved)
+    return predictor
+
+
+@functools.cache
+def _warn_once(line: str) -> None:
+    warn(line)
+
+
+def load_pretraining_heads(
+    source: "str | Path | ModelFolder | OnnxFolder",
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    needs: Sequence[str] = (),
+) -> PretrainedPredictor:
+    """A predictor from a model folder, a Google checkpoint, a hub id, or an export.
+
+    Args:
+        products: how linear layers are computed; see `choose_inference`.
+        needs: the heads that must have been trained, "mlm" or "nsp".
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or lacks a required head.
+    """
+    if isinstance(source, OnnxFolder) or is_onnx_folder(source):
+        folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
+        require_heads(folder.shape.parts if folder.metadata.spec is None else (), needs, folder.path)
+        engine = OnnxEngine(folder, device=device, precision=precision, products=products)
+        relation = relation_of(folder.metadata.objective)
+        return PretrainedPredictor(engine, folder.tokenizer, engine.runtime, relation)
+    require_torch(source)
+    from bertsmith.inference.predictors.torch_loading import torch_pretraining_heads
+
+    return torch_pretraining_heads(source, device=device, precision=precision, products=products, needs=needs)
+
+
+def _exported_predictor(
+    source: "str | Path | ModelFolder | OnnxFolder",
+    *,
+    device: str,
+    precision: str,
+    products: str,
+    head: "type[OwnHead] | None",
+) -> Predictor:
+    """The predictor of an ONNX folder.
+
+    Raises:
+        CheckpointError: the folder lacks what is needed to run it, or the model has no task head.
+        ConfigError: a head, a device, a precision or products are requested that it does not have.
+    """
+    folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
+    if head is not None:
+        raise ConfigError(
+            expected="a model in torch, for a head of your own", found=f"the export '{folder.path}'", fix="omit --head"
+        )
+    if folder.metadata.spec is None:
+        parts = f" ({', '.join(folder.shape.parts)})" if folder.shape.parts else ""
+        raise CheckpointError(
+            expected=f"a fine-tuned model in '{folder.path}'",
+            found=f"an export without a task head{parts}",
+            fix="fine-tune the model first (bertsmith finetune), and export it then",
+        )
+    task = task_for(TaskSpec.from_dict(folder.metadata.spec, f"{folder.path}/bertsmith.json"))
+    engine = OnnxEngine(folder, device=device, precision=precision, products=products)
+    predictor = Predictor(engine, task, folder.tokenizer, engine.runtime)
+    predictor.weakness = weakness_of(folder.metadata)
+    return predictor

@@ -1,0 +1,72 @@
+"""Prediction with a baseline: a linear model on n-grams, or counts of words, without an encoder and without torch.
+
+A linear model on the cosine of two texts has an encoder of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertsmith.base.core.settings import require
+from bertsmith.base.machine.runtime import Runtime, require_torch
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.models.model_files.metadata import NGRAM_ENCODER
+from bertsmith.tasks.baselines.n_grams import NGramModel
+from bertsmith.tasks.baselines.word_model import WordModel, read_counted
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Prediction
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.baselines.text_cosine import TextCosine
+
+
+class NGramPredictor(Predictor):
+    """A linear model on n-grams or on a cosine, or counts of words, with its task; it has no engine and no tokenizer.
+
+    Args:
+        model: the linear model, or the counts.
+        runtime: device and precision of its encoder.
+    """
+
+    def __init__(self, model: "NGramModel | WordModel | TextCosine", runtime: Runtime | None = None) -> None:
+        self.n_grams, self.task = model, task_for(model.spec)
+        self.runtime = runtime or Runtime(device="cpu", precision="fp32")
+
+    def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:
+        found = self.n_grams.predict(examples)
+        if advance is not None:
+            advance(1.0)
+        return found
+
+    def _require_readable(self, examples: Sequence[Example]) -> None:
+        """Every text can be read."""
+
+
+def n_gram_predictor(source: Path, *, device: str, precision: str, head: object = None) -> NGramPredictor:
+    """The predictor of the folder of a baseline: of a linear model on n-grams or on a cosine, or of counts of words.
+
+    Raises:
+        CheckpointError: its encoder cannot be read.
+        ConfigError: another device or precision than the processor and fp32 are asked for, or a head.
+        InputError: the folder is damaged.
+    """
+    if (source / NGRAM_ENCODER).is_dir() and head is None:
+        require_torch(source)
+        from bertsmith.tasks.baselines.text_cosine import TextCosine
+        from bertsmith.tasks.encoding.loading import load_frozen_encoder
+
+        encoder = load_frozen_encoder(source / NGRAM_ENCODER, device=device, precision=precision)
+        return NGramPredictor(TextCosine.read(source, encoder), encoder.runtime)
+    for wrong, found in (
+        (not (device == "auto" or device.startswith("cpu")), f"--device {device}"),
+        (precision not in ("auto", "fp32"), f"--precision {precision}"),
+        (head is not None, "--head"),
+    ):
+        require(
+            not wrong,
+            expected=f"fp32 on the processor for '{source}', a model without an encoder",
+            found=found,
+            fix="leave it out",
+        )
+    return NGramPredictor(read_counted(source))

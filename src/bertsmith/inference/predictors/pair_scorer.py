@@ -1,0 +1,67 @@
+"""Relevance of passages to a query, scored by a fine-tuned model that reads both in one row."""
+
+from collections.abc import Sequence
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.task import TaskSpec
+
+RELEVANT = "relevant"
+
+
+def can_score_pairs(spec: TaskSpec) -> bool:
+    """Whether a model of this task gives a pair of texts one score."""
+    return spec.kind in ("classification", "regression") and spec.pair is not False and not spec.multi_label
+
+
+class PairScorer:
+    """A fine-tuned model of pairs that scores how well a passage answers a query.
+
+    The score is the probability of the label "relevant" (of the last label if none has that name), or the predicted
+    number of a regression.
+
+    Args:
+        predictor: the model.
+
+    Attributes:
+        label: the label whose probability is the score; "" for a regression.
+        cut: the number of pairs truncated so far.
+        cut_tokens: the tokens they lost.
+
+    Raises:
+        ConfigError: the model's task does not read pairs of texts, or is multi-label.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        spec = predictor.task.spec
+        if not can_score_pairs(spec):
+            raise ConfigError(
+                expected="a single-label classification or regression model of text pairs, for re-ranking",
+                found=f"one for {spec.title}",
+                fix="fine-tune a model on pairs of query and passage",
+            )
+        self.predictor = predictor
+        self.cut = self.cut_tokens = 0
+        self.label = ""
+        if spec.kind == "classification":
+            self.label = RELEVANT if RELEVANT in spec.labels else spec.labels[-1]
+
+    def scores(self, query: str, passages: Sequence[str]) -> list[float]:
+        """One score per passage; higher is better."""
+        pairs = [
+            TextExample(id=str(number), first=query, second=passage, place=f"passage {number}")
+            for number, passage in enumerate(passages, start=1)
+        ]
+        scores = []
+        for prediction in self.predictor.predict(pairs):
+            if isinstance(prediction, LabelPrediction):
+                scores.append(prediction.probabilities[prediction.labels.index(self.label)])
+            else:
+                assert isinstance(prediction, NumberPrediction), "a regression predicts numbers"
+                scores.append(prediction.value)
+            self.cut += prediction.cut_tokens > 0
+            self.cut_tokens += prediction.cut_tokens
+        return scores

@@ -1,0 +1,301 @@
+"""Prediction with the pre-training heads: filling in [MASK], and next-sentence probabilities.
+
+Rows are sorted by length and split into batches by tokens, so there is no padding and memory is bounded. Equal rows are
+computed once.
+
+Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling in words.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertsmith.base.core.errors import BertsmithError, CheckpointError, InputError, NotFiniteError
+from bertsmith.base.core.finite import require_finite
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.inference.predictors.predictor import engine_of
+from bertsmith.models.parts.batch import cut_by_tokens
+from bertsmith.tasks.encoding.engine import MASKED, MASKED_LM, NEXT_SENTENCE, Engine
+from bertsmith.tasks.encoding.units import Ints, Logits, RowPart, rows_by_first, separate_rows
+from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import MASK
+from bertsmith.training.pretraining.objectives import FOLLOWS, OBJECTIVES
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.models import EncoderForPreTraining
+
+_MASK_COST = 8  # tokens that a [MASK] counts as: its logits are as many numbers as the vocabulary has pieces
+
+
+@dataclasses.dataclass(frozen=True)
+class Filling:
+    """One candidate for a [MASK].
+
+    Attributes:
+        piece: the word piece.
+        probability: its probability by a softmax over the whole vocabulary.
+    """
+
+    piece: str
+    probability: float
+
+
+class FilledText(list[list[Filling]]):
+    """The candidates for each [MASK] of a text, most likely first.
+
+    Args:
+        text: the text with its [MASK].
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the text, and the same candidates twice, as "masks" and as "gaps"."""
+        masks = [[{"piece": one.piece, "probability": one.probability} for one in mask] for mask in self]
+        return {"text": self.text, "masks": masks, "gaps": masks}
+
+
+@dataclasses.dataclass(frozen=True)
+class Continuation:
+    """How likely it is that one text follows another.
+
+    Attributes:
+        text: the second text.
+        probability: the probability of the relation, by the next-sentence head.
+        cut_tokens: tokens of the pair that were truncated.
+        first: the first text.
+        relation: what is probable: that the second text `follows` the first rather than being a random one, or, for a
+            model of sentence order, that two neighbors are `in order` rather than swapped.
+    """
+
+    text: str
+    probability: float
+    cut_tokens: int
+    first: str
+    relation: str = FOLLOWS
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "first": self.first,
+            "second": self.text,
+            "probability": self.probability,
+            "cut_tokens": self.cut_tokens,
+            "relation": self.relation,
+        }
+
+
+class PretrainedPredictor:
+    """A pre-trained model that fills masks and scores sentence pairs.
+
+    Args:
+        model: the encoder with its heads in torch, or the engine that computes them.
+        tokenizer: the model's tokenizer.
+        runtime: device and precision.
+        relation: what the next-sentence head was trained to judge, see `Continuation`.
+    """
+
+    def __init__(
+        self, model: "EncoderForPreTraining | Engine", tokenizer: Tokenizer, runtime: Runtime, relation: str = FOLLOWS
+    ) -> None:
+        self.relation = relation
+        self.engine = engine_of(model, runtime)
+        self.tokenizer, self.runtime = tokenizer, runtime
+
+    @property
+    def model(self) -> Any:
+        """What the engine runs; in torch, an `EncoderForPreTraining`."""
+        return self.engine.model
+
+    def fill(self, text: str, top: int = 5) -> FilledText:
+        """The `top` pieces for each [MASK] of a text, most likely first; masks are filled independently.
+
+        [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
+
+        Raises:
+            CheckpointError: the model is a language model.
+            InputError: the text has no [MASK], or is longer than the model reads.
+        """
+        return self.fill_texts([text], top)[0]
+
+    def next_sentence(self, first: str, seconds: Sequence[str]) -> list[Continuation]:
+        """How likely each of `seconds` is to follow `first`, in order; see `judge_pairs`.
+
+        Raises:
+            InputError: a text is empty.
+        """
+        return self.judge_pairs([(first, second) for second in seconds])
+
+    def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[FilledText]:
+        """As `fill_texts`, but yields the results of all texts before an invalid one before raising the error.
+
+        Args:
+            places: the names of the texts in the error message.
+
+        Raises:
+            CheckpointError: the model predicts the next piece, or the one before.
+            InputError: a text has no [MASK], or is longer than the model reads; the message names its place.
+            NotFiniteError: the model computed no finite numbers for a text; the message names its place.
+        """
+        encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
+        wrong = self._first_unfit(texts, encoded, places)
+        error: BertsmithError | None = None if wrong is None else wrong[1]
+        count = len(texts) if wrong is None else wrong[0]
+        filled = None
+        while filled is None:
+            try:
+                filled = self.fill_texts(texts[:count], top)
+            except NotFiniteError as found:  # an earlier text may be another one
+                count, error = found.index, NotFiniteError(found.index, places[found.index])
+        yield from filled
+        if error is not None:
+            raise error
+
+    def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
+        """For each text and each [MASK] in it, the `top` pieces, most likely first; masks are filled independently.
+
+        Raises:
+            CheckpointError: the model predicts the next piece, or the one before.
+            InputError: a text has no [MASK], or is longer than the model reads; the message counts texts from 1.
+            NotFiniteError: the model computed no finite numbers for a text.
+        """
+        if self.engine.predicts != MASKED:
+            raise CheckpointError(
+                expected="a model that was trained to fill masks",
+                found="a language model, which predicts the next piece or the one before",
+                fix="name a model trained with masks",
+            )
+        if not texts:
+            return []
+        vocabulary, limit = self.tokenizer.vocabulary, self.engine.max_tokens
+        encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
+        if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
+            raise wrong[1]
+        template = self.tokenizer.template
+        rows, which = pack_rows(encoded, template=template, max_length=limit, model_limit=limit).distinct()
+        lengths, is_masked = rows.lengths.astype(np.int64), rows.token_ids == vocabulary.mask_id
+        masked = np.flatnonzero(is_masked)
+        masks_per_row = np.add.reduceat(is_masked.astype(np.int64), rows.offsets[:-1])
+        costs = np.maximum(lengths, _MASK_COST * masks_per_row)
+        found: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
+        features = separate_rows(rows, masked)
+        for chosen in cut_by_tokens(np.argsort(lengths, kind="stable"), costs, self.engine.masked_lm_tokens):
+            part = RowPart(features=features, rows=chosen)
+            logits = self.engine.compute(part, MASKED_LM)
+            row_of_mask = np.repeat(chosen, masks_per_row[chosen]).tolist()
+            require_finite(logits, lambda place, rows=row_of_mask: which.tolist().index(rows[place]))  # type: ignore[misc]
+            best, chances = most_probable(logits[:, : len(vocabulary)], min(top, len(vocabulary)))
+            for row, ids, values in zip(row_of_mask, best.tolist(), chances.tolist(), strict=True):
+                found[row].append(
+                    [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
+                )
+        filled = [FilledText(text) for text in texts]
+        for answer, row in zip(filled, which.tolist(), strict=True):
+            answer.extend(list(mask) for mask in found[row])
+        return filled
+
+    def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
+        """How likely the second text of each pair is to follow the first, in order.
+
+        A pair longer than the model reads loses the end of its longer text; `cut_tokens` counts the tokens lost.
+
+        Raises:
+            InputError: a text is empty; the message counts pairs from 1.
+        """
+        if not pairs:
+            return []
+        for number, pair in enumerate(pairs, start=1):
+            if not all(text.strip() for text in pair):
+                raise InputError(
+                    expected=f"two texts in pair {number}", found="an empty one", fix="give both sentences"
+                )
+        limit = self.engine.max_tokens
+        firsts, seconds = zip(*pairs, strict=True)
+        rows = pack_rows(
+            self.tokenizer.encode_batch(firsts),
+            self.tokenizer.encode_batch(seconds),
+            template=self.tokenizer.template,
+            max_length=limit,
+            model_limit=limit,
+        )
+
+        logits = self.engine.logits(rows_by_first(rows), NEXT_SENTENCE, advance=lambda share: None)
+        # The first of two shares of a softmax.
+        chances = np.exp(-np.logaddexp(0, np.diff(logits.astype(np.float64), axis=1)[:, 0])).astype(np.float32)
+        return [
+            Continuation(second, chance, cut, first, self.relation)
+            for first, second, chance, cut in zip(
+                firsts, seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True
+            )
+        ]
+
+    def _first_unfit(
+        self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
+    ) -> tuple[int, InputError] | None:
+        """The index of the first text that cannot be filled, from 0, and the error; None if all can be filled."""
+        room = self.engine.max_tokens - self.tokenizer.template.num_special(1)
+        masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
+        has_mask = np.diff(masks_before[encoded.offsets]) > 0
+        unfit = np.flatnonzero(~has_mask | (encoded.lengths > room))
+        if not len(unfit):
+            return None
+        number = int(unfit[0])
+        if encoded.lengths[number] > room:
+            return number, InputError(
+                expected=f"at most {room} pieces, the most that the model reads, in {places[number]}",
+                found=f"{encoded.lengths[number]}",
+                fix="shorten the text",
+            )
+        return number, InputError(
+            expected=f"a {MASK} in {places[number]}",
+            found=repr(texts[number][:60]),
+            fix=f"write {MASK}, in capitals, where a word is missing",
+        )
+
+
+def require_heads(trained: Collection[str], needs: Sequence[str], place: object) -> None:
+    """Checks that the pre-training heads that are needed were trained.
+
+    Raises:
+        CheckpointError: one was not.
+    """
+    for head in needs:
+        if head not in trained:
+            objective = "mlm+nsp or mlm+sop" if head == "nsp" else "mlm"
+            raise CheckpointError(
+                expected=f"a model with a trained {head} head in '{place}'",
+                found="none",
+                fix=f"name a model that was pre-trained with --objective {objective}",
+            )
+
+
+def relation_of(objective: str | None) -> str:
+    """What the next-sentence head of a model with this pre-training objective judges."""
+    known = OBJECTIVES.get(objective or "")
+    return FOLLOWS if known is None else known.relation
+
+
+def most_probable(logits: Logits, top: int) -> tuple[Ints, Logits]:
+    """The most probable outputs of each row, most probable first, as int64 [M, top], with float32 [M, top] chances.
+
+    Outputs of equal probability are in the order of their numbers.
+
+    Args:
+        logits: float32 [M, V], at least `top` wide.
+
+    >>> most_probable(np.log(np.array([[1, 4, 2, 1]], dtype=np.float32)), 3)
+    (array([[1, 2, 0]]), array([[0.5  , 0.25 , 0.125]], dtype=float32))
+    """
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    least = np.partition(logits, logits.shape[1] - top, axis=1)[:, -top]
+    best = np.empty((len(logits), top), dtype=np.int64)
+    for row, (values, limit) in enumerate(zip(logits, least, strict=True)):
+        candidates = np.flatnonzero(values >= limit)
+        best[row] = candidates[np.argsort(-values[candidates], kind="stable")][:top]
+    return best, np.take_along_axis(probabilities, best, axis=1) / probabilities.sum(axis=1, keepdims=True)

@@ -1,0 +1,55 @@
+"""BM25: ranks passages by the words they share with a query; rare words count more.
+
+The score of a passage is the sum over the query's words w of idf(w) tf (k1 + 1) / (tf + k1 (1 - b + b length / mean)),
+with idf(w) = ln(1 + (P - n + 0.5) / (n + 0.5)), where w occurs tf times in the passage and in n of P passages, and mean
+is the mean length of the passages in words.
+
+Letters: P passages, Q queries, V different words, k ranked passages.
+
+Source: Robertson and Zaragoza, "The probabilistic relevance framework: BM25 and beyond" (2009), section 3; the
+non-negative idf is Lucene's. There is no stop-word list and no stemming: the words are those of the tokenizer.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import scipy.sparse as sp
+
+from bertsmith.base.core.settings import require
+from bertsmith.inference.search.word_index import WordIndex, Words
+
+K1, B = 0.9, 0.4
+"""The values of Anserini; Robertson and Zaragoza suggest 1.2 to 2 and 0.5 to 0.8."""
+
+
+class BM25(WordIndex):
+    """A BM25 index of P passages.
+
+    Args:
+        passages: the texts.
+        words: splits texts into words.
+        k1: at least 0; with 0, the number of occurrences of a word in a passage is ignored.
+        b: from 0 to 1; with 0, the length of a passage is ignored.
+
+    Raises:
+        InputError: no passage has a word.
+        ConfigError: `k1` or `b` is out of range.
+    """
+
+    def __init__(self, passages: Iterable[str], *, words: Words | None = None, k1: float = K1, b: float = B) -> None:
+        require(k1 >= 0, expected="k1 of 0 or more", found=k1, fix="use 0.9, or up to 2")
+        require(0 <= b <= 1, expected="b from 0 to 1", found=b, fix="use 0.4, or up to 0.75")
+        self.k1, self.b = k1, b
+        super().__init__(passages, words=words)
+
+    def of_passages(self, counts: sp.csr_matrix) -> sp.csr_matrix:
+        """See `WordIndex`."""
+        num_passages, num_words = counts.shape
+        lengths = np.asarray(counts.sum(axis=1), dtype=np.float64).reshape(-1)
+        found_in = np.bincount(counts.indices, minlength=num_words)
+        rarity = np.log1p((num_passages - found_in + 0.5) / (found_in + 0.5))
+        damping = self.k1 * (1 - self.b + self.b * lengths / lengths.mean())
+        weights = counts.copy()
+        weights.data = rarity[counts.indices] * counts.data * (self.k1 + 1)
+        weights.data /= counts.data + np.repeat(damping, np.diff(counts.indptr))
+        return weights

@@ -1,0 +1,239 @@
+"""Passage vectors, cached in a file so that the next search does not recompute them.
+
+The file is .safetensors: normalized vectors, one key per passage (the digest of its text), and a graph for approximate
+search. Its metadata records the model and the settings. Vectors of new or changed passages are computed, all others are
+looked up by key; vectors of another model are rejected.
+
+Letters: P passages, Q queries, D width of the vectors.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.progress import Progress, counted, tell, warn
+from bertsmith.base.storage.files import atomic_file
+from bertsmith.base.storage.locks import locked_file
+from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, nearest_vectors
+from bertsmith.inference.vectors.changes import VectorChange
+from bertsmith.inference.vectors.embedder import BLOCK, Embedder
+from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.text.tokenizers.pack import truncation_note
+
+Vectors = npt.NDArray[np.float32]
+Keys = npt.NDArray[np.uint8]
+
+_NAME = "passage vectors"
+_KEY_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PassageIndex:
+    """A searchable index of passages.
+
+    Attributes:
+        vectors: float32 [P, D], normalized.
+        keys: uint8 [P, 16], the digests of the texts.
+        maker: how the vectors were made: digest of the model, pooling and other settings.
+        graph: a usearch index of the vectors as bytes; None if search is exact.
+    """
+
+    vectors: Vectors
+    keys: Keys
+    maker: dict[str, Any]
+    graph: npt.NDArray[np.uint8] | None = None
+
+    def search(self, queries: Vectors, top: int) -> Ranking:
+        """The nearest passages of each query by cosine: approximate if there is a graph, otherwise exact.
+
+        Args:
+            queries: [Q, D], normalized.
+        """
+        if self.graph is None:
+            return nearest_vectors(queries, self.vectors, top)
+        index = _usearch(self.vectors.shape[1])
+        index.load(self.graph.tobytes())
+        places = np.full((len(queries), top), NO_PASSAGE, dtype=np.int64)
+        scores = np.full((len(queries), top), -np.inf)
+        for number, query in enumerate(queries):
+            found = index.search(query, top)
+            places[number, : len(found.keys)] = found.keys.astype(np.int64)
+            scores[number, : len(found.keys)] = 1.0 - found.distances
+        return Ranking(places=places, scores=scores)
+
+    def save(self, path: Path) -> None:
+        """Writes the file atomically."""
+        tensors: dict[str, npt.NDArray[Any]] = {"vectors": self.vectors, "keys": self.keys}
+        if self.graph is not None:
+            tensors["graph"] = self.graph
+        with atomic_file(path) as file:
+            file.write(save(tensors, metadata={"kind": _NAME, "maker": json.dumps(self.maker, sort_keys=True)}))
+
+    @staticmethod
+    def load(path: Path) -> "PassageIndex":
+        """The index in a file.
+
+        Raises:
+            InputError: the file is damaged or is not an index.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise InputError(
+                expected=f"passage vectors in '{path}'",
+                found=f"a damaged file or another format ({error})",
+                fix="name another file for the index",
+            ) from None
+        if about.get("kind") != _NAME:
+            raise InputError(
+                expected=f"passage vectors in '{path}'", found="another file", fix="name another file for the index"
+            )
+        return PassageIndex(
+            vectors=tensors["vectors"],
+            keys=tensors["keys"],
+            maker=json.loads(about["maker"]),
+            graph=tensors.get("graph"),
+        )
+
+
+def index_passages(
+    texts: Sequence[str],
+    embedder: Embedder,
+    *,
+    change: VectorChange | None = None,
+    path: Path | None = None,
+    approximate: bool = False,
+) -> PassageIndex:
+    """The index of passages: vectors are read from its file if they are there, otherwise computed and added to it.
+
+    Args:
+        texts: P texts.
+        embedder: computes the vectors; they are normalized.
+        change: applied to the vectors before they are normalized.
+        path: the index file; if None, nothing is saved.
+        approximate: search with a graph (needs usearch).
+
+    Raises:
+        InputError: the file has vectors of another model or other settings, or is not an index; or the change was
+            fitted on vectors of another width.
+        ConfigError: usearch is requested but not installed.
+    """
+    if approximate:
+        _usearch(embedder.width)
+    if change is not None:
+        change.require_width(embedder.width)
+    keys = _keys(texts)
+    maker = _maker(embedder, change)
+    before = PassageIndex.load(path) if path is not None and path.exists() else None
+    if before is not None and before.maker != maker:
+        other = [name for name in {**maker, **before.maker} if before.maker.get(name) != maker.get(name)]
+        raise InputError(
+            expected=f"vectors of this model and these settings in '{path}'",
+            found=f"others ({', '.join(other)})",
+            fix="name another file with --index, or remove this one to rebuild it",
+        )
+    if before is not None and np.array_equal(before.keys, keys) and (before.graph is not None or not approximate):
+        return before if approximate else dataclasses.replace(before, graph=None)
+    with contextlib.nullcontext() if path is None else locked_file(path):
+        vectors = _vectors(texts, keys, embedder, change, before)
+        made = PassageIndex(vectors=vectors, keys=keys, maker=maker, graph=_graph(vectors) if approximate else None)
+        if path is not None:
+            made.save(path)
+    if path is not None:
+        tell(f"index: {path} ({counted(len(texts), 'vector')} of width {vectors.shape[1]})")
+    return made
+
+
+def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChange | None = None) -> Vectors:
+    """The normalized vectors of queries, float32 [Q, D]; warns how many queries were truncated."""
+    cut_before = embedder.cut_texts, embedder.cut_tokens
+    vectors = _directions(queries, embedder, change)
+    _warn_of_cuts("queries", embedder, *cut_before)
+    return vectors
+
+
+def _directions(texts: Sequence[str], embedder: Embedder, change: VectorChange | None) -> Vectors:
+    vectors = embedder.embed(texts)
+    return unit(vectors if change is None else change.apply(vectors))
+
+
+def _vectors(
+    texts: Sequence[str], keys: Keys, embedder: Embedder, change: VectorChange | None, before: PassageIndex | None
+) -> Vectors:
+    """The vectors of all texts; those with a known key are reused."""
+    known = {} if before is None else {key.tobytes(): row for row, key in enumerate(before.keys)}
+    rows = np.array([known.get(key.tobytes(), -1) for key in keys], dtype=np.int64)
+    missing = np.flatnonzero(rows < 0)
+    width = embedder.width if change is None else change.width
+    vectors = np.empty((len(texts), width), dtype=np.float32)
+    if before is not None:
+        vectors[rows >= 0] = before.vectors[rows[rows >= 0]]
+    if not len(missing):
+        return vectors
+    if before is not None:
+        tell(f"computing vectors of {len(missing):,} of {counted(len(texts), 'passage')}, new or changed")
+    cut_before = embedder.cut_texts, embedder.cut_tokens
+    how = embedder.encoder.runtime.precision
+    with Progress("vectors of passages", total=len(missing), unit="passages", how=how) as progress:
+        for start in range(0, len(missing), BLOCK):
+            part = missing[start : start + BLOCK]
+            vectors[part] = _directions([texts[place] for place in part], embedder, change)
+            progress.advance(len(part))
+    _warn_of_cuts("passages", embedder, *cut_before)
+    return vectors
+
+
+def _warn_of_cuts(what: str, embedder: Embedder, texts_before: int, tokens_before: int) -> None:
+    """Warns on stderr of texts that were truncated since the given counts."""
+    if cut := embedder.cut_texts - texts_before:
+        warn(truncation_note(what, embedder.max_length, cut, embedder.cut_tokens - tokens_before))
+
+
+def _keys(texts: Sequence[str]) -> Keys:
+    digests = b"".join(hashlib.blake2b(text.encode("utf-8"), digest_size=_KEY_BYTES).digest() for text in texts)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, _KEY_BYTES)
+
+
+def _maker(embedder: Embedder, change: VectorChange | None) -> dict[str, Any]:
+    """Everything that determines the direction of a vector, as read back from JSON."""
+    said = dict(embedder.settings)
+    normalized = said.pop("normalize")
+    if change is not None:  # subtracting a mean turns short vectors more than long ones
+        said |= {"changes": change.digest, "normalize": normalized}
+    return dict(json.loads(json.dumps(said)))
+
+
+def _graph(vectors: Vectors) -> npt.NDArray[np.uint8]:
+    index = _usearch(vectors.shape[1])
+    index.add(np.arange(len(vectors)), vectors)
+    return np.frombuffer(index.save(), dtype=np.uint8)
+
+
+def _usearch(width: int) -> Any:
+    """An empty graph for vectors of this width.
+
+    Raises:
+        ConfigError: usearch is not installed.
+    """
+    try:
+        module = importlib.import_module("usearch.index")
+    except ImportError:
+        raise ConfigError(
+            expected="the package usearch, for approximate search",
+            found="none",
+            fix="install it (pip install 'bertsmith[index]') or search exactly",
+        ) from None
+    return module.Index(ndim=width, metric="cos", dtype="f32")

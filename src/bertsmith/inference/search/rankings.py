@@ -1,0 +1,126 @@
+"""Rankings of passages: top scores, nearest vectors, and fusion of several rankings.
+
+Letters: Q queries, P passages, k ranked passages, D width of the vectors.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import InputError
+
+NO_PASSAGE = -1  # fills places if fewer passages than requested are ranked
+FUSION_CONSTANT = 60
+_BLOCK = 8192  # passages
+_QUERIES = 1024
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Vectors = npt.NDArray[np.floating[Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """The best passages of each query, best first; with equal scores the earlier passage comes first.
+
+    Attributes:
+        places: int64 [Q, k], passage numbers from 0; NO_PASSAGE after the last one.
+        scores: float64 [Q, k]; minus infinity at NO_PASSAGE.
+    """
+
+    places: Ints
+    scores: Floats
+
+    def row(self, query: int) -> list[tuple[int, float]]:
+        """The ranked passages of one query with their scores."""
+        both = zip(self.places[query].tolist(), self.scores[query].tolist(), strict=True)
+        return [(place, score) for place, score in both if place != NO_PASSAGE]
+
+
+def best(scores: npt.NDArray[np.floating[Any]], top: int, places: Ints | None = None) -> Ranking:
+    """The ranking of the highest `top` scores of each row.
+
+    Args:
+        scores: [Q, P]; minus infinity is never ranked.
+        top: number of passages to keep, at least 1.
+        places: int64 [Q, P], the passages of the scores; 0, 1, 2 ... by default.
+    """
+    assert top >= 1, top
+    scores = np.asarray(scores, dtype=np.float64)
+    num_queries, width = scores.shape
+    if places is None:
+        places = np.broadcast_to(np.arange(width, dtype=np.int64), scores.shape)
+    kept_places = np.full((num_queries, top), NO_PASSAGE, dtype=np.int64)
+    kept_scores = np.full((num_queries, top), -np.inf)
+    for query, (row, at) in enumerate(zip(scores, places, strict=True)):
+        if top < width:
+            lowest = np.partition(row, width - top)[width - top]
+            candidates = np.flatnonzero((row >= lowest) & (row > -np.inf))
+        else:
+            candidates = np.flatnonzero(row > -np.inf)
+        order = candidates[np.lexsort((at[candidates], -row[candidates]))][:top]
+        kept_places[query, : len(order)] = at[order]
+        kept_scores[query, : len(order)] = row[order]
+    return Ranking(places=kept_places, scores=kept_scores)
+
+
+def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
+    """The passages with the highest dot product (the cosine of normalized vectors), by exact search.
+
+    Args:
+        queries: [Q, D].
+        passages: [P, D], may be memory-mapped; blocks of passages are multiplied with blocks of queries.
+
+    Raises:
+        InputError: the widths differ.
+    """
+    if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
+        raise InputError(
+            expected="queries and passages with vectors of the same width",
+            found=f"arrays of shape {list(queries.shape)} and {list(passages.shape)}",
+            fix="compute both with the same model",
+        )
+    asked = [np.asarray(queries[at : at + _QUERIES], np.float32) for at in range(0, max(1, len(queries)), _QUERIES)]
+    result = [
+        Ranking(places=np.full((len(part), 1), NO_PASSAGE, dtype=np.int64), scores=np.full((len(part), 1), -np.inf))
+        for part in asked
+    ]
+    for start in range(0, len(passages), _BLOCK):
+        block = np.asarray(passages[start : start + _BLOCK], dtype=np.float32)
+        for number, (part, before) in enumerate(zip(asked, result, strict=True)):
+            scores = part @ block.T
+            numbers = np.broadcast_to(np.arange(start, start + len(block), dtype=np.int64), scores.shape)
+            result[number] = best(np.hstack([before.scores, scores]), top, np.hstack([before.places, numbers]))
+    return joined(result)
+
+
+def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT) -> Ranking:
+    """Reciprocal rank fusion: the score of a passage is the sum of 1 / (constant + rank), with ranks from 1.
+
+    Source: Cormack, Clarke and Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods" (2009).
+    """
+    parts = []
+    for query in range(len(rankings[0].places)):
+        total: dict[int, float] = {}
+        for ranking in rankings:
+            for rank, (place, _) in enumerate(ranking.row(query), start=1):
+                total[place] = total.get(place, 0.0) + 1 / (constant + rank)
+        places = np.array([list(total)], dtype=np.int64).reshape(1, -1)
+        parts.append(best(np.array([list(total.values())]).reshape(1, -1), top, places))
+    return joined(parts)
+
+
+def joined(parts: Sequence[Ranking]) -> Ranking:
+    """The rankings of several groups of queries as one; all must rank the same number of passages."""
+    return Ranking(
+        places=np.concatenate([part.places for part in parts]), scores=np.concatenate([part.scores for part in parts])
+    )
+
+
+def shortened(ranking: Ranking, top: int) -> Ranking:
+    """The best `top` of each query."""
+    return Ranking(places=ranking.places[:, :top], scores=ranking.scores[:, :top])

@@ -1,0 +1,156 @@
+"""Passage search by words, vectors or both, re-ranked by a model that scores pairs; and its evaluation.
+
+Letters: Q queries, P passages, k ranked passages.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import Progress, quiet, tell, warn
+from bertsmith.inference.predictors.pair_scorer import PairScorer
+from bertsmith.inference.search.index import PassageIndex, query_vectors
+from bertsmith.inference.search.passages import Judgements, TextSet
+from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
+from bertsmith.inference.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
+from bertsmith.inference.search.word_index import WordIndex
+from bertsmith.inference.vectors.changes import VectorChange
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.tasks.metrics.ranking import RANKING_METRICS
+
+
+def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], ranking: Ranking, top: int) -> Ranking:
+    """The best `top` passages of `ranking`, by the scores of a model for text pairs."""
+    parts = []
+    before = scorer.cut
+    with Progress("re-ranking", total=len(queries), unit="queries") as progress:
+        for number, query in enumerate(queries):
+            places = ranking.places[number][ranking.places[number] != NO_PASSAGE]
+            with quiet():  # one warning for all queries, not one per query
+                scores = scorer.scores(query, [texts[place] for place in places])
+            parts.append(best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places.reshape(1, -1)))
+            progress.advance()
+    if scorer.cut > before:
+        warn(f"pairs longer than the model's limit, truncated: {scorer.cut - before:,}")
+    return joined(parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Retriever:
+    """Passages and the means to search them.
+
+    Attributes:
+        passages: the passages.
+        words: their index of words by the name of its system; empty if there is no search by words.
+        embedder: computes query vectors.
+        index: the passage vectors.
+        change: the change applied to passage vectors, also applied to query vectors; None for no change.
+        scorer: re-ranks the best passages; None for no re-ranking.
+        depth: how many passages of each search are fused, and how many are re-ranked.
+    """
+
+    passages: TextSet
+    words: Mapping[str, WordIndex] = dataclasses.field(default_factory=dict)
+    embedder: Embedder | None = None
+    index: PassageIndex | None = None
+    change: VectorChange | None = None
+    scorer: PairScorer | None = None
+    depth: int = DEPTH
+
+    def rank(self, queries: Sequence[str], system: str = VECTORS, top: int = 10) -> Ranking:
+        """The best `top` passages of each query; if there is a scorer, re-ranked and at most `depth`.
+
+        Args:
+            system: one of SYSTEMS; the parts that it needs must be set.
+        """
+        if self.scorer is None:
+            return self.first_ranking(queries, system, top)
+        ranking = self.first_ranking(queries, system, self.depth)
+        return reranked(self.scorer, queries, self.passages.texts, ranking, top)
+
+    def side_by_side(self, queries: Sequence[str], system: str, top: int = DEPTH) -> dict[str, Ranking]:
+        """The rankings of all available systems: vectors, words, both; and one re-ranked, if there is a scorer.
+
+        Args:
+            system: the system to re-rank.
+            top: number of passages to rank; a smaller `depth` limits how many are fused and re-ranked.
+        """
+        reach = max(top, self.depth)
+        there = [VECTORS] * (self.index is not None) + [*self.words]
+        found = {one: self.first_ranking(queries, one, reach) for one in there}
+        if {BY_WORDS, VECTORS} <= set(found):
+            found[HYBRID] = fused([shortened(found[one], self.depth) for one in (BY_WORDS, VECTORS)], reach)
+        if self.scorer is not None:
+            first = shortened(found[system], self.depth)
+            found[f"{system}, re-ranked"] = reranked(self.scorer, queries, self.passages.texts, first, reach)
+        return {name: shortened(ranking, top) for name, ranking in found.items()}
+
+    def first_ranking(self, queries: Sequence[str], system: str, top: int) -> Ranking:
+        """The best `top` passages of each query by words, vectors or both, without re-ranking."""
+        if system == HYBRID:
+            return fused([self.first_ranking(queries, one, self.depth) for one in (BY_WORDS, VECTORS)], top)
+        if system in WORDS_ALONE:
+            return self.words[system].search(queries, top)
+        assert system == VECTORS, system
+        assert self.index is not None, "vectors to search by"
+        assert self.embedder is not None, "a model for the queries"
+        return self.index.search(query_vectors(queries, self.embedder, self.change), top)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchScores:
+    """The evaluation of a search.
+
+    Attributes:
+        scores: the mean over the queries, by the names of RANKING_METRICS.
+        num_queries: queries that have a relevant passage; only they count.
+        num_passages: passages that were searched.
+        by_query: the scores of each of them.
+    """
+
+    scores: Mapping[str, float]
+    num_queries: int
+    num_passages: int
+    by_query: Mapping[str, Mapping[str, float]]
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain values for JSON: the number of queries and the mean scores."""
+        return {"queries": self.num_queries, **self.scores}
+
+
+def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgements: Judgements) -> SearchScores:
+    """The scores of a ranking of DEPTH passages per query.
+
+    A relevant passage that is missing from the passages counts as not found.
+
+    Raises:
+        InputError: no query has a relevant passage.
+    """
+    by_query: dict[str, dict[str, float]] = {}
+    for number, id in enumerate(queries.ids):
+        gains = judgements.get(id, {})
+        if not any(gains.values()):
+            continue
+        ranked = [gains.get(passages.ids[place], 0.0) for place, _ in ranking.row(number)]
+        judged = list(gains.values())
+        by_query[id] = {name: metric(ranked, judged) for name, metric in RANKING_METRICS.items()}
+    if not by_query:
+        raise InputError(
+            expected="judgements with a relevant passage for these queries", found="none", fix="check both files"
+        )
+    means = {name: float(np.mean([scores[name] for scores in by_query.values()])) for name in RANKING_METRICS}
+    return SearchScores(scores=means, num_queries=len(by_query), num_passages=len(passages), by_query=by_query)
+
+
+def tell_unjudged(queries: TextSet, passages: TextSet, judgements: Judgements) -> None:
+    """Reports on stderr which judgements and queries cannot count."""
+    unanswered = sum(not any(judgements.get(id, {}).values()) for id in queries.ids)
+    if unanswered:
+        tell(f"{unanswered:,} of {len(queries):,} queries have no relevant passage and do not count")
+    known = set(passages.ids)
+    relevant = [passage for gains in judgements.values() for passage, gain in gains.items() if gain]
+    absent = sum(passage not in known for passage in relevant)
+    if absent:
+        tell(f"{absent:,} of {len(relevant):,} relevant passages are not among the passages; they count as not found")

@@ -1,0 +1,206 @@
+"""One vector per text, from a frozen encoder.
+
+Letters: E texts, D width of the encoder.
+
+A text is read as [CLS] text [SEP]. Equal rows of a block are computed once. The rows of a block are sorted by length
+and encoded in flat micro-batches, without padding. A sentence-transformers folder defines how its texts are read and
+pooled, and its vectors are the same as in that library.
+
+Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.settings import require
+from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
+from bertsmith.tasks.encoding.units import Ints
+from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.pack import pack_rows
+
+# Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them.
+QUERY_PROMPTS, PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
+NO_PROMPT = "none"
+BLOCK = 1024  # texts that are sorted by length and computed together
+
+
+class Embedder:
+    """An encoder with a pooling.
+
+    Args:
+        encoder: the encoder, with its tokenizer.
+        pooling: "mean" over all tokens of the row, [CLS] and [SEP] among them; "max" over them; "cls", the vector of
+            [CLS] (in a left-to-right model, of the last token); "pooler", the layer on top of it.
+        normalize: scale each vector to length 1.
+        layers: a choice of `layer_choice`.
+        max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.
+        prompt: a prefix for every text.
+        prompts: the model's prompts by their names.
+        dimensions: how many of the first numbers of each vector are kept; None for all. For models that were trained
+            for it (Matryoshka).
+        pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
+        cuts_last: vectors are scaled to length 1 before the other numbers are left out, as sentence-transformers does.
+        special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
+
+    Attributes:
+        width: the dimension of the vectors.
+        texts: the number of texts embedded, over all calls.
+        cut_texts: how many of them were longer than `max_length`.
+        cut_tokens: the tokens they lost.
+        empty_texts: how many had no token; their vector is that of [CLS] [SEP].
+
+    Raises:
+        ConfigError: a name is unknown, or the model cannot read `max_length` tokens.
+        CheckpointError: the pooler is requested, and the model has no trained one.
+    """
+
+    def __init__(
+        self,
+        encoder: RowEncoder,
+        *,
+        pooling: str = "mean",
+        normalize: bool = False,
+        layers: str = "last",
+        max_length: int | None = None,
+        prompt: str = "",
+        special_tokens: bool = False,
+        prompts: Mapping[str, str] | None = None,
+        pools_prompt: bool = True,
+        dimensions: int | None = None,
+        cuts_last: bool = False,
+    ) -> None:
+        self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
+        self.layers, self.choice = layers, encoder.choice(layers)
+        encoder.require_pooling(pooling, self.choice)
+        limit = encoder.model.max_tokens
+        self.max_length = limit if max_length is None else max_length
+        shortest = encoder.tokenizer.template.num_special(1) + 1
+        require(
+            shortest <= self.max_length <= limit,
+            expected=f"max_length from {shortest} to {limit}, the model's number of positions",
+            found=self.max_length,
+            fix="choose a value in that range",
+        )
+        self.prompt, self.special_tokens = prompt, special_tokens
+        self.prompts, self.pools_prompt = dict(prompts or {}), pools_prompt
+        require(
+            pools_prompt or not prompt,
+            expected="a prompt that is included in the pooling of the model",
+            found=f"{prompt!r}, which is left out",
+            fix=f"choose another model, or the prompt {NO_PROMPT}",
+        )
+        self.width = self.choice.width(encoder.hidden_size)
+        self.dimensions, self.cuts_last = dimensions, cuts_last
+        if dimensions is not None:
+            require(
+                0 < dimensions <= self.width,
+                expected=f"dimensions from 1 to {self.width}, the width of the vectors",
+                found=dimensions,
+                fix="choose a value in that range",
+            )
+            self.width = dimensions
+        self.texts = self.cut_texts = self.cut_tokens = self.empty_texts = 0
+
+    def varied(
+        self, *, pooling: str | None = None, normalize: bool | None = None, prompt: str | None = None
+    ) -> "Embedder":
+        """An embedder with other settings and counts of its own; None keeps a setting.
+
+        Args:
+            prompt: the name of one of the model's prompts, or "none".
+
+        Raises:
+            ConfigError: a name is unknown.
+            CheckpointError: the pooler is requested, and the model has no trained one.
+        """
+        known = (*self.prompts, NO_PROMPT)
+        require(
+            prompt is None or prompt in known,
+            expected="a prompt of the model",
+            found=repr(prompt),
+            fix=nearest(prompt or "", known),
+        )
+        return Embedder(
+            self.encoder,
+            pooling=self.pooling if pooling is None else pooling,
+            normalize=self.normalize if normalize is None else normalize,
+            layers=self.layers,
+            max_length=self.max_length,
+            prompt=self.prompt if prompt is None else self.prompts.get(prompt, ""),
+            special_tokens=self.special_tokens,
+            prompts=self.prompts,
+            pools_prompt=self.pools_prompt,
+            dimensions=self.dimensions,
+            cuts_last=self.cuts_last and normalize is None,
+        )
+
+    def for_queries(self, prompt: str | None = None) -> "Embedder":
+        """The embedder with its prompt for queries, or with the one named, see `varied`."""
+        return self.varied(prompt=prompt or self._first(QUERY_PROMPTS))
+
+    def for_passages(self, prompt: str | None = None) -> "Embedder":
+        """The embedder with its prompt for passages, or with the one named, see `varied`."""
+        return self.varied(prompt=prompt or self._first(PASSAGE_PROMPTS))
+
+    def _first(self, names: Sequence[str]) -> str | None:
+        return next((name for name in names if name in self.prompts), None)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the vectors depend on besides the texts, for JSON."""
+        return {
+            **self.encoder.settings(self.choice),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "max_length": self.max_length,
+            "prompt": self.prompt,
+            "special_tokens": self.special_tokens,
+            **({} if self.dimensions is None else {"dimensions": self.dimensions}),
+            **({"cuts_last": True} if self.cuts_last else {}),
+        }
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """One vector per text, float32 [E, width], in order."""
+        return self.embed_counting(texts)[0]
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """The pieces of each text, including the prompt, without [CLS] and [SEP], before truncation."""
+        return self.encoder.tokenizer.encode_batch(
+            [self.prompt + text for text in texts] if self.prompt else list(texts),
+            special_tokens="own" if self.special_tokens else False,
+        )
+
+    def embed_counting(self, texts: Sequence[str]) -> tuple[Vectors, Ints]:
+        """One vector per text, float32 [E, width], and the number of tokens truncated from each, int64 [E]."""
+        return self.embed_encoded(self.encode(texts))
+
+    def embed_encoded(self, encoded: Encoded) -> tuple[Vectors, Ints]:
+        """The same for texts that are encoded already, prompt included."""
+        if not len(encoded):
+            return np.empty((0, self.width), dtype=np.float32), np.empty(0, dtype=np.int64)
+        encoder = self.encoder
+        rows = pack_rows(
+            encoded,
+            template=encoder.tokenizer.template,
+            max_length=self.max_length,
+            model_limit=encoder.model.max_tokens,
+        )
+        self.texts += len(encoded)
+        self.cut_texts += rows.truncated
+        self.cut_tokens += rows.cut_tokens
+        self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
+        vectors = encoder.row_vectors(rows, self.choice, self.pooling)
+        if self.normalize and self.cuts_last:
+            vectors = unit(vectors)
+        vectors = vectors[:, : self.width]
+        return (unit(vectors) if self.normalize and not self.cuts_last else vectors), rows.cut_by_row.astype(np.int64)
+
+    def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
+        """The vectors of any number of texts, float32 [e, width] per block of texts, in order."""
+        source = iter(texts)
+        while part := list(itertools.islice(source, block)):
+            yield self.embed(part)

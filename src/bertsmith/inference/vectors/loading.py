@@ -1,0 +1,141 @@
+"""Embedders and token features from a folder, a checkpoint or a hub id."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.machine.runtime import require_torch
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.token_features import TokenFeatures
+from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
+from bertsmith.models.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
+from bertsmith.models.model_files.tokenizer_files import lowercased
+from bertsmith.tasks.encoding.onnx_engine import OnnxEngine
+from bertsmith.tasks.encoding.row_encoder import RowEncoder
+
+if TYPE_CHECKING:
+    from bertsmith.models.checkpoints.int8_scales import RecordedInt8
+
+
+def load_encoder(
+    source: Path | str,
+    *,
+    pooled: bool,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    int8: "RecordedInt8 | None" = None,
+) -> tuple[RowEncoder, SentenceRecipe | None]:
+    """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
+
+    Args:
+        source: a model folder, one of sentence-transformers, a Google checkpoint, a run, a hub id or an ONNX folder.
+        pooled: texts get one vector each, so every step of the recipe must be supported here.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: of the matrix products.
+        products: how linear layers are computed; see `choose_inference`.
+        int8: as in `load_frozen_encoder`.
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or needs something unsupported.
+        ConfigError: the device is absent, the precision unknown, or torch needed and not installed.
+    """
+    recipe = read_recipe(Path(source), pooled=pooled)
+    place = source if recipe is None else recipe.encoder
+    if is_onnx_folder(place):
+        exported = read_onnx_folder(place)
+        engine = OnnxEngine(exported, device=device, precision=precision, products=products)
+        lower = recipe is not None and recipe.lowercase
+        return engine.encoder(lowercased(exported.tokenizer) if lower else exported.tokenizer), recipe
+    require_torch(source)
+    from bertsmith.models.checkpoints.load import load_any
+    from bertsmith.tasks.encoding.loading import load_frozen_encoder
+
+    folder = load_any(place)
+    if recipe is None:
+        recipe = read_recipe(folder.path, pooled=pooled)
+    if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
+        folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
+    return load_frozen_encoder(folder, device=device, precision=precision, products=products, int8=int8), recipe
+
+
+def load_embedder(
+    source: Path | str,
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    layers: str = "last",
+    max_length: int | None = None,
+    prompt: str | None = None,
+    dimensions: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    int8: "RecordedInt8 | None" = None,
+) -> Embedder:
+    """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+
+    Args:
+        pooling: None: as the folder says, or the mean if it says nothing.
+        normalize: None: as the folder says, or no if it says nothing.
+        layers: a choice of `layer_choice`.
+        max_length: None: as the folder says, or the model's positions if it says nothing.
+        prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
+        dimensions: how many of the first numbers of each vector are kept; None: as many as the folder says, or all.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: of the matrix products; vectors are always float32.
+        products, int8: as in `load_encoder`.
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
+        ConfigError: a setting is invalid.
+    """
+    encoder, recipe = load_encoder(
+        source, pooled=True, device=device, precision=precision, products=products, int8=int8
+    )
+    said = recipe or SentenceRecipe(encoder=Path(source))
+    limit = encoder.model.max_tokens
+    if said.pooling == "cls" and pooling is None and encoder.reads_last:
+        raise CheckpointError(
+            expected="a pooling over all tokens of a left-to-right model",
+            found=f"the state of the first token in '{source}', which has seen no other",
+            fix="choose --pooling mean or max",
+        )
+    cut = None if said.dimensions is None else min(said.dimensions, encoder.hidden_size)
+    embedder = Embedder(
+        encoder,
+        pooling=said.pooling if pooling is None else pooling,
+        normalize=said.normalize if normalize is None else normalize,
+        layers=layers,
+        max_length=min(said.max_length or limit, limit) if max_length is None else max_length,
+        prompt=said.prompt,
+        special_tokens=recipe is not None,
+        prompts=said.prompts,
+        pools_prompt=said.pools_prompt,
+        dimensions=cut if dimensions is None else dimensions,
+        cuts_last=cut is not None and dimensions is None and normalize is None,
+    )
+    return embedder if prompt is None else embedder.varied(prompt=prompt)
+
+
+def load_token_features(
+    source: Path | str,
+    *,
+    layers: str = "last",
+    unit: str = "first",
+    max_length: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+) -> TokenFeatures:
+    """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+
+    A sentence-transformers folder says where its encoder is and whether texts are lower-cased.
+
+    Raises:
+        CheckpointError: the model cannot be read or has no vocabulary.
+        ConfigError: a setting is invalid.
+    """
+    encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision, products=products)
+    return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)

@@ -1,0 +1,308 @@
+"""Writers for vector files, .npy and .parquet, that append block by block.
+
+Letters: r rows appended at once.
+
+A writer works on partial files next to the final path and has positions: everything before a position is complete and
+on disk, and writing can resume there. `VectorFile` decides when.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertsmith.base.core.errors import ConfigError, InputError, RunError, nearest
+from bertsmith.base.storage.files import atomic_file
+
+SUFFIXES = (".npy", ".parquet")
+VECTOR = "vector"  # name of the column
+_PART = re.compile(r"part-\d{6,}\.parquet")
+
+Vectors = npt.NDArray[np.float32]
+Columns = Mapping[str, pa.Array]
+Position = Mapping[str, int]
+
+
+class VectorWriter(ABC):
+    """Base of the writers: appends blocks, resumes after a complete block, and finishes the file.
+
+    Args:
+        path: the final path.
+        width: width of the vectors.
+        half: store float16.
+        index: there are columns in addition to the vectors.
+    """
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        self.path, self.width, self.index = path, width, index
+        self.dtype = np.dtype("<f2" if half else "<f4")
+        self.partial = path.with_name(f"{path.name}.partial")
+        self.rows = 0
+
+    @property
+    def index_path(self) -> Path | None:
+        """The separate file for columns, next to the final path; None if they are in the same file."""
+        return None
+
+    def partial_files(self) -> dict[Path, Path]:
+        """The files in which the vectors and columns grow, each with its final path; none if parts are in a folder."""
+        return {}
+
+    def foreign_files(self) -> list[Path]:
+        """Other files in the folder of the partial file."""
+        return []
+
+    @abstractmethod
+    def begin(self, position: Position) -> None:
+        """Prepares to write after `position`, a value of `whole`, or from the start; discards everything after it.
+
+        Raises:
+            RunError: the files are shorter than `position` says.
+        """
+
+    @abstractmethod
+    def append(self, vectors: Vectors, columns: Columns) -> None:
+        """Writes r rows: vectors [r, width] and arrays of r values. They are complete after a call of `whole`.
+
+        Raises:
+            InputError: a number is too large for float16.
+        """
+
+    def stored(self, vectors: Vectors) -> npt.NDArray[Any]:
+        """The vectors in the dtype of the file.
+
+        Raises:
+            InputError: a number is too large for float16.
+        """
+        with np.errstate(over="ignore"):
+            result = np.ascontiguousarray(vectors, dtype=self.dtype)
+        is_finite = np.isfinite(result).all(axis=1)
+        if not is_finite.all():
+            row = int(np.argmin(is_finite))
+            place = f"vector {self.rows + row + 1:,} of '{self.path}'"
+            raise InputError(
+                expected=f"numbers up to {np.finfo(self.dtype).max:,.6g} for {self.dtype} in {place}",
+                found=f"{np.abs(vectors[row]).max():,.6g}",
+                fix="write float32: leave out --float16 and start over with --replace",
+            )
+        return result
+
+    @abstractmethod
+    def whole(self) -> dict[str, int]:
+        """Syncs everything appended to disk and returns the position after it."""
+
+    @abstractmethod
+    def end(self, position: Position) -> None:
+        """Moves everything before `position` to the final path; if called again, it finishes what is left to do."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes open files."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Removes the partial files."""
+
+
+class NpyWriter(VectorWriter):
+    """Writes an array [rows, width]; columns go to `X.tokens.jsonl`, one object per row."""
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        super().__init__(path, width, half=half, index=index)
+        self._places = {self.partial: path}
+        if index:
+            tokens = self.index_path
+            self._places[tokens.with_name(f"{tokens.name}.partial")] = tokens
+        self._files: list[IO[bytes]] = []
+
+    @property
+    def index_path(self) -> Path:
+        """See `VectorWriter`."""
+        return self.path.with_suffix(".tokens.jsonl")
+
+    def partial_files(self) -> dict[Path, Path]:
+        """See `VectorWriter`."""
+        return dict(self._places)
+
+    def begin(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows = position.get("rows", 0)
+        header = npy_header(self.rows, self.width, self.dtype)
+        sizes = [len(header) + self.rows * self.width * self.dtype.itemsize, position.get("token_bytes", 0)]
+        for partial, size in zip(self._places, sizes, strict=False):
+            size = size if self.rows else 0
+            partial.touch()
+            _require_bytes(partial, size)
+            file = partial.open("r+b")
+            self._files.append(file)
+            file.truncate(size)
+            file.seek(size)
+        if not self.rows:
+            self._files[0].write(header)
+
+    def append(self, vectors: Vectors, columns: Columns) -> None:
+        """See `VectorWriter`."""
+        self._files[0].write(self.stored(vectors).data)
+        self.rows += len(vectors)
+        if self.index:
+            lines = (json.dumps(row, ensure_ascii=False) for row in pa.table(dict(columns)).to_pylist())
+            self._files[1].write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+    def whole(self) -> dict[str, int]:
+        """See `VectorWriter`."""
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+        return {"rows": self.rows} | ({"token_bytes": self._files[1].tell()} if self.index else {})
+
+    def end(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        if self.partial.exists():
+            with open(self.partial, "r+b") as file:
+                file.write(npy_header(position["rows"], self.width, self.dtype))
+                file.flush()
+                os.fsync(file.fileno())
+        for partial, place in reversed(self._places.items()):
+            if partial.exists():
+                os.replace(partial, place)
+
+    def close(self) -> None:
+        """See `VectorWriter`."""
+        # Data not yet on disk is not complete, so it may be lost; a full disk was already reported.
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.close()
+        self._files = []
+
+    def clear(self) -> None:
+        """See `VectorWriter`."""
+        for partial in self._places:
+            partial.unlink(missing_ok=True)
+
+
+class ParquetWriter(VectorWriter):
+    """Writes a table of the columns and `vector`, a fixed-size list; one part per block, joined at the end."""
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        super().__init__(path, width, half=half, index=index)
+        # The parts are moved there before they are removed, so that half of them are never taken for all.
+        self._gone = path.with_name(f"{path.name}.old.partial")
+        self._parts = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def foreign_files(self) -> list[Path]:
+        """See `VectorWriter`."""
+        folders = [folder for folder in (self.partial, self._gone) if os.path.lexists(folder)]
+        found = [entry for folder in folders for entry in (sorted(folder.iterdir()) if folder.is_dir() else [folder])]
+        return [entry for entry in found if not _PART.fullmatch(entry.name)]
+
+    def begin(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows, self._parts = position.get("rows", 0), position.get("parts", 0)
+        self.partial.mkdir(exist_ok=True)
+        whole = self._paths(self._parts)
+        for part in set(self.partial.iterdir()) - set(whole):
+            part.unlink()
+        for part in whole:
+            _require_bytes(part, 1)
+
+    def append(self, vectors: Vectors, columns: Columns) -> None:
+        """See `VectorWriter`."""
+        flat = pa.array(self.stored(vectors).reshape(-1))
+        table = pa.table({**columns, VECTOR: pa.FixedSizeListArray.from_arrays(flat, self.width)})
+        if self._writer is None:
+            self._writer = _parquet(str(self._paths(self._parts + 1)[-1]), table.schema)
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+        self.rows += len(vectors)
+
+    def whole(self) -> dict[str, int]:
+        """See `VectorWriter`."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            self._parts += 1
+            with open(self._paths(self._parts)[-1], "rb") as file:
+                os.fsync(file.fileno())
+        return {"rows": self.rows, "parts": self._parts}
+
+    def end(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        if self.partial.exists():
+            parts = self._paths(position["parts"])
+            with atomic_file(self.path) as file, _parquet(file, pq.read_schema(parts[0])) as writer:
+                for part in parts:
+                    with pq.ParquetFile(part) as source:
+                        for group in range(source.num_row_groups):
+                            table = source.read_row_group(group)
+                            writer.write_table(table, row_group_size=max(len(table), 1))
+            os.replace(self.partial, self._gone)
+        shutil.rmtree(self._gone, ignore_errors=True)
+
+    def close(self) -> None:
+        """See `VectorWriter`."""
+        if self._writer is not None:
+            # This part is incomplete anyway, whether closing it succeeds or not.
+            with contextlib.suppress(OSError):
+                self._writer.close()
+            self._writer = None
+
+    def clear(self) -> None:
+        """See `VectorWriter`."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+        shutil.rmtree(self._gone, ignore_errors=True)
+
+    def _paths(self, count: int) -> list[Path]:
+        return [self.partial / f"part-{number:06d}.parquet" for number in range(count)]
+
+
+def writer_for(path: Path) -> type[VectorWriter]:
+    """The writer class for a file name.
+
+    Raises:
+        ConfigError: the extension is not that of a known format.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(
+            expected=f"an output that ends in {' or '.join(SUFFIXES)}",
+            found=f"'{path.name}'",
+            fix=nearest(suffix, SUFFIXES) if suffix else "add the ending",
+        )
+    return NpyWriter if suffix == ".npy" else ParquetWriter
+
+
+def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
+    """The header of a .npy file; numpy pads it, so its size does not depend on the number of rows."""
+    stream = io.BytesIO()
+    shape = {"descr": dtype.str, "fortran_order": False, "shape": (rows, width)}
+    np.lib.format.write_array_header_1_0(stream, shape)
+    return stream.getvalue()
+
+
+def _parquet(place: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    # Values of vectors are nearly all different: neither dictionaries nor compression make them smaller.
+    names = [name for name in schema.names if name != VECTOR]
+    packing = dict.fromkeys(names, "zstd") | {f"{VECTOR}.list.element": "none"}
+    return pq.ParquetWriter(place, schema, compression=packing, use_dictionary=names, write_statistics=names)
+
+
+def _require_bytes(path: Path, size: int) -> None:
+    """Refuses a file that is shorter than its completed part."""
+    found = path.stat().st_size if path.exists() else 0
+    if found < size:
+        raise RunError(
+            expected=f"at least {size:,} completed bytes in '{path}'",
+            found=f"{found:,}",
+            fix="restore it, or start over with --replace",
+        )

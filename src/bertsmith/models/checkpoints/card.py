@@ -1,0 +1,440 @@
+"""The model card, `README.md` of a model folder: what the model is, its training data, its scores, how to use it.
+
+Every line comes from the model and its metadata, so a folder explains itself wherever it is copied. What a program
+cannot know (licence, language, intended use) is left to the person who publishes the model, and the card says so.
+
+Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for the content of a card; the header is that of
+huggingface.co/docs/hub/model-cards.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bertsmith.base.storage.files import write_text
+from bertsmith.models.checkpoints.model_folder import parts_of
+from bertsmith.models.checkpoints.transformers_folder import OF_ROWS, Opening, longest_of
+from bertsmith.models.model_files.metadata import (
+    BEST_EVALUATION,
+    CARD,
+    CODE,
+    METADATA,
+    SIMILARITY,
+    WHOLE_ROWS,
+    ModelMetadata,
+)
+from bertsmith.models.model_files.weakness import weakness_of
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.our_names import OWN_HEAD, part_of
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+LIBRARIES = {  # by the hub's names
+    "sentence-transformers": "It also loads in `sentence-transformers`, with the same vectors.",
+    "transformers": "It also loads in `transformers`, with the same numbers.",
+    "tf": "Google's BERT code for TensorFlow can read it too.",
+    "bertsmith": "No other library reads it.",
+    "onnx": "Token ids come from the vocabulary next to it; bertsmith reads the model in its other formats.",
+}
+_BOTH = "It also loads in `transformers`, and in `sentence-transformers` with the same vectors."
+_PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
+_CHOSEN = ", which were also used to choose {}; on others it may do worse."
+_AGAIN = " that were held out; the model was then trained again, on these as well, and was not scored since."
+_SESSION = """import onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+print([one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()])
+"""
+# What opens the head of a task in `transformers`, by what follows "AutoModelFor"; names in braces are replaced.
+_PIPELINE = """from transformers import pipeline
+
+model = pipeline("{pipeline}", "."{trust}, {options})
+print(model({inputs}))
+"""
+_MODEL = """import torch
+from transformers import AutoModelFor{task}, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("."{trust})
+model = AutoModelFor{task}.from_pretrained("."{trust}).eval()
+inputs = tokenizer({inputs}, padding=True, return_tensors="pt")
+with torch.inference_mode():
+    output = model(**{batch})
+print({output})
+"""
+_OPTIONS = {
+    "SequenceClassification": "truncation=True, top_k=None",
+    "TokenClassification": 'aggregation_strategy="first"',
+}
+_INPUTS = {
+    "SequenceClassification": '"A text."',
+    "TokenClassification": '"A text ."',
+    "QuestionAnswering": '"A question?", "A text that answers it."',
+    "MultipleChoice": '["A beginning"] * 2, ["an end", "another end"]',
+}
+_PAIR_OF_TEXTS = '{"text": "A text.", "text_pair": "Another text."}'
+_TWO_TEXTS = (
+    "Its head reads two texts; `token_type_ids` is 0 for the tokens of the first and 1 for those of the second."
+)
+_UNKNOWN = "## What this card does not know"
+_CODE = re.compile(r"[a-z]{2,3}")  # of a language, as the hub writes it
+_MOST_SOURCES = 20
+_SHOWN_ELSEWHERE = ("collapsed", "trainings", "total_steps", "total_tokens")  # under scores and costs
+_LICENCE = "license:"
+_WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
+
+_PIPELINES = {  # by the hub's names
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "tagging": "token-classification",
+    "span": "question-answering",
+    "choice": "multiple-choice",
+    "similarity": "sentence-similarity",
+}
+# What a model does, in its title, by the name of its task or by its kind.
+_NAMED = {
+    "ner": "named entity recognition",
+    "pos": "part-of-speech tagging",
+    "multi-label": "multi-label text classification",
+    "relations": "relation classification",
+}
+_TASKS = {
+    "classification": "text classification",
+    "regression": "scoring texts",
+    "tagging": "tagging words",
+    "span": "question answering",
+    "choice": "multiple choice",
+    "similarity": "sentence similarity",
+}
+_OF_KIND = ("classification", "regression", "choice", "similarity", "pairs", "triplets", "texts")  # names that do not
+# An input line for `bertsmith predict`, and the equivalent call of the library; a classifier may read pairs.
+_LINES = {
+    "classification": "A text.",
+    "regression": "A text.",
+    "tagging": "A text.",
+    "span": "A question?\\tA text that answers it.",
+    "choice": "A beginning\\tan end\\tanother end",
+    "similarity": "A text.",
+}
+_CALLS = {
+    "classification": 'classify(["A text."])',
+    "regression": 'score(["A text."])',
+    "tagging": 'tag(["A text."])',
+    "span": 'answer([("A question?", "A text that answers it.")])',
+    "choice": 'choose([("A beginning", ["an end", "another end"])])',
+    "similarity": 'embed(["One text.", "Another text."])',
+}
+
+
+def write_card(
+    folder: Path,
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    metadata: ModelMetadata,
+    library: str,
+    opening: Opening,
+) -> None:
+    """Writes the card of a model next to its files, as Markdown with the header that the hub reads.
+
+    Args:
+        tensors: parameters by our name, those of the encoder prefixed with `bert.`.
+        metadata: the metadata of the model.
+        library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of a model which
+            `transformers` cannot compute is bertsmith itself.
+        opening: what opens the model there.
+    """
+    if library == "transformers" and metadata.task == SIMILARITY and (config.in_transformers or config.is_static):
+        library = "sentence-transformers"
+    if library == "transformers" and opening.only_here:
+        library = "bertsmith"
+    paragraphs = (
+        _header(config, tensors, metadata, library, opening),
+        f"# {_title(config, tensors, metadata)}",
+        _use(config, tensors, tokenizer, metadata, library, opening),
+        _what(config, tensors, tokenizer, metadata),
+        *_scores(metadata),
+        *_training(metadata),
+        *_cost(metadata),
+        f"{_UNKNOWN}\n\n"
+        f"{'The' if metadata.licence else 'The licence, the'} language, what the model should and should not be used "
+        "for, and who would be harmed by its mistakes: add them here before you share it. A model reproduces its "
+        "training texts, including their biases.",
+    )
+    write_text(folder / CARD, "\n\n".join(paragraphs) + "\n")
+
+
+def with_additions(card: str, older: str) -> str | None:
+    """A card with the additions people made to an older card of the same model; None if bertsmith did not write that.
+
+    People add text below the last heading, and keys to the header, such as the licence.
+    """
+    header, text = _parts(older)
+    _, found, added = text.partition(_UNKNOWN)
+    if not found:
+        return None
+    new_header, new_text = _parts(card)
+    if any(line.startswith(_LICENCE) for line in header):  # which they may have changed
+        new_header = [line for line in new_header if not line.startswith(_LICENCE)]
+    lines, keep = [], False
+    written = {*_WRITTEN, *(line.split(":")[0] for line in new_header)}
+    for line in header:
+        # An indented line or a list item belongs to the key above it.
+        if not line.startswith((" ", "-")):
+            keep = line.split(":")[0] not in written
+        lines += [line] if keep else []
+    return "\n".join(("---", *new_header, *lines, "---")) + new_text.partition(_UNKNOWN)[0] + _UNKNOWN + added
+
+
+def _parts(card: str) -> tuple[list[str], str]:
+    """The lines of the header, and the text below it."""
+    if not card.startswith("---\n") or "\n---" not in card[4:]:
+        return [], card
+    header, text = card[4:].split("\n---", 1)
+    return header.split("\n"), text
+
+
+def _header(
+    config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str, opening: Opening
+) -> str:
+    pipeline = _PIPELINES.get(metadata.task or "")
+    if pipeline is None:
+        pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
+        if _continues(config, tensors) and config.always_causal:
+            pipeline = "text-generation"
+    languages = metadata.training.get("languages")
+    codes = [name for name in languages if _CODE.fullmatch(name)] if isinstance(languages, Mapping) else []
+    listed = "".join(f"\n- {code}" for code in codes)
+    language = f"\nlanguage:{listed}" if codes else ""
+    licence = "" if metadata.licence is None else f"license: {json.dumps(metadata.licence)}\n"
+    tags = f"\ntags:\n- {config.model_type}\n- bertsmith"
+    tags += "\n- custom_code" if opening.needs_code and library == "transformers" else ""
+    named = "" if library == "bertsmith" and config.in_transformers else f"\npipeline_tag: {pipeline}"
+    return f"---\n{licence}library_name: {library}{named}{language}{tags}\n---"
+
+
+def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
+    kind, name = metadata.task or "", str((metadata.spec or {}).get("name", ""))
+    model = config.display_name
+    if kind in _TASKS:
+        if name in _NAMED:
+            return f"{model} for {_NAMED[name]}"
+        return f"{model} for {_TASKS[kind]}" + ("" if name in ("", *_OF_KIND) else f", fine-tuned on the task {name}")
+    return f"{model}, pre-trained" if "mlm" in parts_of(tensors, config) else f"{model}, an encoder"
+
+
+def _what(
+    config: EncoderConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer | None, metadata: ModelMetadata
+) -> str:
+    count = sum(tensor.numel() for tensor in tensors.values())
+    lines = [f"- Encoder: {config.shape_in_words}; {count:,} parameters in total."]
+    if tokenizer is not None:
+        kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
+        lines.append(f"- Text: {kept}, with a vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
+    lines.append(f"- {_reads(config, metadata)}")
+    if config.is_causal:
+        way, seen = ("right to left", "after") if config.reads_backward else ("left to right", "before")
+        lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
+    if config.two_directions:
+        lines.append("- Direction: two language models, one from left to right and one from right to left.")
+    if metadata.labels:
+        lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
+    return "\n".join(lines)
+
+
+def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
+    settings = (metadata.spec or {}).get("settings") or {}
+    longest = min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
+    reads = f"Reads up to {longest} tokens at once, special tokens included"
+    if longest == config.max_tokens and "max_position_embeddings" in config.omitted:
+        return "Reads texts of any length."
+    policy = settings.get("long_text")
+    if policy in ("hierarchical", "hierarchical-bilstm"):
+        return f"{reads}; longer texts in windows, whose vectors a layer of its own reads together ({policy})."
+    if metadata.task in ("span", "tagging") or policy == "windows":
+        return f"{reads}; longer texts in windows."
+    return f"{reads}; longer texts are truncated ({policy})." if policy else f"{reads}."
+
+
+def _scores(metadata: ModelMetadata) -> Iterator[str]:
+    scores = {name: value for name, value in metadata.scores.items() if isinstance(value, int | float)}
+    if not scores:
+        return
+    table = "\n".join(("| score | value |", "|---|---|", *(f"| {one} | {scores[one]:.4f} |" for one in scores)))
+    if metadata.task == "pretraining":
+        note = "On held-out documents of the corpus; losses and entropies in nats."
+    else:
+        count = metadata.training.get("dev_examples")
+        note = f"On {f'{count:,} ' if isinstance(count, int) else ''}labelled examples"
+        chosen = " and ".join(_chosen(metadata.training))
+        note += _AGAIN if metadata.training.get("trained_on_dev") else _CHOSEN.format(chosen) if chosen else "."
+        note += f" **{weakness[0].upper()}{weakness[1:]}.**" if (weakness := weakness_of(metadata)) else ""
+    yield f"## Scores\n\n{table}\n\n{note}"
+
+
+def _chosen(training: Mapping[str, Any]) -> Iterator[str]:
+    """What the dev examples chose in a training."""
+    # Older models do not say what was kept.
+    if training.get("kept") == BEST_EVALUATION or training.get("best_step") != training.get("steps"):
+        yield BEST_EVALUATION
+    if "average_of" in training:
+        yield "between the seeds and their average"
+    elif "trainings" in training:
+        yield "the best seed"
+
+
+def _training(metadata: ModelMetadata) -> Iterator[str]:
+    shown = {name: value for name, value in metadata.training.items() if name not in _SHOWN_ELSEWHERE}
+    known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in shown.items()]
+    if metadata.spec is None:  # those of a fine-tuned model are in the table of costs
+        pretraining = (("steps", metadata.steps), ("tokens", metadata.tokens))
+        known += [f"- {name}: {count:,}" for name, count in pretraining if isinstance(count, int)]
+    known += [f"- objective: {metadata.objective}"] if metadata.objective else []
+    known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in metadata.trained_on.items()]
+    if known:
+        yield "## Training\n\n" + "\n".join(known)
+    if metadata.sources:
+        more = len(metadata.sources) - _MOST_SOURCES
+        rest = [f"- and {more:,} more files, all of them in `{METADATA}`"] if more > 0 else []
+        yield "## Text\n\n" + "\n".join([*(f"- {one}" for one in metadata.sources[:_MOST_SOURCES]), *rest])
+
+
+def _cost(metadata: ModelMetadata) -> Iterator[str]:
+    """The costs of pre-training and fine-tuning; nothing where the cost of fine-tuning is not known.
+
+    In steps and tokens, which depend on the data and the settings alone; seconds are in the report of the run.
+    """
+    training = metadata.training
+    steps, tokens = (training.get(f"total_{name}", training.get(name)) for name in ("steps", "tokens"))
+    if metadata.spec is None or not isinstance(steps, int) or not isinstance(tokens, int):
+        return
+    stage = f"fine-tuning, {training['trainings']} trainings" if "trainings" in training else "fine-tuning"
+    counts = [f"{n:,}" if isinstance(n, int) else "not recorded" for n in (metadata.steps, metadata.tokens)]
+    text = "## Cost\n\n| | steps | tokens |\n|---|---|---|\n"
+    text += f"| pre-training | {counts[0]} | {counts[1]} |\n| {stage} | {steps:,} | {tokens:,} |"
+    if isinstance(metadata.tokens, int) and metadata.tokens:
+        text += f"\n\nFine-tuning read {tokens / metadata.tokens:.3g} times as many tokens as pre-training."
+    yield text
+
+
+def _use(
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    metadata: ModelMetadata,
+    library: str,
+    opening: Opening,
+) -> str:
+    if library == "onnx":
+        of_rows = f"A session gives the logits of single rows; bertsmith answers with {opening.only_here}. "
+        about = of_rows if opening.in_onnx == OF_ROWS else ""
+        about += f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
+        return f"## Use\n\n```python\n{_SESSION}```\n\n{about} {_PROGRAMS}"
+    kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
+    if kind in _LINES:
+        line, call = _LINES[kind], _CALLS[kind]
+        if (metadata.spec or {}).get("pair"):
+            line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
+        command = f'printf "{line}\\n" | bertsmith predict --model .'
+        if _has(tensors, OWN_HEAD):
+            name = metadata.own_head or "MyHead"
+            command += f" --head my_head.py:{name}"
+            load = f'bertsmith.load(".", head={name})'
+            imports += f"\nfrom my_head import {name}  # the class that this model was fine-tuned with"
+    elif _continues(config, tensors):
+        command, call = 'bertsmith complete --model . "A text that"', 'complete(["A text that"])'
+    elif _fills(config, tensors):
+        command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
+    else:
+        command, call = "bertsmith embed texts.txt --model . --out vectors.npy", 'embed(["A text."])'
+    there = _other_library(opening, config, tokenizer, metadata) if opening.task and library == "transformers" else ()
+    paragraphs = (
+        f"## Use\n\nbertsmith opens this folder. {_opens(opening, config, metadata, library)} {_PROGRAMS}",
+        f"```console\n$ {command}\n```",
+        f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```",
+        *there,
+    )
+    return "\n\n".join(paragraphs)
+
+
+def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
+    return _has(tensors, "mlm") and not (config.is_causal or config.two_directions)
+
+
+def _continues(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the model continues texts; one that reads from right to left predicts the piece before."""
+    return config.is_causal and not config.reads_backward and "mlm" in parts_of(tensors, config)
+
+
+def _opens(opening: Opening, config: EncoderConfig, metadata: ModelMetadata, library: str) -> str:
+    """What opens the folder besides bertsmith."""
+    if library == "bertsmith" and config.in_transformers:
+        return (
+            f"It does not load in `transformers`: only bertsmith computes {opening.only_here}. Other libraries refuse "
+            f"its `model_type`; {opening.readers}."
+        )
+    if library == "transformers" and opening.needs_code:
+        return (
+            "It also loads in `transformers` with `trust_remote_code=True`: that library has no class with this head, "
+            f"so it runs `{CODE}` in this folder, which computes it. Otherwise it refuses the folder."
+        )
+    return _BOTH if library == "transformers" and metadata.gives_vectors else LIBRARIES[library]
+
+
+def _other_library(
+    opening: Opening, config: EncoderConfig, tokenizer: Tokenizer | None, metadata: ModelMetadata
+) -> Iterator[str]:
+    """The code that runs the head of a task in `transformers`, and what differs there."""
+    task, spec = opening.task, metadata.spec or {}
+    settings = spec.get("settings") or {}
+    trust = ", trust_remote_code=True" if opening.needs_code else ""
+    inputs = _PAIR_OF_TEXTS if task == "SequenceClassification" and spec.get("pair") else _INPUTS[task]
+    if task in _OPTIONS:
+        pipeline = _PIPELINES[metadata.task or "classification"]
+        code = _PIPELINE.format(pipeline=pipeline, trust=trust, options=_OPTIONS[task], inputs=inputs)
+    else:
+        is_choice = task == "MultipleChoice"
+        batch = "{name: values[None] for name, values in inputs.items()}" if is_choice else "inputs"
+        output = "output.logits.softmax(-1)" if is_choice else "output.start_logits, output.end_logits"
+        code = _MODEL.format(task=task, trust=trust, inputs=inputs, batch=batch, output=output)
+    yield f"In `transformers`:\n\n```python\n{code}```"
+    if opening.needs_code and task in _OPTIONS:
+        yield "`transformers` may log that it does not know the class of this model; its numbers are the same."
+    if task == "TokenClassification":
+        yield (
+            'Only the first piece of each word was trained, so the strategy is `"first"`; `"simple"` splits words. '
+            "bertsmith splits a text at white space and around punctuation, and reads a long one in windows."
+        )
+        if isinstance(tokenizer, PipelineTokenizer):
+            is_byte_level = "ByteLevel" in json.dumps(tokenizer.description.get("pre_tokenizer"))
+            spaces = "around punctuation" + (", and one in front of the text" if is_byte_level else "")
+            yield f"`pipeline` takes what spaces separate as words: put spaces {spaces}."
+        if spec.get("scheme") and settings.get("constrained_tags"):
+            yield f"bertsmith predicts only sequences that {spec['scheme']} allows; there, each tag is the most likely."
+    if task == "QuestionAnswering":
+        yield "bertsmith reads a long text in windows, and takes the best answer inside the text."
+    policy = settings.get("long_text", "longest_first")
+    if metadata.task in WHOLE_ROWS and policy not in ("longest_first", "head"):
+        longest = longest_of(config, metadata)
+        yield f"bertsmith treats a text of more than {longest} tokens by `{policy}`; there, its end is cut off."
+    temperature = spec.get("temperature", 1.0)
+    if temperature != 1 and not opening.needs_code:
+        yield f"bertsmith divides the logits by {temperature:g} before the softmax, which calibrates its probabilities."
+    if spec.get("threshold") is not None or spec.get("thresholds"):
+        yield "What bertsmith predicts depends on thresholds in `bertsmith.json`; probabilities are the same."
+    if spec.get("parents"):
+        yield "bertsmith predicts a label only together with its parents."
+
+
+def _has(tensors: Mapping[str, Tensor], part: str) -> bool:
+    return any(part_of(name) == part for name in tensors)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Mapping) and all(isinstance(share, int | float) for share in value.values()):
+        return ", ".join(f"{name} {100 * share:.1f} %" for name, share in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,339 @@
+"""Google's BERT checkpoints, read and written without TensorFlow.
+
+A folder holds `bert_config.json`, `vocab.txt` and a checkpoint of TensorFlow 1 (`bert_model.ckpt.index` and
+`bert_model.ckpt.data-00000-of-00001`, or `model.ckpt-1000.*` of a run). Matrices of dense layers are stored there as
+[in, out] and are transposed; values are never changed, so a round trip gives the same bytes.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
+from bertsmith.base.storage.files import atomic_folder, read_json, regular_bytes, require_file, write_json, write_text
+from bertsmith.models.checkpoints.card import write_card
+from bertsmith.models.checkpoints.google_names import from_google, to_google
+from bertsmith.models.checkpoints.model_folder import ModelFolder, fit_vocabulary, parts_of, require_numbers
+from bertsmith.models.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
+from bertsmith.models.checkpoints.transformers_folder import opening_of
+from bertsmith.models.checkpoints.weights import MODEL_FOLDER
+from bertsmith.models.encoders.bert import NAMES
+from bertsmith.models.model_files.metadata import ModelMetadata, read_metadata, write_metadata
+from bertsmith.models.model_files.tokenizer_files import guess_rules, read_rules
+from bertsmith.models.parts.config import BertConfig, EncoderConfig
+from bertsmith.models.parts.our_names import BLOCKS, OWN_HEAD, READER, whole
+from bertsmith.models.parts.parameter_names import Match
+from bertsmith.models.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+
+CONFIG, PREFIX = "bert_config.json", "bert_model.ckpt"
+# The fields that the original code reads; others are written only if they differ from what it assumes.
+FIELDS = (
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "type_vocab_size",
+    "vocab_size",
+)
+_OBJECT_GRAPH = ("/.ATTRIBUTES/", "_CHECKPOINTABLE_OBJECT_GRAPH")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerState:
+    """The state of Google's optimizer.
+
+    Attributes:
+        first: running mean of the gradient (`adam_m`), by our parameter name.
+        second: running mean of its square (`adam_v`), by our parameter name.
+        step: the global step; None if the checkpoint has none.
+    """
+
+    first: Mapping[str, Tensor]
+    second: Mapping[str, Tensor]
+    step: int | None = None
+
+
+def read_google(
+    source: Path | str,
+    *,
+    config: BertConfig | None = None,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    verify: bool = True,
+) -> ModelFolder:
+    """The model in a Google checkpoint.
+
+    Args:
+        source: the folder, a prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
+        config: the shape of the model, if there is no `bert_config.json` next to it.
+        rules: text rules; by default those in the metadata, or else those of the original code with the casing that
+            fits the vocabulary.
+        allow_unknown: skip variables with unknown names, and report them.
+        verify: compare every tensor with its checksum.
+
+    Raises:
+        InputError: a file is missing or unreadable.
+        ConfigError: the configuration does not describe a BERT that can be built here.
+        CheckpointError: the checkpoint is damaged, incomplete, of another shape, or of another kind.
+        VocabularyError: the vocabulary is damaged or does not belong to the model.
+    """
+    bundle, config, plan = _open(source, config, allow_unknown)
+    bundle.check_data()
+    folder = bundle.prefix.parent
+    metadata = read_metadata(folder)
+    tokenizer, notes = _read_tokenizer(folder, config, rules, metadata)
+    tensors = {ours: _from_disk(bundle, name, turned, verify) for ours, (name, turned) in plan.take.items()}
+    require_numbers(tensors, f"'{bundle.prefix}'")
+    return ModelFolder(
+        path=folder,
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        metadata=metadata,
+        report=plan.report.with_notes(*notes),
+    )
+
+
+def inspect_google(source: Path | str, *, config: BertConfig | None = None, allow_unknown: bool = True) -> LoadReport:
+    """How each variable of a checkpoint would be handled; reads only its index and configuration.
+
+    Raises:
+        InputError, ConfigError, CheckpointError: as for `read_google`.
+    """
+    return _open(source, config, allow_unknown)[2].report
+
+
+def read_optimizer(source: Path | str, *, config: BertConfig | None = None, verify: bool = True) -> OptimizerState:
+    """The optimizer state in a checkpoint, transposed like the parameters; empty if it was stripped.
+
+    Raises:
+        InputError, ConfigError, CheckpointError: as for `read_google`.
+    """
+    bundle, _, plan = _open(source, config, True)
+    slots: dict[str, dict[str, Tensor]] = {"adam_m": {}, "adam_v": {}}
+    for ours, (name, turned) in plan.take.items():
+        for slot, values in slots.items():
+            entry = bundle.entries.get(f"{name}/{slot}")
+            if entry is None:
+                continue
+            if entry.shape != bundle.entries[name].shape:
+                raise CheckpointError(
+                    expected=f"{name}/{slot} with the shape of its parameter in '{bundle.prefix}'",
+                    found=f"{list(entry.shape)} instead of {list(bundle.entries[name].shape)}",
+                    fix="use the checkpoint that the training run wrote",
+                )
+            values[ours] = _from_disk(bundle, f"{name}/{slot}", turned, verify)
+    step = None
+    if "global_step" in bundle.entries and not bundle.entries["global_step"].shape:
+        step = int(bundle.read("global_step", verify=verify))
+    return OptimizerState(first=slots["adam_m"], second=slots["adam_v"], step=step)
+
+
+def write_google(
+    path: Path | str,
+    *,
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    metadata: ModelMetadata | None = None,
+    optimizer: OptimizerState | None = None,
+    replace: bool = False,
+) -> None:
+    """Writes a model as a folder that Google's code reads: configuration, vocabulary, checkpoint, and our metadata.
+
+    Args:
+        tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
+        metadata: further information on the model, for `bertsmith.json`.
+        optimizer: moments and step, for a checkpoint that training can resume from.
+        replace: overwrite an existing folder that contains a model.
+
+    Raises:
+        InputError: the folder exists and `replace` is not given, or it does not contain a model.
+        ConfigError: Google's format cannot represent the model, or its head is the user's.
+        CheckpointError: the tensors do not match the configuration.
+        VocabularyError: the tokenizer does not fit the configuration.
+    """
+    folder, metadata = Path(path), metadata or ModelMetadata()
+    if not isinstance(config, BertConfig):
+        raise ConfigError(
+            expected="a BERT",
+            found=f"model_type '{config.model_type}', which Google's code does not support",
+            fix="write a Hugging Face folder",
+        )
+    if config.is_causal:
+        raise ConfigError(
+            expected="a bidirectional model",
+            found="is_causal, which Google's code does not support",
+            fix="write a Hugging Face folder",
+        )
+    if not (tokenizer is None or isinstance(tokenizer, WordPieceTokenizer)):
+        raise ConfigError(
+            expected="a model with WordPieces, the only ones that Google's code reads",
+            found="a tokenizer defined by its tokenizer.json",
+            fix="write a Hugging Face folder",
+        )
+    if isinstance(tokenizer, WordPieceTokenizer) and tokenizer.vocabulary.whole:
+        raise ConfigError(
+            expected="a vocabulary of WordPieces alone, the only one that Google's code reads",
+            found=f"added tokens such as {tokenizer.vocabulary.pieces[-1]!r}",
+            fix="write a Hugging Face folder",
+        )
+    if isinstance(tokenizer, WordPieceTokenizer) and (
+        tokenizer.rules.split_unspaced or tokenizer.rules.keeps_letter_marks
+    ):
+        raise ConfigError(
+            expected="text rules that Google's code has",
+            found="rules that split scripts without spaces or keep their marks (--rules unspaced)",
+            fix="write a Hugging Face folder",
+        )
+    if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors, config)):
+        raise ConfigError(
+            expected="a model whose head Google's code supports",
+            found=f"the user's head {metadata.own_head or 'of an unknown class'!r}"
+            if OWN_HEAD in others
+            else f"one that reads {metadata.reads}",
+            fix="write a Hugging Face folder, which keeps it",
+        )
+    ours = {whole(name): tensor for name, tensor in tensors.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
+    plan_loading(shapes, Match, config, NAMES, "the model to be written", vectors_of_row=metadata.vectors_of_row)
+    metadata.check_labels(ours)
+    if tokenizer is not None:
+        fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
+    if config.position_embedding_type != "absolute":
+        ours[POSITIONS] = fixed_positions(config, ours)
+    variables = dict(_to_disk(name, tensor) for name, tensor in ours.items())
+    if optimizer is not None:
+        for slot, moments in (("adam_m", optimizer.first), ("adam_v", optimizer.second)):
+            variables |= dict(_to_disk(whole(name), moment, f"/{slot}") for name, moment in moments.items())
+        if optimizer.step is not None:
+            variables["global_step"] = torch.tensor(optimizer.step, dtype=torch.int64)
+    with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
+        write_json(partial / CONFIG, google_config(config))
+        if tokenizer is not None:
+            tokenizer.vocabulary.save(partial / "vocab.txt")
+        write_bundle(partial / PREFIX, variables)
+        # The file that tf.train.latest_checkpoint looks for.
+        write_text(partial / "checkpoint", f'model_checkpoint_path: "{PREFIX}"\n')
+        opening = opening_of(config, NAMES, parts_of(ours, config), metadata)
+        write_card(partial, config, ours, tokenizer, metadata, "tf", opening)
+        write_metadata(partial, tokenizer, metadata)
+
+
+def google_config(config: BertConfig) -> dict[str, Any]:
+    """The content of `bert_config.json`: the original fields, and others that differ from their defaults."""
+    values, usual = config.to_dict(), BertConfig().to_dict()
+    departures = {name: value for name, value in values.items() if name not in FIELDS and value != usual[name]}
+    return {name: values[name] for name in FIELDS} | departures
+
+
+def find_prefix(source: Path | str) -> Path:
+    """The prefix of a checkpoint, given its folder, the prefix itself, or one of its files.
+
+    In a folder with several checkpoints this is the one named in its `checkpoint` file, or `bert_model.ckpt`.
+
+    Raises:
+        InputError: there is no checkpoint, or there are several and it is unclear which one is meant.
+    """
+    source = Path(source)
+    for ending in (".index", ".meta"):
+        if source.name.endswith(ending):
+            return source.with_name(source.name.removesuffix(ending))
+    if ".data-" in source.name:
+        return source.with_name(source.name.rpartition(".data-")[0])
+    if not source.is_dir():
+        return source
+    found = sorted(path.name.removesuffix(".index") for path in source.glob("*.index"))
+    if not found:
+        raise InputError(
+            expected=f"a checkpoint (.index and .data files) in '{source}'", found="none", fix="use another folder"
+        )
+    named = _latest(source / "checkpoint")
+    if len(found) == 1 or named in found or PREFIX in found:
+        return source / (found[0] if len(found) == 1 else named if named in found else PREFIX)
+    raise InputError(
+        expected=f"one checkpoint in '{source}'",
+        found=", ".join(found),
+        fix=f"choose one, such as '{source / found[-1]}'",
+    )
+
+
+def _latest(path: Path) -> str | None:
+    """The name on the first line of a TensorFlow `checkpoint` file."""
+    try:
+        lines = regular_bytes(path).decode("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    name, _, value = lines[0].partition(":") if lines else ("", "", "")
+    return Path(value.strip().strip('"')).name if name == "model_checkpoint_path" else None
+
+
+def _open(
+    source: Path | str, config: BertConfig | None, allow_unknown: bool
+) -> tuple[TensorBundle, BertConfig, LoadingPlan]:
+    bundle = TensorBundle(find_prefix(source))
+    if any(mark in name for name in bundle.entries for mark in _OBJECT_GRAPH):
+        raise CheckpointError(
+            expected=f"variable names such as bert/embeddings/word_embeddings in '{bundle.prefix}'",
+            found="an object-graph checkpoint of TensorFlow 2, whose names are paths in the program that wrote it",
+            fix="use the TensorFlow 1 checkpoint of the same model, or its Hugging Face folder",
+        )
+    if config is None:
+        path = bundle.prefix.parent / CONFIG
+        require_file(path, "the configuration of a Google checkpoint")
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise InputError(expected=f"a JSON object in '{path}'", found=type(values).__name__, fix="restore the file")
+        config = BertConfig.from_dict(values)
+    shapes = {name: entry.shape for name, entry in bundle.entries.items()}
+    plan = plan_loading(
+        shapes,
+        from_google,
+        config,
+        NAMES,
+        f"'{bundle.prefix}'",
+        name_there=lambda ours: to_google(ours)[0],
+        allow_unknown=allow_unknown,
+        vectors_of_row=read_metadata(bundle.prefix.parent).vectors_of_row,
+    )
+    return bundle, config, plan
+
+
+def _read_tokenizer(
+    folder: Path, config: BertConfig, rules: TextRules | None, metadata: ModelMetadata
+) -> tuple[Tokenizer | None, list[str]]:
+    if not (folder / "vocab.txt").exists():
+        return None, ["no vocab.txt next to the checkpoint"]
+    vocabulary = Vocabulary.load(folder / "vocab.txt")
+    padding = fit_vocabulary(vocabulary, config, f"'{folder}'")
+    metadata.check_vocabulary(vocabulary, folder)
+    notes = [padding] if padding else []
+    if rules is None and metadata.text_rules is not None:
+        rules, _ = read_rules(folder, vocabulary, metadata)
+    elif rules is None:
+        rules, guessed = guess_rules(vocabulary, "google")
+        notes += guessed
+    return WordPieceTokenizer(vocabulary, rules), notes
+
+
+def _from_disk(bundle: TensorBundle, name: str, turned: bool, verify: bool) -> Tensor:
+    values = bundle.read(name, verify=verify)
+    return values.t().contiguous() if turned else values
+
+
+def _to_disk(ours: str, tensor: Tensor, slot: str = "") -> tuple[str, Tensor]:
+    name, turned = to_google(ours)
+    return name + slot, tensor.t() if turned else tensor

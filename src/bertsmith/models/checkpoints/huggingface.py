@@ -1,0 +1,291 @@
+"""Reads and writes model folders in Hugging Face's layout, with the metadata in `bertsmith.json`.
+
+A folder written here loads in `transformers` with the same numbers and the same token ids, without this package, or is
+refused there; `transformers_folder.py` decides which.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.base.core.errors import CheckpointError, InputError, some
+from bertsmith.base.storage.files import atomic_folder, read_json, require_file, write_json
+from bertsmith.models.checkpoints.architectures import architecture_of, read_config
+from bertsmith.models.checkpoints.card import write_card
+from bertsmith.models.checkpoints.cross_encoders import read_scoring
+from bertsmith.models.checkpoints.fused_layers import join_fused, split_fused
+from bertsmith.models.checkpoints.hub import shown
+from bertsmith.models.checkpoints.model_folder import (
+    ModelFolder,
+    fit_vocabulary,
+    parts_of,
+    require_numbers,
+)
+from bertsmith.models.checkpoints.plan import POSITIONS, WORD_TABLE, LoadingPlan, fixed_positions, plan_loading
+from bertsmith.models.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
+from bertsmith.models.checkpoints.transformers_folder import config_of_folder, longest_of, opening_of, write_code
+from bertsmith.models.checkpoints.weights import ADAPTER, MODEL_FOLDER, adapter_error, read_weights, write_safetensors
+from bertsmith.models.checkpoints.wrappers import without_wrappers
+from bertsmith.models.model_files.metadata import (
+    METADATA,
+    SAFETENSORS,
+    SIMILARITY,
+    ModelMetadata,
+    read_metadata,
+    write_metadata,
+)
+from bertsmith.models.model_files.tokenizer_files import lowercased, with_rules, with_segments
+from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS, whole
+from bertsmith.models.parts.parameter_names import Match, ParameterNames
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+
+def read_model_folder(
+    path: Path | str, *, rules: TextRules | None = None, allow_unknown: bool = False, verify: bool = False
+) -> ModelFolder:
+    """The model in a Hugging Face folder, written by bertsmith or by other tools.
+
+    Args:
+        rules: text rules to use instead of those of the folder.
+        allow_unknown: skip tensors with unknown names, and report them.
+        verify: compare the files with the digests in `bertsmith.json`.
+
+    Raises:
+        InputError: a file is missing or unreadable.
+        ConfigError: `config.json` does not describe a model that can be built here.
+        CheckpointError: weights are damaged, missing, of another shape, or unknown.
+        VocabularyError: the vocabulary is damaged or does not belong to the model.
+    """
+    folder = Path(path)
+    source = f"'{shown(folder)}'"
+    values = _read_config(folder)
+    metadata = read_metadata(folder, verify=verify)
+    is_ours = (folder / METADATA).exists()  # other tools know is_decoder alone
+    config = read_config(
+        values | {"is_causal": bool(values.get("is_decoder") or (is_ours and values.get("is_causal")))}
+    )
+    architecture = architecture_of(config)
+    tokenizer, notes = architecture.read_tokenizer(folder, metadata)
+    if tokenizer is not None and rules is not None:
+        tokenizer, notes = with_rules(tokenizer, rules), ["the text rules were given by the caller"]
+    if tokenizer is not None:
+        padding = fit_vocabulary(tokenizer.vocabulary, config, source)
+        metadata.check_vocabulary(tokenizer.vocabulary, folder)
+        notes += [padding] if padding else []
+    else:
+        notes.append("no vocabulary in the folder")
+    if tokenizer is not None:
+        tokenizer = with_segments(tokenizer, config.type_vocab_size, folder)
+    names = architecture.names
+    weights, unwrapped = without_wrappers(read_weights(folder), names)
+    notes += unwrapped
+    stored = split_fused(weights, names)
+    for name, bias in names.without_bias.items():
+        if name in stored and bias not in stored:
+            stored[bias] = stored[name].new_zeros(len(stored[name]))
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+    plan = plan_loading(
+        shapes,
+        functools.partial(names.from_huggingface, stored=shapes, declared=_declared(values)[0] or ""),
+        config,
+        names,
+        source,
+        name_there=names.to_huggingface,
+        allow_unknown=allow_unknown,
+        vectors_of_row=metadata.vectors_of_row,
+    )
+    _require_equal_copies(plan, stored, source)
+    _require_tied(values, plan, names, source)
+    if config.is_causal and not (is_ours or config.always_causal):
+        _require_no_first(values, source)
+    tensors = {
+        ours: stored[name].T.contiguous() if transposed else stored[name].contiguous()
+        for ours, (name, transposed) in plan.take.items()
+    }
+    require_numbers(tensors, source)
+    if metadata.task is None:
+        architecture_named, problem_type = _declared(values)
+        scoring = metadata.scoring or read_scoring(folder, values)
+        metadata = dataclasses.replace(
+            metadata,
+            architecture=architecture_named,
+            problem_type=problem_type or metadata.problem_type,
+            scoring=scoring,
+        )
+        if scoring is not None and "activation" in scoring:
+            first = f", with the prompt {prompt!r} before each first text" if (prompt := scoring.get("prompt")) else ""
+            notes.append(
+                "a CrossEncoder of sentence-transformers: scores are those of its predict(), of several labels with "
+                f"apply_softmax{first}"
+            )
+        if tokenizer is not None and (scoring or {}).get("lowercase"):
+            tokenizer = lowercased(tokenizer)
+    if not metadata.labels:
+        metadata = dataclasses.replace(metadata, labels=_labels(values, tensors, source))
+    return ModelFolder(
+        path=folder,
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        metadata=metadata,
+        report=plan.report.with_notes(*notes),
+    )
+
+
+def write_model_folder(
+    path: Path | str,
+    *,
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    metadata: ModelMetadata | None = None,
+    replace: bool = False,
+) -> None:
+    """Writes a model folder atomically: it is either complete or absent.
+
+    Args:
+        tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
+        metadata: further information on the model, for `bertsmith.json`.
+        replace: overwrite an existing folder that contains a model.
+
+    Raises:
+        InputError: the folder exists and `replace` is not given, or it does not contain a model.
+        CheckpointError: the tensors do not match the configuration.
+        VocabularyError: the tokenizer does not fit the configuration.
+    """
+    folder, metadata = Path(path), metadata or ModelMetadata()
+    names = architecture_of(config).names
+    ours = {whole(name): tensor for name, tensor in tensors.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
+    plan_loading(shapes, Match, config, names, "the model to be written", vectors_of_row=metadata.vectors_of_row)
+    if tokenizer is not None:
+        fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
+    metadata.check_labels(ours)
+    if config.position_embedding_type != "absolute" and any(row.ours == POSITIONS for row in names.embeddings):
+        ours[POSITIONS] = fixed_positions(config, ours)
+    opening = opening_of(config, names, parts_of(ours, config), metadata)
+    named = {
+        names.to_huggingface(name, opening.tensors_of): tensor.T if names.transposes(name) else tensor
+        for name, tensor in ours.items()
+    }
+    with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
+        outputs = len(ours.get("classifier.bias", ours.get("span.bias", ())))
+        stored = str(next(iter(ours.values())).dtype).removeprefix("torch.")
+        write_json(partial / "config.json", config_of_folder(config, opening, metadata, stored, outputs))
+        if opening.needs_code:
+            write_code(partial, config, names)
+        write_safetensors(partial / SAFETENSORS, join_fused(named, names))
+        if tokenizer is not None:
+            write_tokenizer(partial, tokenizer, config, longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS)
+        write_card(partial, config, ours, tokenizer, metadata, "transformers", opening)
+        if metadata.gives_vectors:
+            settings = (metadata.spec or {}).get("settings") or {}
+            write_recipe(
+                partial,
+                width=config.hidden_size,
+                pooling=metadata.reads if metadata.task == SIMILARITY else "mean",
+                max_length=longest_of(config, metadata),
+                lacks_pooler="bert.pooler.weight" not in ours and names.has_pooler,
+                is_static=config.is_static,
+                prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
+            )
+        write_metadata(partial, tokenizer, metadata)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    require_file(folder / "config.json", "the configuration of a model")
+    values = read_json(folder / "config.json")
+    if not isinstance(values, dict):
+        raise InputError(
+            expected=f"a JSON object in '{folder / 'config.json'}'", found=type(values).__name__, fix="restore the file"
+        )
+    quantization = values.get("quantization_config") or ((folder / "quantize_config.json").exists() and "GPTQ")
+    if quantization:
+        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+        raise CheckpointError(
+            expected=f"weights that are not quantized in '{shown(folder)}'",
+            found=f"a quantization by {method or 'another tool'}"[:60],
+            fix="use the model from before it",
+        )
+    if (folder / ADAPTER).exists():
+        raise adapter_error(folder)
+    return values
+
+
+def _declared(values: dict[str, Any]) -> tuple[str | None, str | None]:
+    """What another tool says about the task of its model: its class, and the kind of problem."""
+    classes, problem = values.get("architectures"), values.get("problem_type")
+    first = classes[0] if isinstance(classes, list) and classes else None
+    return first if isinstance(first, str) else None, problem if isinstance(problem, str) else None
+
+
+def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> tuple[str, ...]:
+    """The labels of another tool's classifier, in the order of its rows; empty if it has none."""
+    names, (declared, _) = values.get("id2label"), _declared(values)
+    if not isinstance(names, dict) or "classifier.bias" not in tensors or (declared or "").endswith("MultipleChoice"):
+        return ()
+    rows = len(tensors["classifier.bias"])
+    if values.get("num_labels") not in (None, rows):
+        raise CheckpointError(
+            expected=f"num_labels {rows} in config.json of {source}, the rows of the classifier",
+            found=repr(values["num_labels"])[:60],
+            fix="correct num_labels, or remove it",
+        )
+    if set(names) != {str(number) for number in range(rows)}:
+        raise CheckpointError(
+            expected=f"labels 0 to {rows - 1} as id2label in config.json of {source}, the rows of the classifier",
+            found=", ".join(sorted(names)[:8]) + (" ..." if len(names) > 8 else ""),
+            fix="correct id2label",
+        )
+    if wrong := [name for name in names.values() if not isinstance(name, str | int) or isinstance(name, bool)]:
+        raise CheckpointError(
+            expected=f"names as id2label in config.json of {source}", found=repr(wrong[0])[:60], fix="correct id2label"
+        )
+    return tuple(str(names[str(number)]) for number in range(rows))
+
+
+def _require_no_first(values: dict[str, Any], source: str) -> None:
+    """Returns if no head of another tool's left-to-right model reads the first token; here it would read the last one.
+
+    Raises:
+        CheckpointError: one does.
+    """
+    if (declared := _declared(values)[0] or "").endswith(("SequenceClassification", "MultipleChoice")):
+        raise CheckpointError(
+            expected=f"a model that reads in both directions (is_decoder) below the {declared} in {source}",
+            found="a left-to-right one, whose first token has seen no other",
+            fix="use it with transformers, or another model",
+        )
+
+
+def _require_tied(values: dict[str, Any], plan: LoadingPlan, names: ParameterNames, source: str) -> None:
+    """Returns if the decoder of the masked-LM head is the word table, or there is no such head."""
+    decoders = {name for name, ours in names.copies.items() if ours == WORD_TABLE}
+    has_head = any(ours.startswith("mlm.") for ours in plan.take) or (_declared(values)[0] or "").endswith(
+        "LMHeadModel"
+    )
+    is_stored = any(ours == WORD_TABLE for _, _, ours in plan.copies)
+    if values.get("tie_word_embeddings") is False and decoders and has_head and not is_stored:
+        raise CheckpointError(
+            expected=f"a decoder next to the word table in {source}, as tie_word_embeddings false says",
+            found=f"no {min(decoders)}",
+            fix="restore it, or write true if the decoder is the word table",
+        )
+
+
+def _require_equal_copies(plan: LoadingPlan, stored: Mapping[str, Tensor], source: str) -> None:
+    untied = [copy for first, copy, _ in plan.copies if not torch.equal(stored[first], stored[copy])]
+    if untied:
+        raise CheckpointError(
+            expected=f"a decoder tied to the word table in {source}",
+            found=f"different values in {some(untied)}",
+            fix="use a model whose decoder shares the word table, as BERT's does",
+        )

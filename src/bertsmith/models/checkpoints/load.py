@@ -1,0 +1,168 @@
+"""Loads and converts a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, a hub id.
+
+An ELMo in the layout of AllenNLP is read, too.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.base.core.errors import ConfigError, InputError, nearest
+from bertsmith.base.storage.files import require_outside
+from bertsmith.models.checkpoints import allennlp, google, hub, huggingface
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.weights import ADAPTER, adapter_error
+from bertsmith.models.model_files.metadata import NGRAM_ENCODER, WEIGHT_FILES, is_n_gram_folder
+from bertsmith.models.tensorflow_files.tensor_bundle import index_path
+from bertsmith.text.tokenizers.normalize import TextRules
+
+Kind = Literal["huggingface", "google", "allennlp"]
+KINDS = ("huggingface", "google")  # that can be written
+_MOST_SHOWN = 5  # names of other files that a message lists
+
+
+def kind_of(path: Path) -> Kind | None:
+    """The kind of model at a path: Hugging Face folder, folder of AllenNLP, Google checkpoint (or one of its files)."""
+    if path.is_dir():
+        if any((path / name).exists() for name in WEIGHT_FILES):
+            return "huggingface"
+        if allennlp.is_allennlp(path):
+            return "allennlp"
+        return "google" if any(path.glob("*.index")) else None
+    is_part = path.name.endswith((".index", ".meta")) or ".data-" in path.name
+    return "google" if index_path(path).exists() or (path.exists() and is_part) else None
+
+
+def load_any(
+    source: Path | str | ModelFolder,
+    *,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    cache: Path | str | None = None,
+    endpoint: str | None = None,
+    offline: bool = False,
+) -> ModelFolder:
+    """The model at a path or with a hub id.
+
+    Args:
+        source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
+            its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, "starter"
+            for the model in the package, or an id such as `google-bert/bert-base-uncased`.
+        rules: text rules to use instead of those of the folder.
+        allow_unknown: skip tensors with unknown names, and report them.
+        cache, endpoint, offline: see `hub.resolve`; used only for an id or an address.
+
+    Raises:
+        InputError: there is no model that can be read.
+        ConfigError, CheckpointError, VocabularyError: files are damaged or do not belong together.
+    """
+    if isinstance(source, ModelFolder):
+        return source
+    path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
+    if kind == "google":
+        return google.read_google(path, rules=rules, allow_unknown=allow_unknown)
+    if kind == "allennlp":
+        return allennlp.read_allennlp(path, rules=rules, allow_unknown=allow_unknown)
+    return huggingface.read_model_folder(path, rules=rules, allow_unknown=allow_unknown)
+
+
+def locate(
+    source: Path | str, *, cache: Path | str | None = None, endpoint: str | None = None, offline: bool = False
+) -> tuple[Path, Kind]:
+    """Where the files of a model are, and of which kind they are.
+
+    Args:
+        source, cache, endpoint, offline: as in `load_any`.
+
+    Raises:
+        InputError: there is no model that can be read.
+    """
+    path = Path(source)
+    kind = kind_of(path)
+    if kind is None:
+        path = hub.resolve(source, cache=cache, endpoint=endpoint, offline=offline)
+        kind = kind_of(path)
+    if kind is None and kind_of(path / "model") == "huggingface":
+        path, kind = path / "model", "huggingface"
+    if kind is not None:
+        return path, kind
+    if (path / ADAPTER).exists():
+        raise adapter_error(path)
+    if is_n_gram_folder(path):
+        raise InputError(
+            expected=f"a model with an encoder at '{path}'",
+            found="a linear model on a cosine" if (path / NGRAM_ENCODER).is_dir() else "a model on words alone",
+            fix=f"name '{path / NGRAM_ENCODER}'"
+            if (path / NGRAM_ENCODER).is_dir()
+            else "use it with predict, evaluate, ask or rank, or name another model",
+        )
+    raise InputError(
+        expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",
+        found=_found(path),
+        fix="use the model it was exported from, or run it with onnxruntime"
+        if _is_onnx(path)
+        else "name a folder that has them",
+    )
+
+
+def convert(
+    source: Path | str,
+    destination: Path | str,
+    *,
+    to: str,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    replace: bool = False,
+) -> ModelFolder:
+    """Writes a model in another format and returns the model that was read, with its report.
+
+    Optimizer state is copied from Google to Google; otherwise it is dropped, and the report counts it as skipped.
+
+    Args:
+        source: anything that `load_any` accepts.
+        to: "huggingface" or "google".
+        rules, allow_unknown: see `load_any`.
+        replace: overwrite an existing folder that contains a model, but never the source.
+
+    Raises:
+        ConfigError: `to` is unknown.
+        InputError, CheckpointError, VocabularyError: as for reading and writing.
+    """
+    if to not in KINDS:
+        raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, KINDS))
+    model = load_any(source, rules=rules, allow_unknown=allow_unknown)
+    require_outside(Path(destination), [model.path])
+    if to == "huggingface":
+        huggingface.write_model_folder(
+            destination,
+            config=model.config,
+            tensors=model.tensors,
+            tokenizer=model.tokenizer,
+            metadata=model.metadata,
+            replace=replace,
+        )
+        return model
+    optimizer = google.read_optimizer(source) if kind_of(Path(source)) == "google" else None
+    google.write_google(
+        destination,
+        config=model.config,
+        tensors=model.tensors,
+        tokenizer=model.tokenizer,
+        metadata=model.metadata,
+        optimizer=optimizer,
+        replace=replace,
+    )
+    return model
+
+
+def _is_onnx(path: Path) -> bool:
+    return path.suffix == ".onnx" or any(path.glob("*.onnx"))
+
+
+def _found(path: Path) -> str:
+    if _is_onnx(path):
+        return "an ONNX export"
+    if not path.is_dir():
+        return "a file"
+    names = sorted(item.name for item in path.iterdir())
+    listed = ", ".join(names[:_MOST_SHOWN]) + (", ..." if len(names) > _MOST_SHOWN else "")
+    return f"other files ({listed})" if names else "an empty folder"

@@ -1,0 +1,129 @@
+"""The result of every checkpoint reader, and the checks that do not depend on the format."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bertsmith.base.core.errors import CheckpointError, VocabularyError, some
+from bertsmith.base.core.finite import not_finite
+from bertsmith.models.checkpoints.hub import shown
+from bertsmith.models.checkpoints.plan import LoadReport
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.our_names import OWN_HEAD, PARTS, part_of
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+
+# A word table may have a few more rows than there are pieces, to make their number a multiple of one of these.
+ROUND_HEIGHTS = (8, 16, 32, 64, 128)
+# If the ids of the pieces are stated, it may have this many more rows, or this share of the pieces.
+_MOST_SPARE, _SHARE_SPARE = 128, 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFolder:
+    """A model read from disk.
+
+    Attributes:
+        path: where it was read from.
+        config: the shape of the encoder.
+        tensors: parameters by our name, those of the encoder prefixed with `bert.`; dtype as stored.
+        tokenizer: vocabulary and rules; None if the folder has no vocabulary.
+        metadata: the content of `bertsmith.json` (task, labels), or what other tools' files say if there is none.
+        report: how each stored name was handled.
+    """
+
+    path: Path
+    config: EncoderConfig
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer | None
+    metadata: ModelMetadata
+    report: LoadReport
+
+    @property
+    def name(self) -> str:
+        """The path, or "starter" for the model in the package; for messages."""
+        return shown(self.path)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts beyond embeddings and layers that exist: pooler, mlm, nsp, classifier, span, own_head."""
+        return parts_of(self.tensors, self.config)
+
+    def require_tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            CheckpointError: the folder has no vocabulary.
+        """
+        if self.tokenizer is None:
+            raise no_vocabulary(self.name)
+        return self.tokenizer
+
+
+def no_vocabulary(place: Path | str) -> CheckpointError:
+    """The error for a model without a vocabulary."""
+    return CheckpointError(
+        expected=f"a vocabulary next to the model in '{place}'",
+        found="no vocab.txt or tokenizer.json",
+        fix="put the vocab.txt or tokenizer.json of the model there",
+    )
+
+
+def parts_of(tensors: Mapping[str, Any], config: EncoderConfig) -> tuple[str, ...]:
+    """The parts beyond embeddings and layers that have a tensor.
+
+    A language model whose head is the word table has that head (mlm) unless it has the head of a task.
+
+    >>> from bertsmith.models.parts.config import BertConfig
+    >>> parts_of({"bert.pooler.bias": 0, "bert.embeddings.norm.bias": 0, "mlm.bias": 0}, BertConfig())
+    ('pooler', 'mlm')
+    """
+    present = {part_of(name) for name in tensors}
+    if config.piece_head == "tied" and present.isdisjoint(("classifier", "span", OWN_HEAD)):
+        present.add("mlm")
+    return tuple(part for part in PARTS if part in present)
+
+
+def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -> str | None:
+    """None if the vocabulary has a piece for every row of the word table; a note if some rows are only padding.
+
+    Raises:
+        VocabularyError: the vocabulary does not belong to the model.
+    """
+    pieces, rows = len(vocabulary), config.vocab_size
+    if pieces == rows:
+        return None
+    is_rounded = any(-(-pieces // height) * height == rows for height in ROUND_HEIGHTS)
+    most = max(_MOST_SPARE, _SHARE_SPARE * pieces) if vocabulary.has_ids else 0
+    if pieces < rows and (is_rounded or rows - pieces <= most):
+        return f"the word table has {rows} rows for {pieces} pieces; the last {rows - pieces} are never used"
+    raise VocabularyError(
+        expected=f"{rows} pieces in the vocabulary of {source}, as the configuration says",
+        found=str(pieces),
+        fix="use the vocab.txt that the model was trained with",
+    )
+
+
+def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Checks that all tensors contain floating-point numbers, none of them infinite or NaN.
+
+    Raises:
+        CheckpointError: some do not, as in a quantized model or after a diverged training; the first are named.
+    """
+    wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
+    if wrong:
+        raise CheckpointError(
+            expected=f"floating-point weights in {source}",
+            found=some(wrong),
+            fix="use the model from before quantisation",
+        )
+    if broken := not_finite(tensors):
+        raise CheckpointError(
+            expected=f"finite weights in {source}",
+            found=f"infinite or NaN values in {some(broken)}",
+            fix="the training diverged or the file is damaged; use an earlier checkpoint, or copy the file again",
+        )

@@ -1,0 +1,133 @@
+"""The folder of an ONNX export: its graphs, its tokenizer, and the metadata needed to run it; read without torch.
+
+`bertsmith.json` holds the task, as in every model folder, and under "onnx" the shape of the model (`OnnxShape`), so
+that neither weights nor architectures have to be imported.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
+from bertsmith.base.core.settings import from_dict, to_dict
+from bertsmith.models.model_files.metadata import METADATA, ModelMetadata, read_metadata
+from bertsmith.models.model_files.tokenizer_files import read_tokenizer, with_segments
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+GRAPH, INT8_GRAPH = "model.onnx", "model_int8.onnx"
+SHAPE = "onnx"  # the key in the metadata
+_OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.index", "*.safetensors.index.json")
+_AGAIN = "export the model again (bertsmith convert MODEL DIR --to onnx)"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnnxShape:
+    """What has to be known of a model to run its graph.
+
+    Attributes:
+        parts: the parts beyond embeddings and layers that were exported, such as "pooler" and "mlm".
+        hidden_size: width of the hidden states.
+        num_hidden_layers: encoder layers.
+        vocab_size: rows of the word table.
+        type_vocab_size: segments.
+        max_tokens: maximum tokens of a row, special tokens included.
+        pad_token_id: the id that fills rows of a batch.
+        is_causal: each token sees only the tokens to its left.
+        int8_bits: the bits of a weight in the int8 graph; 0 if there is none.
+    """
+
+    parts: tuple[str, ...]
+    hidden_size: int
+    num_hidden_layers: int
+    vocab_size: int
+    type_vocab_size: int
+    max_tokens: int
+    pad_token_id: int
+    is_causal: bool
+    int8_bits: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnnxFolder:
+    """The folder of an ONNX export.
+
+    Attributes:
+        path: the folder.
+        shape: what has to be known to run the graph.
+        tokenizer: vocabulary and rules.
+        metadata: the content of `bertsmith.json`.
+    """
+
+    path: Path
+    shape: OnnxShape
+    tokenizer: Tokenizer
+    metadata: ModelMetadata
+
+    def graph(self, precision: str) -> Path:
+        """The file to run: that of fp32, which is also the choice of auto, or that of int8.
+
+        Raises:
+            ConfigError: the folder has none of this precision.
+        """
+        path = self.path / (INT8_GRAPH if precision == "int8" else GRAPH)
+        if precision not in ("auto", "fp32", "int8") or not path.is_file():
+            has = [name for name, file in (("fp32", GRAPH), ("int8", INT8_GRAPH)) if (self.path / file).is_file()]
+            raise ConfigError(
+                expected=f"a precision of the ONNX folder '{self.path}': {' or '.join(has)}",
+                found=repr(precision),
+                fix="export it with --int8" if precision == "int8" else f"use --precision {has[0]}",
+            )
+        return path
+
+
+def is_onnx_folder(source: object) -> bool:
+    """Whether a source is a folder with an ONNX graph and no weights that torch could read.
+
+    Raises:
+        InputError: it is a graph itself, not its folder.
+    """
+    if not isinstance(source, str | Path):
+        return False
+    path = Path(source)
+    if path.suffix == ".onnx" and path.is_file():
+        raise InputError(
+            expected="the folder of an ONNX export", found=f"its file '{path}'", fix=f"name the folder, '{path.parent}'"
+        )
+    has_graph = path.is_dir() and any((path / name).is_file() for name in (GRAPH, INT8_GRAPH))
+    return has_graph and not any(any(path.glob(pattern)) for pattern in _OTHER_WEIGHTS)
+
+
+def read_onnx_folder(path: Path | str) -> OnnxFolder:
+    """The folder of an ONNX export.
+
+    Raises:
+        CheckpointError: it has no metadata, was written by a version that did not record what is needed, or has no
+            vocabulary.
+        InputError, ConfigError, VocabularyError: a file is damaged, or the vocabulary is another one.
+    """
+    folder = Path(path)
+    if not (folder / METADATA).is_file():
+        raise CheckpointError(expected=f"{METADATA} next to the ONNX graph in '{folder}'", found="none", fix=_AGAIN)
+    metadata = read_metadata(folder)
+    recorded = metadata.other.get(SHAPE)
+    if recorded is None:
+        raise CheckpointError(
+            expected=f"the shape of the model, '{SHAPE}', in '{folder / METADATA}'",
+            found="an export of an earlier version, without it",
+            fix=_AGAIN,
+        )
+    shape = from_dict(OnnxShape, recorded, f"{SHAPE} of '{folder / METADATA}'")
+    tokenizer, _ = read_tokenizer(folder, metadata)
+    if tokenizer is None:
+        raise CheckpointError(
+            expected=f"the vocabulary next to the ONNX graph in '{folder}'",
+            found="no vocab.txt or tokenizer.json",
+            fix=_AGAIN,
+        )
+    metadata.check_vocabulary(tokenizer.vocabulary, folder)
+    tokenizer = with_segments(tokenizer, shape.type_vocab_size, folder)
+    return OnnxFolder(path=folder, shape=shape, tokenizer=tokenizer, metadata=metadata)
+
+
+def with_shape(metadata: ModelMetadata, shape: OnnxShape) -> ModelMetadata:
+    """The metadata of an export, with the shape of its graph."""
+    return dataclasses.replace(metadata, other={**metadata.other, SHAPE: to_dict(shape)})

@@ -1,0 +1,398 @@
+"""How a sentence-transformers folder computes the vector of a text: pooling, length, normalization, prompts.
+
+Such a folder lists its modules in `modules.json`: an encoder, a pooling, often a normalization. Both forms of the
+pooling configuration are read, the old (`pooling_mode_mean_tokens: true`) and the new (`pooling_mode: "mean"`); the old
+one, which every version of that library reads, is written. A module, or a setting of one, that would change the vectors
+and is not followed here is refused by name.
+
+Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `Transformer` of sentence-transformers.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import CheckpointError, nearest
+from bertsmith.base.storage.files import read_json, read_object, write_json
+
+MODULES = "modules.json"
+ABOUT = "config_sentence_transformers.json"
+_LIBRARY = "sentence_transformers."  # the modules of others are code that is not run here
+_ENCODER_SETTINGS = "sentence_bert_config.json"
+ARGUMENTS = "model_args"  # in those settings, what `transformers` receives when it loads the encoder
+# Other names of that file; the first one that has settings counts.
+_OLD_ENCODER_SETTINGS = tuple(
+    f"sentence_{name}_config.json" for name in ("roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_WITHOUT_EFFECT = ("Dropout",)  # modules that only training has
+# Settings of modules, by their kind, with the only value that is followed.
+_USUAL: Mapping[str, Mapping[str, Any]] = {
+    "Transformer": {
+        "processing_kwargs": {},
+        "query_length": None,
+        "document_length": None,
+        "query_expansion": None,
+        "tokenizer_name_or_path": None,
+        **{f"{of}_{what}": {} for of in ("model", "tokenizer", "config", "processor") for what in ("args", "kwargs")},
+    },
+    "Normalize": {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"},
+}
+# What the encoder of a folder gives, by its task there: the name of the model's output, and that of the module's.
+_OUTPUTS = {
+    "feature-extraction": ("last_hidden_state", "token_embeddings"),
+    "sequence-classification": ("logits", "scores"),
+}
+VECTORS_TASK, PAIRS_TASK = _OUTPUTS
+_FOLLOWED = ("max_seq_length", "do_lower_case", "unpad_inputs", "modality_config")  # unpad_inputs changes no number
+_POOLING_FOLDER = "1_Pooling"
+QUERY, DOCUMENT = "query", "document"  # names of prompts, as that library looks for them
+SENTENCE_TRANSFORMER, CROSS_ENCODER = "SentenceTransformer", "CrossEncoder"
+_FOLDER_POOLINGS = ("mean", "cls", "max")
+_OLD_NAMES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_POOLING_KEYS = (
+    *_OLD_NAMES, "pooling_mode", "include_prompt", "embedding_dimension", "word_embedding_dimension"
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceRecipe:
+    """How a sentence-transformers folder computes its vectors.
+
+    Attributes:
+        encoder: the folder with the weights: the folder itself, or one inside it.
+        pooling: mean, cls or max.
+        normalize: vectors are scaled to length 1.
+        max_length: maximum tokens per row, including [CLS] and [SEP]; None if not specified.
+        lowercase: texts are lower-cased, whatever the encoder's tokenizer says.
+        prompt: a prefix for every text.
+        prompts: all prompts by their names, such as `query` and `document`.
+        pools_prompt: whether the tokens of the prompt are part of the pooling.
+        dimensions: how many of the first numbers of each vector are kept, after the normalization; None for all.
+    """
+
+    encoder: Path
+    pooling: str = "mean"
+    normalize: bool = False
+    max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pools_prompt: bool = True
+    dimensions: int | None = None
+
+
+def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
+    """The recipe of a folder, or None if it is not a sentence-transformers folder that gives vectors.
+
+    Args:
+        pooled: False: read only the encoder and how it reads texts, whatever the folder does with its vectors.
+
+    Raises:
+        InputError: a file is not JSON.
+        CheckpointError: the folder needs something unsupported, such as a dense layer.
+    """
+    if not (folder / MODULES).exists() or is_cross_encoder(folder):
+        return None
+    encoder, pooling, normalize, includes_prompt, kinds = folder, "", False, True, []
+    for module in modules_of(folder):
+        kind, module_folder = _kind(folder, module, pooled=pooled), inside(folder, str(module.get("path", "")))
+        kinds.append(kind)
+        if kind == "Transformer":
+            encoder = module_folder
+        elif kind == "StaticEmbedding":
+            encoder, pooling = module_folder, "mean"
+        elif not pooled:
+            continue
+        elif kind == "Pooling":
+            pooling, includes_prompt = _pooling(module_folder / "config.json")
+        elif kind == "Normalize":
+            require_usual(module_folder / "config.json", read_object(module_folder / "config.json"), _USUAL[kind])
+            normalize = True
+        elif kind not in _WITHOUT_EFFECT:
+            raise CheckpointError(
+                expected=f"an encoder, a pooling and a normalization in '{folder / MODULES}'",
+                found=f"a module {kind}, which is not supported",
+                fix="name a model without it, or only the folder of its encoder",
+            )
+    said = encoder_settings(encoder, VECTORS_TASK if pooled else None)
+    if not pooled:
+        return SentenceRecipe(
+            encoder=encoder, max_length=max_length_of(encoder, said), lowercase=lowercases_texts(encoder, said)
+        )
+    if not pooling:
+        raise CheckpointError(
+            expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name only the folder of the encoder"
+        )
+    order = [kind for kind in kinds if kind not in _WITHOUT_EFFECT]
+    first = ["StaticEmbedding"] if kinds[0] == "StaticEmbedding" else ["Transformer", "Pooling"]
+    if order != first + ["Normalize"] * normalize:
+        raise CheckpointError(
+            expected=f"{', '.join(first)} and at most one Normalize in this order in '{folder / MODULES}'",
+            found=", ".join(kinds),
+            fix="name only the folder of the encoder, or another model",
+        )
+    about = about_of(folder)
+    prompt, prompts = prompts_of(folder / ABOUT, about)
+    if prompt and not includes_prompt:
+        raise CheckpointError(
+            expected=f"a prompt that is included in the pooling of '{folder}'",
+            found=f"{prompt!r}, which is left out",
+            fix="choose another model, or only the folder of its encoder",
+        )
+    return SentenceRecipe(
+        encoder=encoder,
+        pooling=pooling,
+        normalize=normalize,
+        max_length=max_length_of(encoder, said),
+        lowercase=lowercases_texts(encoder, said),
+        prompt=prompt,
+        prompts=prompts,
+        pools_prompt=includes_prompt,
+        dimensions=_count(folder / ABOUT, about, "truncate_dim"),
+    )
+
+
+def is_cross_encoder(folder: Path) -> bool:
+    """Whether a folder is that of a CrossEncoder, whose modules score pairs; see `cross_encoders.py`."""
+    kind = about_of(folder).get("model_type")
+    if isinstance(kind, str):
+        return kind == CROSS_ENCODER
+    # Without a kind, the first module says what it was saved for.
+    return read_object(folder / _ENCODER_SETTINGS).get("transformer_task") == PAIRS_TASK
+
+
+def about_of(folder: Path) -> dict[str, Any]:
+    """What a folder says about the model as a whole.
+
+    Raises:
+        CheckpointError: it is neither a SentenceTransformer nor a CrossEncoder.
+    """
+    about = read_object(folder / ABOUT)
+    kind = about.get("model_type")
+    if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER):
+        raise CheckpointError(
+            expected=f"a {SENTENCE_TRANSFORMER} or a {CROSS_ENCODER} in '{folder}'",
+            found=f"model_type {kind!r}"[:60],
+            fix="use it with sentence-transformers, or only the folder of its encoder",
+        )
+    return about
+
+
+def encoder_settings(encoder: Path, task: str | None) -> dict[str, Any]:
+    """How a folder has its encoder read texts; empty if it says nothing.
+
+    Args:
+        task: what the encoder must give; None: anything.
+
+    Raises:
+        CheckpointError: a setting is not followed here.
+    """
+    names = (_ENCODER_SETTINGS, *_OLD_ENCODER_SETTINGS)
+    path, said = next(
+        ((path, said) for path in (encoder / name for name in names) if (said := read_object(path))),
+        (encoder / _ENCODER_SETTINGS, {}),
+    )
+    if task is None:
+        return said
+    theirs, ours = _OUTPUTS[task]
+    changing = {key: _without_trust(value) for key, value in said.items() if key not in _FOLLOWED}
+    require_usual(path, changing, {**_USUAL["Transformer"], "transformer_task": task, "module_output_name": ours})
+    modalities = said.get("modality_config") or {"text": {"method": "forward", "method_output_name": theirs}}
+    text = modalities.get("text", "none") if isinstance(modalities, dict) else modalities
+    require_usual(path, {"text": text}, {"text": {"method": "forward", "method_output_name": theirs}})
+    return said
+
+
+def require_usual(path: Path, said: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
+    """Returns if each setting has the usual value, or none.
+
+    Raises:
+        CheckpointError: the message names the first setting that has not, or is unknown.
+    """
+    for key, value in said.items():
+        if key not in usual or value not in (None, usual[key]):
+            raise CheckpointError(
+                expected=f"{key} {_in_words(usual[key])} in '{path}'" if key in usual else f"no {key} in '{path}'",
+                found=repr(value)[:60],
+                fix="use the model with sentence-transformers, or only the folder of its encoder",
+            )
+
+
+def _in_words(value: Any) -> str:
+    return "absent" if value in (None, {}) else repr(value)[:80]
+
+
+def _without_trust(value: Any) -> Any:
+    """The arguments without the permission to run code, which no file can give, and a pooler that plays no part."""
+    if not isinstance(value, dict):
+        return value
+    return {key: argument for key, argument in value.items() if key not in ("trust_remote_code", "add_pooling_layer")}
+
+
+def _kind(folder: Path, module: Mapping[str, Any], *, pooled: bool) -> str:
+    """The kind of a module, such as "Pooling".
+
+    Raises:
+        CheckpointError: it is code of others, or is called with arguments.
+    """
+    name = str(module.get("type", ""))
+    is_foreign = not name.startswith(_LIBRARY) and (pooled or name.endswith(".Transformer"))
+    if is_foreign or (pooled and module.get("kwargs")):
+        raise CheckpointError(
+            expected=f"modules of sentence-transformers without kwargs in '{folder / MODULES}'",
+            found=f"{name!r}"[:100] + (f" with kwargs {module['kwargs']!r}"[:60] if module.get("kwargs") else ""),
+            fix="use the model with that library, or only the folder of its encoder",
+        )
+    return name.rsplit(".", 1)[-1]
+
+
+def modules_of(folder: Path) -> list[dict[str, Any]]:
+    """The modules that a folder lists, in their order."""
+    modules = read_json(folder / MODULES)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules) or not modules:
+        raise CheckpointError(
+            expected=f"a list of modules in '{folder / MODULES}'", found="something else", fix="download it again"
+        )
+    return modules
+
+
+def inside(folder: Path, path: str) -> Path:
+    """The folder of a module, which must be inside the model's folder."""
+    place = folder / path
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise CheckpointError(
+            expected=f"modules inside '{folder}'", found=f"one at {path!r}", fix="download the model again"
+        )
+    return place
+
+
+def _pooling(path: Path) -> tuple[str, bool]:
+    """The pooling of a `1_Pooling/config.json`, in the old or new form, and whether the prompt is pooled too."""
+    said = read_json(path)
+    if not isinstance(said, dict):
+        raise CheckpointError(expected=f"settings in '{path}'", found="something else", fix="download it again")
+    require_usual(path, {key: value for key, value in said.items() if key not in _POOLING_KEYS}, {})
+    named = said.get("pooling_mode", [name for key, name in _OLD_NAMES.items() if said.get(key)] or "mean")
+    names = named if isinstance(named, list) else [named]
+    if len(names) != 1 or names[0] not in _FOLDER_POOLINGS:
+        raise CheckpointError(
+            expected=f"one of the poolings {', '.join(_FOLDER_POOLINGS)} in '{path}'",
+            found=" and ".join(map(str, names)) or "none",
+            fix="name only the folder of the encoder, with a --pooling, or another model",
+        )
+    return str(names[0]), _flag(path, said, "include_prompt", default=True)
+
+
+def _flag(path: Path, said: dict[str, Any], name: str, *, default: bool) -> bool:
+    """A setting that is true or false; null counts as absent."""
+    value = said.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise CheckpointError(expected=f"true or false as {name} in '{path}'", found=repr(value), fix="correct it")
+    return default if value is None else value
+
+
+def lowercases_texts(encoder: Path, said: dict[str, Any]) -> bool:
+    """Whether texts are lower-cased, whatever the tokenizer says."""
+    return _flag(encoder / _ENCODER_SETTINGS, said, "do_lower_case", default=False)
+
+
+def max_length_of(encoder: Path, said: dict[str, Any]) -> int | None:
+    """The `max_seq_length`; if not specified, the tokenizer's limit."""
+    longest = _count(encoder / _ENCODER_SETTINGS, said, "max_seq_length")
+    if longest is not None:
+        return longest
+    limit = read_object(encoder / "tokenizer_config.json").get("model_max_length")
+    return int(limit) if isinstance(limit, int | float) and 0 < limit < math.inf else None
+
+
+def _count(path: Path, said: Mapping[str, Any], name: str) -> int | None:
+    """A setting that is a whole number above 0; None if it is absent or null."""
+    value = said.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise CheckpointError(
+            expected=f"a whole number above 0 as {name} in '{path}'", found=repr(value)[:60], fix="correct it"
+        )
+    return value
+
+
+def prompts_of(path: Path, about: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """The default prompt, a prefix for every text, and all prompts by name.
+
+    Raises:
+        CheckpointError: a prompt is not a text, or the default one is not among them.
+    """
+    name, prompts = about.get("default_prompt_name"), about.get("prompts")
+    prompts = {} if prompts is None else prompts
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        wrong = (
+            next((text for text in prompts.values() if not isinstance(text, str)), "")
+            if isinstance(prompts, dict)
+            else prompts
+        )
+        raise CheckpointError(
+            expected=f"texts by their names as prompts in '{path}'",
+            found=repr(wrong)[:60],
+            fix='write {"query": "a text", "document": "a text"}',
+        )
+    if name is not None and not (isinstance(name, str) and name in prompts):
+        raise CheckpointError(
+            expected=f"the name of a prompt as default_prompt_name in '{path}'",
+            found=repr(name)[:60],
+            fix=nearest(str(name), prompts) if prompts else "write null, or add the prompt",
+        )
+    return prompts.get(name, "") if name is not None else "", dict(prompts)
+
+
+def write_recipe(
+    folder: Path,
+    *,
+    width: int,
+    pooling: str,
+    max_length: int,
+    prompts: Mapping[str, str],
+    lacks_pooler: bool = False,
+    is_static: bool = False,
+) -> None:
+    """Writes the files that make a model folder one of sentence-transformers.
+
+    Args:
+        folder: the folder of the encoder.
+        width: of the vectors.
+        pooling: mean, cls or max.
+        max_length: maximum tokens per row, including [CLS] and [SEP].
+        prompts: by their names; empty ones are left out.
+        lacks_pooler: the encoder of `transformers` would have a pooler, but the folder has none.
+        is_static: the encoder has one vector per piece. Its means are scaled to length 1, because that library does not
+            count special pieces.
+    """
+    assert pooling in _FOLDER_POOLINGS, pooling
+    kinds = [("", "Transformer"), (_POOLING_FOLDER, "Pooling")]
+    if is_static:
+        kinds = [("", "StaticEmbedding"), ("1_Normalize", "Normalize")]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(kinds)
+    ]
+    write_json(folder / MODULES, modules)
+    if not is_static:
+        without = {ARGUMENTS: {"add_pooling_layer": False}} if lacks_pooler else {}
+        write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
+    given = {name: text for name, text in prompts.items() if text}
+    about = {"prompts": given, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    write_json(folder / ABOUT, about)
+    if is_static:
+        return
+    (folder / _POOLING_FOLDER).mkdir(exist_ok=True)
+    modes = {name: mode == pooling for name, mode in _OLD_NAMES.items()}
+    write_json(
+        folder / _POOLING_FOLDER / "config.json", {"word_embedding_dimension": width, **modes, "include_prompt": True}
+    )

@@ -1,0 +1,50 @@
+"""The special pieces that fine-tuning adds to a vocabulary without any, such as the published one of GPT.
+
+A row of such a model is the bare text. Fine-tuning puts a piece at its start, one between two texts and one at its end,
+where a classifier reads.
+
+Source: Radford et al. (2018), section 3.3; the names of `train.py` of the original code.
+"""
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.model_files.row_json import added_json, template_json
+from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
+
+START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
+
+
+def with_special_pieces(folder: ModelFolder, seed: int = 0) -> ModelFolder:
+    """The model with a piece for the start of a row, one between two texts and one for its end, if it has none.
+
+    Their vectors are drawn at random; with the layer of a task they are all that fine-tuning adds.
+
+    Args:
+        seed: of these vectors.
+    """
+    tokenizer, config = folder.tokenizer, folder.config
+    if not isinstance(tokenizer, PipelineTokenizer) or tokenizer.template.end:
+        return folder
+    pieces, name = (START, DELIMITER, CLASSIFY), "bert.embeddings.word.weight"
+    first = config.vocab_size  # rows that only fill up the table stay where they are
+    ids = {piece: first + number for number, piece in enumerate(pieces)}
+    description = {
+        **tokenizer.description,
+        "added_tokens": [*tokenizer.description.get("added_tokens", ()), *(added_json(*item) for item in ids.items())],
+        "post_processor": template_json([START], [DELIMITER], [CLASSIFY], ids),
+    }
+    special = tokenizer.vocabulary.special._replace(cls=START, sep=CLASSIFY)
+    table = folder.tensors[name]
+    drawn = generator(seed, "special pieces").standard_normal((len(pieces), table.shape[1]), dtype=np.float32)
+    rows = torch.from_numpy(drawn * config.initializer_range).to(table.dtype)
+    return dataclasses.replace(
+        folder,
+        config=dataclasses.replace(config, vocab_size=first + len(pieces)),
+        tensors={**folder.tensors, name: torch.cat([table, rows])},
+        tokenizer=PipelineTokenizer(description, special, source=tokenizer.source),
+    )

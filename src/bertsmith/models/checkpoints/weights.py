@@ -1,0 +1,202 @@
+"""The weight files of a Hugging Face folder: safetensors or `.bin`, whole or in shards; the digest of weights.
+
+Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, and rejected if it contains anything but
+tensors.
+"""
+
+import pickle
+import struct
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from bertsmith.base.core.errors import CheckpointError, InputError, some
+from bertsmith.base.processes.sharding import own_rows, whole
+from bertsmith.base.storage.files import FolderKind, atomic_file, digest_bytes, read_json, require_file
+from bertsmith.base.storage.tensor_file import write_tensors
+from bertsmith.models.model_files.metadata import BIN, SAFETENSORS, WEIGHT_FILES
+
+# The files that identify a model folder, so that no other folder is ever overwritten by one.
+MODEL_FOLDER = FolderKind(
+    "a model",
+    (
+        ("bertsmith.json",),
+        ("config.json", "*.safetensors"),
+        ("config.json", "*.bin"),
+        ("*.index", "*.data-*"),
+    ),
+)
+ADAPTER = "adapter_config.json"  # of weights that are added to those of another folder, as those of LoRA
+OTHER_TOOLS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
+
+# What torch.load raises for a damaged pickle or zip archive; with weights_only it cannot raise anything else.
+_UNREADABLE = (
+    pickle.UnpicklingError, zipfile.BadZipFile, struct.error, OSError, EOFError, RuntimeError, ValueError, KeyError,
+    TypeError, AttributeError, IndexError, AssertionError, OverflowError, MemoryError,
+)  # fmt: skip
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder by their stored name, on the CPU, in their stored dtype.
+
+    Raises:
+        InputError: the folder has no weight file that can be read here.
+        CheckpointError: a file is damaged or incomplete, or contains something other than tensors.
+    """
+    path = weight_file(folder)
+    if not path.name.endswith(".index.json"):
+        return _read_file(path)
+    tensors: dict[str, Tensor] = {}
+    wrong: list[str] = []
+    for shard, names in _shards(path).items():
+        try:
+            found = _read_file(folder / shard)
+        except (CheckpointError, InputError) as error:
+            wrong.append(f"{shard} ({error.found})")
+            continue
+        absent, extra = sorted(names - set(found)), sorted(set(found) - names)
+        said = [f"{what}: {some(which)}" for what, which in (("lacks", absent), ("also has", extra)) if which]
+        if said:
+            wrong.append(f"{shard} ({'; '.join(said)})")
+        elif not wrong:
+            tensors |= found
+    if wrong:
+        raise CheckpointError(
+            expected=f"'{folder}' to contain the files and tensors listed in '{path.name}'",
+            found=some(wrong),
+            fix="copy these files again",
+        )
+    return tensors
+
+
+def weight_file(folder: Path) -> Path:
+    """The weight file, or the index of the weight files, of a folder.
+
+    Raises:
+        InputError: there is none.
+    """
+    for name in WEIGHT_FILES:
+        if (folder / name).exists():
+            return folder / name
+    other = [name for name in OTHER_TOOLS if (folder / name).exists()]
+    raise InputError(
+        expected=f"{SAFETENSORS} or {BIN} in '{folder}'",
+        found=f"only {', '.join(other)}" if other else "neither",
+        fix="convert the model with the tool that wrote it" if other else "use the folder of a model",
+    )
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes tensors, one after another; those that share memory are written separately.
+
+    They may be those of the file that is replaced, which are mapped from it as a rule.
+
+    Raises:
+        OSError: the file cannot be written, for example because the disk is full; it names `path`.
+    """
+    try:
+        with atomic_file(path) as file:
+            write_tensors(file, tensors, metadata={"format": "pt"})
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """`sha256:` and the hexadecimal SHA-256 of named tensors, independent of their order and device.
+
+    Run folders record it, so it stays the same for the same names and bytes. That of tensors which are divided among
+    processes is that of the whole ones; all of the processes ask for it.
+    """
+    parts = []
+    for name, tensor in sorted(tensors.items()):
+        numbers = whole(own_rows(tensor.detach()), tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        parts.append(f"{name} {digest_bytes(numbers.tobytes())}")
+    return digest_bytes("\n".join(parts).encode())
+
+
+def adapter_error(folder: Path) -> CheckpointError:
+    """The error for an adapter, which is not a whole model."""
+    return CheckpointError(
+        expected=f"the weights of a whole model in '{folder}'",
+        found=f"an adapter ({ADAPTER})",
+        fix="merge it into its model with the tool that trained it (merge_and_unload of peft)",
+    )
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    require_file(path, "model weights")
+    if path.suffix == ".safetensors":
+        try:
+            return safetensors.torch.load_file(path)
+        except (safetensors.SafetensorError, ValueError, KeyError, OverflowError) as error:
+            raise _damaged(path, error) from None
+    try:
+        with warnings.catch_warnings():
+            # Old files are read like new ones; for damaged ones the error says what a warning would say.
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE as error:
+        raise _damaged(path, error) from None
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and _is_plain(tensor) for name, tensor in content.items()
+    ):
+        raise CheckpointError(
+            expected=f"only named tensors in '{path}'",
+            found=_kinds(content),
+            fix="save only the state_dict of the model",
+        )
+    return {name: tensor.detach() for name, tensor in content.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    """True for a tensor whose values are all stored; a few bytes can claim to be a view of a huge tensor."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+        return False
+    return value.nbytes <= value.untyped_storage().nbytes()
+
+
+def _shards(path: Path) -> dict[str, set[str]]:
+    """The names of the tensors in each shard that an index lists."""
+    index = read_json(path)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not places:
+        raise CheckpointError(expected=f"a weight_map in '{path}'", found="none", fix="restore the file")
+    shards: dict[str, set[str]] = {}
+    for name, shard in places.items():
+        # A file name that points outside the folder is an attack or a mistake.
+        if (
+            not isinstance(shard, str)
+            or Path(shard).name != shard
+            or Path(shard).suffix not in (".safetensors", ".bin")
+        ):
+            raise CheckpointError(
+                expected=f"names of weight files in '{path}'", found=repr(shard), fix="restore the file"
+            )
+        shards.setdefault(shard, set()).add(name)
+    return shards
+
+
+def _kinds(content: Any) -> str:
+    def kinds() -> Iterator[str]:
+        for name, value in content.items():
+            if not isinstance(name, str) or not _is_plain(value):
+                kind = "an expanded or sparse tensor" if isinstance(value, Tensor) else type(value).__name__
+                yield f"{name!r}: {kind}"
+
+    return ", ".join(list(kinds())[:8]) if isinstance(content, dict) else type(content).__name__
+
+
+def _damaged(path: Path, error: BaseException) -> CheckpointError:
+    reason = (str(error).splitlines() or [""])[0][:160]
+    return CheckpointError(
+        expected=f"readable weights in '{path}'",
+        found=f"a damaged file or one that contains more than tensors ({type(error).__name__}: {reason})",
+        fix="copy or download it again",
+    )

@@ -1,0 +1,310 @@
+"""The two pre-training heads, the head of a task, and the models that put them on an encoder.
+
+Letters: T tokens in the flat batch, N sequences, M masked positions, R positions that are read, D width, V vocabulary,
+K outputs of a head.
+
+Source: Devlin et al. (2018), section 3.1; `get_masked_lm_output` and `get_next_sentence_output` in the original
+run_pretraining.py; `create_model` in the original run_classifier.py and run_squad.py.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.heads.head_blocks import HeadBlocks, concat_of_rows
+from bertsmith.models.heads.own_head import OwnHead, new_own_head
+from bertsmith.models.heads.piece_heads import PIECE_HEADS
+from bertsmith.models.heads.row_vectors import apart_of_rows, max_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.models.heads.sampled_softmax import PieceSample
+from bertsmith.models.heads.sentence_reader import SentenceReader, TokenReader
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.window_reader import WindowReader
+from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.encoder import Encoder, Trace
+from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
+from bertsmith.models.parts.layer_mix import WeightedMix
+from bertsmith.models.parts.layers import initialize, linear
+from bertsmith.models.parts.memory import Memory
+from bertsmith.models.parts.noise import Noise, NoiseOfTexts, dropped
+from bertsmith.models.parts.our_names import (
+    ATTENTION,
+    BLOCKS,
+    MAX,
+    PREFIX,
+    READER,
+    READER_UNITS,
+    part_of,
+)
+
+_ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
+
+
+@dataclasses.dataclass(frozen=True)
+class PreTrainingOutput:
+    """Logits of the pre-training heads; None for a head that was not requested.
+
+    Attributes:
+        mlm_logits: [M, V].
+        nsp_logits: [N, 2]; column 0: B follows A, column 1: B is random.
+        backward_logits: [M', V], of the piece before, from an encoder of two directions.
+        hidden: the last hidden states that both heads read, [T, D], or [R, D] if only some positions are read.
+    """
+
+    mlm_logits: Tensor | None
+    nsp_logits: Tensor | None
+    hidden: Tensor
+    backward_logits: Tensor | None = None
+
+
+class _OnEncoder(nn.Module):
+    """An encoder with one or more heads on top."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.config = encoder.config
+        self.add_module(_ENCODER, encoder)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder below the heads."""
+        encoder = self.get_submodule(_ENCODER)
+        assert isinstance(encoder, Encoder)
+        return encoder
+
+
+class EncoderForPreTraining(_OnEncoder):
+    """An encoder with the masked-LM head and, if its architecture has one, the next-sentence head.
+
+    Args:
+        encoder: the encoder.
+        seed: seed for initializing encoder and heads; None leaves that to the caller.
+    """
+
+    def __init__(self, encoder: Encoder, *, seed: int | None = 0) -> None:
+        super().__init__(encoder)
+        config = encoder.config
+        self.mlm = PIECE_HEADS[config.piece_head](config)
+        if config.has_next_sentence:
+            self.nsp = nn.Linear(config.hidden_size, 2)
+        if seed is not None:
+            initialize(self, config.initializer_range, seed)
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        read: Read | None = None,
+        masked: Tensor | None = None,
+        first: Tensor | None = None,
+        backward: Tensor | None = None,
+        targets: tuple[Tensor | None, Tensor | None] = (None, None),
+        sample: PieceSample | None = None,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        trace: Trace | None = None,
+        memory: Memory | None = None,
+    ) -> PreTrainingOutput:
+        """The requested logits, and no others.
+
+        Args:
+            read: the positions that the last layer computes; all of them if not given.
+            masked: int64 [M], indices into the last hidden states for the masked-LM head.
+            first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
+            backward: int64 [M'], indices into the last hidden states whose backward half predicts the piece before.
+            targets: the pieces at `masked` and at `backward`, int64 [M] and [M']; only a sample needs them.
+            sample: the logits are those of the target and of these pieces, [M, 1 + S]; only with two directions.
+            trace, memory: see `Encoder.forward`.
+        """
+        hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace, memory=memory)
+        if self.config.two_directions:
+            both = [
+                None if index is None else self.mlm(hidden[index], backward=left, targets=gold, sample=sample)
+                for left, (index, gold) in enumerate(zip((masked, backward), targets, strict=True))
+            ]
+            return PreTrainingOutput(both[0], None, hidden, both[1])
+        assert sample is None, "only a head of two directions compares with a sample"
+        mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
+        nsp_logits = None if first is None else linear(self.encoder.pool(hidden[first]), self.nsp)
+        return PreTrainingOutput(mlm_logits, nsp_logits, hidden)
+
+
+class EncoderForTask(_OnEncoder):
+    """An encoder with the head of a task.
+
+    Args:
+        encoder: the encoder.
+        head: the head on top.
+        seed: seed for initializing encoder and head; None leaves that to the caller.
+        predicts: whether it also has the head that scores pieces, for an auxiliary loss.
+
+    Raises:
+        ConfigError: the user's head has dropout of its own, or state besides its parameters, or the encoder does not
+            have the hidden states that a BiLSTM should read.
+    """
+
+    def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0, predicts: bool = False) -> None:
+        super().__init__(encoder)
+        self.head = head
+        config, outputs = encoder.config, head.outputs
+        if predicts:
+            self.mlm = PIECE_HEADS[config.piece_head](config)
+        width = head.width(config.hidden_size)
+        if head.has_blocks:
+            self.add_module(BLOCKS, HeadBlocks(width))
+            width = HeadBlocks.units
+        if head.has_reader:
+            self.add_module(READER, self._new_reader())
+            width = READER_UNITS if head.pooled else 2 * head.cells
+        if head.windows:
+            dropout = config.head_dropout(head.part, pooled=True)
+            self.add_module(READER, WindowReader(head.windows, width, dropout, is_pair=head.is_pair))
+            width = READER_UNITS
+        if outputs or not head.is_vector:
+            layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
+            self.add_module(head.saved_part, layer)
+        if seed is not None:
+            initialize(self, config.initializer_range, seed)
+
+    @property
+    def output_layer(self) -> nn.Module:
+        """The linear layer on top, or the user's head; a head whose result is a vector may have none."""
+        return self.get_submodule(self.head.saved_part)
+
+    @property
+    def num_head_parameters(self) -> int:
+        """The number of parameters of the output layer; 0 without one."""
+        part = self.head.saved_part
+        return sum(one.numel() for name, one in self.named_parameters() if part_of(name) == part)
+
+    @property
+    def outputs(self) -> int:
+        """K, the numbers per position that a forward pass returns."""
+        return self.encoder.width if self.head.is_vector else self.head.outputs
+
+    @property
+    def mix(self) -> WeightedMix | None:
+        """The learned weights of the hidden states that a BiLSTM reads; None without them."""
+        mix = self.get_submodule(f"{READER}.mix") if self.head.has_reader else None
+        return mix if isinstance(mix, WeightedMix) else None
+
+    @property
+    def _choice(self) -> LayerChoice:
+        """The hidden states that a BiLSTM reads."""
+        return choice_of_widths(self.head.layers, self.encoder.widths)
+
+    def _new_reader(self) -> SentenceReader | TokenReader:
+        head, width = self.head, self.config.hidden_size
+        if not head.pooled:
+            return TokenReader(self._choice, width, head.cells, normalized=head.normalized)
+        attends = head.reads == ATTENTION
+        return SentenceReader(
+            self._choice, width, head.cells, is_pair=head.is_pair, attends=attends, normalized=head.normalized
+        )
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        read: Read | None = None,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        frozen: bool = False,
+        trace: Trace | None = None,
+        whole: bool = False,
+    ) -> Tensor:
+        """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
+
+        A pooled head gives one row of logits per row of the batch, [N, K]; one whose result is a vector, that of each
+        row, [N, D] in the width of the encoder.
+
+        Args:
+            read: the positions; not used by a pooled head, because the encoder says which position represents a row.
+            frozen: run the encoder (except its pooler) without dropout and without gradients.
+            trace: see `Encoder.forward`; of a head that reads texts apart, it is that of their sequences.
+            whole: compute the last layer for all tokens, so that the trace has all of its hidden states.
+
+        Raises:
+            ConfigError: the logits of the user's head have another shape.
+        """
+        head = self.head
+        pools_mean = head.on_pooler and self.config.pools_mean
+        if head.pooled:
+            read = None if head.reads_all or pools_mean else self.encoder.read_of_rows(batch)
+        sequences, below = batch, None if frozen else noise
+        if head.reads_apart:
+            sequences = batch.texts_apart.batch  # 2N of them
+            below = None if below is None else NoiseOfTexts(below, batch.texts_apart.places)
+        if head.has_reader and trace is None:
+            trace = Trace()
+        whole = whole or head.has_reader
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+            hidden = self.encoder(sequences, read=None if whole else read, noise=below, dtype=dtype, trace=trace)
+        if whole and read is not None:
+            hidden = hidden[read.positions]
+        if head.uses_pooler(self.config):
+            hidden = self.encoder.pool(mean_of_rows(hidden, batch.lengths) if pools_mean else hidden)
+        elif head.has_reader:
+            assert trace is not None
+            hidden = self._read_states(trace, batch, read, noise)  # [N, 512] or [R, 2C]
+        elif head.reads_apart:
+            hidden = apart_of_rows(hidden, batch)  # [N, 4D]
+        elif head.reads_pairs:
+            hidden = pair_of_rows(hidden, batch)  # [N, 4D]
+        elif head.has_blocks:
+            hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
+        elif head.reads == MAX:
+            hidden = max_of_rows(hidden, batch.lengths)  # [N, D]
+        elif head.reads_all:
+            hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
+        if head.is_vector:
+            assert isinstance(hidden, Tensor)
+            return hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # [N, D]
+        probability = self.config.head_dropout(head.part, pooled=head.pooled)
+        if head.has_blocks:
+            blocks = self.get_submodule(BLOCKS)
+            hidden = blocks(hidden, noise, probability)
+        elif not head.has_reader:  # which has dropout of its own
+            counts = batch.lengths if read is None else read.counts
+            hidden = dropped(hidden, noise, probability, (1,) * len(counts) if head.pooled else counts)
+        if head.windows:
+            hidden = self._read_windows(hidden, batch, noise)  # [N, 512]
+        layer = self.output_layer
+        if isinstance(layer, OwnHead):
+            logits = layer(hidden.to(next(layer.parameters()).dtype))
+            if not isinstance(logits, Tensor) or logits.shape != (hidden.shape[0], head.outputs):
+                raise ConfigError(
+                    expected=f"logits of shape {[hidden.shape[0], head.outputs]} from {type(layer).__name__}",
+                    found=str(list(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__,
+                    fix="return one row for each row of `hidden`, with `outputs` columns",
+                )
+            return logits
+        assert isinstance(layer, nn.Linear)
+        return linear(hidden, layer)
+
+    def _read_windows(self, vectors: Tensor, batch: Batch, noise: Noise | None) -> Tensor:
+        """The vector of the whole text for each of its rows, [N, 512], from those of the rows, [N, D]."""
+        windows = batch.windows
+        assert windows is not None, "the windows of a text are computed together"
+        dtype = self.output_layer.get_parameter("weight").dtype
+        units = self.get_submodule(READER)(vectors.to(dtype), windows, noise)
+        assert isinstance(units, Tensor)
+        return units[list(windows.unit_of_row)]
+
+    def _read_states(self, trace: Trace, batch: Batch, read: Read | None, noise: Noise | None) -> Tensor:
+        """What the BiLSTM makes of the texts of each row, [N, 512], or of the tokens that are read, [R, 2C]."""
+        dtype = self.output_layer.get_parameter("weight").dtype
+        picked = self._choice.pick(trace.hidden_states).to(dtype)  # [T, n, D]
+        if not self.head.pooled:
+            states = self.get_submodule(READER)(picked, batch.lengths, noise)
+            assert isinstance(states, Tensor)
+            return states if read is None else states[read.positions]
+        lengths, places, of_texts = batch.lengths, tuple(range(batch.num_rows)), noise
+        if self.head.is_pair:
+            apart = batch.texts_apart
+            lengths, places = apart.batch.lengths, apart.places
+            of_texts = None if noise is None else NoiseOfTexts(noise, places)
+        vectors = self.get_submodule(READER)(picked, lengths, places, of_texts, noise)
+        assert isinstance(vectors, Tensor)
+        return vectors

@@ -1,0 +1,135 @@
+"""The description of a task head: its outputs, and which hidden states it reads.
+
+Letters: D width, K outputs of a head.
+"""
+
+import dataclasses
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.models.heads.own_head import OwnHead, require_own_head
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.our_names import (
+    APART,
+    BILSTM,
+    CONCAT,
+    MAX,
+    OF_TWO_TEXTS,
+    OWN_HEAD,
+    READER_CELLS,
+    READERS,
+    READS,
+    VECTORS_OF_ROW,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Head:
+    """The head of a fine-tuned model: one linear layer, or a head that the user wrote.
+
+    Attributes:
+        part: its name, "classifier" or "span".
+        outputs: K, the number of logits per position.
+        pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
+        reads: what that vector is, one of `our_names.READS`; of a head that is not pooled, "bilstm" or "pooler", which
+            is ignored.
+        own: the class of the user's head.
+        is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
+        is_vector: whether that vector is the result itself. `outputs` is then that of a layer on the vectors of two
+            rows and their difference, which only training has; 0 for none.
+        has_product: whether that layer also reads their product.
+        cells: of that BiLSTM, in each direction.
+        layers: the hidden states that it reads, a name or numbers as in `layer_choice`; "" for the learned mix of all.
+        normalized: whether each of them is first brought to mean 0 and variance 1.
+        windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
+            each row is read by itself.
+
+    Raises:
+        ConfigError: `own` is not such a class, or it would read pairs.
+    """
+
+    part: str
+    outputs: int
+    pooled: bool
+    reads: str = "pooler"
+    own: type[OwnHead] | None = None
+    is_pair: bool = False
+    is_vector: bool = False
+    has_product: bool = False
+    cells: int = READER_CELLS
+    layers: str = ""
+    normalized: bool = False
+    windows: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.reads in (READS if self.pooled else ("pooler", BILSTM)), self.reads
+        if self.own is not None:
+            require_own_head(self.own)
+            if self.is_vector:
+                raise ConfigError(
+                    expected="a task with a layer on top, for a head of your own",
+                    found="one that trains vectors",
+                    fix="leave your head out",
+                )
+            if self.windows:
+                raise ConfigError(
+                    expected="a head of your own that reads one row of each text",
+                    found="--long-text hierarchical, which is a head itself",
+                    fix="use --long-text windows",
+                )
+            if self.has_reader:
+                raise ConfigError(
+                    expected="a head of your own that reads vectors of the encoder (pooler, cls or mean)",
+                    found=f"{self.reads!r}, which is a head itself",
+                    fix="use --reads mean, or leave your head out",
+                )
+            if self.pooled and self.reads in VECTORS_OF_ROW:
+                raise ConfigError(
+                    expected="a head of your own that reads vectors of the encoder's width (pooler, cls or mean)",
+                    found=f"{self.reads!r}, {VECTORS_OF_ROW[self.reads]} times as wide",
+                    fix="use --reads mean, or leave your head out",
+                )
+
+    @property
+    def on_pooler(self) -> bool:
+        """Whether it reads the output of the encoder's pooler."""
+        return self.pooled and self.reads == "pooler"
+
+    def uses_pooler(self, config: EncoderConfig) -> bool:
+        """Whether the pooler of an encoder of this shape is below it, and so trained with it."""
+        return self.on_pooler or (not self.pooled and not self.has_reader and config.pools_tokens)
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether it reads every token of a row, so that the last layer computes all of them."""
+        return self.pooled and self.reads in ("mean", MAX, CONCAT, *OF_TWO_TEXTS, *READERS)
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether it compares the two texts of a row."""
+        return self.pooled and self.reads in OF_TWO_TEXTS
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether it compares two texts that the encoder reads as sequences of their own."""
+        return self.pooled and (self.reads == APART or (self.has_reader and self.is_pair))
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a hidden layer is in front of the output layer."""
+        return self.pooled and self.reads == CONCAT
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether a BiLSTM reads hidden states in front of the output layer."""
+        return self.reads in READERS
+
+    def width(self, hidden_size: int) -> int:
+        """The width of what it reads, for an encoder of width `hidden_size`."""
+        if self.is_vector:
+            return (3 + self.has_product) * hidden_size
+        return hidden_size * (VECTORS_OF_ROW.get(self.reads, 1) if self.pooled else 1)
+
+    @property
+    def saved_part(self) -> str:
+        """The part of a checkpoint that contains its parameters."""
+        return self.part if self.own is None else OWN_HEAD

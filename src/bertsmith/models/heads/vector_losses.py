@@ -1,0 +1,121 @@
+"""Losses of the vectors of texts, over all units of an optimizer step.
+
+Letters: U units, R texts of all units, C texts that are no first ones, D width, K labels.
+
+The texts of a unit are consecutive: the first one, the one that is compared with it or belongs to it, then those that
+do not belong. Losses are means over the units (CoSENT: of the step), so they do not depend on micro-batches.
+
+Sources: Reimers and Gurevych (2019), "Sentence-BERT", section 3 (cosine, softmax, triplet); Su (2022), "CoSENT", as in
+`CoSENTLoss` of sentence-transformers; Conneau et al. (2017), section 3.1 (infersent); Henderson et al. (2017), section
+4.4 (ranking); Hofstätter et al. (2020), "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
+Distillation", section 3.2 (margin); Kusupati et al. (2022), "Matryoshka Representation Learning", section 3 (widths).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.models.parts.layers import linear
+from bertsmith.models.parts.our_names import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorLoss:
+    """A loss of the vectors of a step.
+
+    Attributes:
+        objective: cosine, cosent, ranking, softmax, infersent, triplet or margin.
+        scale: cosines are multiplied by it (cosent, ranking).
+        margin: by how much a text that does not belong has to be further away (triplet).
+        widths: the loss is the mean over the whole vectors and their first numbers of these widths.
+    """
+
+    objective: str
+    scale: float = 20.0
+    margin: float = 1.0
+    widths: Sequence[int] = ()
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it is a sum over units, so that each micro-batch has its own share."""
+        return self.objective not in (COSENT, RANKING)
+
+    def of(self, vectors: Tensor, counts: Tensor, targets: Tensor, layer: nn.Module | None, total: int) -> Tensor:
+        """The loss of some units, fp32.
+
+        Args:
+            vectors: [R, D].
+            counts: the texts of each unit, int64 [U].
+            targets: see `SimilarityTask`: [U], or the ids of the texts [U, texts].
+            layer: of the objective softmax, from 3D to K, or infersent, from 4D.
+            total: the units of the step, by which sums over units are divided.
+        """
+        parts = [vectors, *(vectors[:, :width] for width in self.widths)]
+        losses = [self._of_width(part, counts, targets, layer, total) for part in parts]
+        return torch.stack(losses).mean()
+
+    def _of_width(
+        self, vectors: Tensor, counts: Tensor, targets: Tensor, layer: nn.Module | None, total: int
+    ) -> Tensor:
+        first = counts.cumsum(0) - counts
+        if self.objective == RANKING:
+            return _ranking(vectors, counts, first, targets, self.scale)
+        anchors, seconds = vectors[first], vectors[first + 1]
+        if self.objective in WITH_LAYER:
+            parts = [anchors, seconds, (anchors - seconds).abs()]
+            parts += [anchors * seconds] if self.objective == INFERSENT else []
+            return _softmax(parts, targets, layer) / total
+        if self.objective == TRIPLET:
+            others = vectors[first + 2]
+            near, far = ((anchors - side).norm(dim=1) for side in (seconds, others))
+            return F.relu(near - far + self.margin).sum() / total
+        cosines = F.cosine_similarity(anchors, seconds)
+        if self.objective == MARGIN:
+            return (cosines - F.cosine_similarity(anchors, vectors[first + 2]) - targets).square().sum() / total
+        if self.objective == COSINE:
+            return (cosines - targets).square().sum() / total
+        assert self.objective == COSENT, self.objective
+        return _cosent(cosines * self.scale, targets)
+
+
+def _cosent(cosines: Tensor, scores: Tensor) -> Tensor:
+    """log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step with a higher score of i."""
+    wrong = (cosines[None, :] - cosines[:, None])[scores[:, None] > scores[None, :]]
+    return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), dim=0)
+
+
+def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -> Tensor:
+    """The cross-entropy of the labels, summed, from parts [U, D]; of narrower vectors by their part of the layer."""
+    assert isinstance(layer, nn.Linear), "softmax has a layer"
+    whole = layer.in_features // len(parts)
+    inputs = torch.cat([F.pad(part, (0, whole - part.shape[1])) for part in parts], dim=1)
+    return F.cross_entropy(linear(inputs, layer), labels, reduction="sum")
+
+
+def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale: float) -> Tensor:
+    """The mean cross-entropy of finding the text that belongs among all that are no first texts.
+
+    A text of another unit does not count if it equals the first text, or one that belongs to an equal first text in
+    this step.
+
+    Args:
+        ids: of the texts of each unit, int64 [U, texts], NO_TEXT where there is none.
+    """
+    units = len(counts)
+    is_first = torch.zeros(len(vectors), dtype=torch.bool, device=vectors.device)
+    is_first[first] = True
+    unit_of = torch.repeat_interleave(torch.arange(units, device=vectors.device), counts)[~is_first]  # [C]
+    place_of = (torch.arange(len(vectors), device=vectors.device) - torch.repeat_interleave(first, counts))[~is_first]
+    text_of = ids[unit_of, place_of]
+    unit_vectors = F.normalize(vectors, dim=1)
+    scores = unit_vectors[first] @ unit_vectors[~is_first].T * scale  # [U, C]
+    own = torch.arange(units, device=vectors.device)[:, None]
+    is_equal = text_of[None, :] == ids[:, :1]
+    has_equal_first, is_second = ids[:, :1] == ids[None, :, 0], ids[:, 1:2] == text_of[None, :]  # [U, U] and [U, C]
+    is_partner = has_equal_first.to(scores.dtype) @ is_second.to(scores.dtype) > 0
+    left_out = (is_equal | is_partner) & (unit_of[None, :] != own)
+    target = (first + 1) - torch.arange(1, units + 1, device=vectors.device)  # index among the C
+    return F.cross_entropy(scores.masked_fill(left_out, -torch.inf), target)

@@ -1,0 +1,334 @@
+"""`bertsmith.json`, the metadata of a model: its task, its text rules, the digests of its files.
+
+It is stored next to the files that other tools read, which ignore it. Our readers take the text rules and the labels
+from it first, before any other file.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.base.core.errors import CheckpointError, InputError, VocabularyError
+from bertsmith.base.core.settings import require_labels
+from bertsmith.base.core.version import __version__
+from bertsmith.base.storage.files import digest_file, read_json, write_json
+from bertsmith.models.parts.our_names import VECTORS_OF_ROW
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+METADATA = "bertsmith.json"
+METADATA_FORMAT = 1
+SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
+# In search order; an index lists the files of a model that is split into shards.
+WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
+NGRAM_WEIGHTS, NGRAM_TERMS = "n-grams.safetensors", "n-grams.json"  # in place of all others, of a model on words
+BEST_EVALUATION = "the best evaluation"  # under "kept" of a training whose dev examples chose its step
+NGRAM_ENCODER = "encoder"  # next to them, the folder of the encoder whose vectors a linear model compares
+CARD = "README.md"  # the model card, which people may edit
+CODE = "modeling_bertsmith.py"  # what `transformers` needs for a head that it has no class for; never run here
+KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
+WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
+VECTORS = "vectors"  # the method of distillation whose students give vectors, see `distillation.vector_teaching`
+SIMILARITY = "similarity"  # the kind of task whose models give vectors, and have the files of sentence-transformers
+# Written on every save: values that a caller passes on from an older file are replaced.
+RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelMetadata:
+    """What is known about a model besides its weights and its shape.
+
+    Attributes:
+        task: "pretraining" or a kind of task; None for a model of another tool.
+        objective: the pre-training objective.
+        labels: names of the classifier's rows, in their order.
+        spec: the task, from `TaskSpec.to_dict`.
+        own_head: the name of the user's head, if it has one.
+        trained_on: digests of the data.
+        training: settings and results of the training, for people to read.
+        steps: optimizer steps of pre-training; in a fine-tuned model, those of its base model.
+        tokens: tokens of pre-training, likewise.
+        continued_from: of a model whose pre-training continued from another one: the "task" of that one, and the
+            "tokens" that it had read before, None if that is unknown. `steps` and `tokens` do not count them.
+        licence: of the model, as its author gave it, such as "apache-2.0".
+        sources: the texts that it was trained on, one sentence each, as Markdown.
+        scores: on held-out documents or dev examples.
+        baseline: of a fine-tuned model, the best baseline on the same dev examples: its "name", "metric" and "score",
+            the number of "examples", and the "p_value" of the difference; see `weakness.weakness_of`.
+        text_rules: the settings besides the vocabulary that determine the ids of a text.
+        architecture: the class of `transformers` in a model of another tool.
+        problem_type: the kind of problem of a classifier, in a model of another tool.
+        scoring: how another tool's classifier reads texts and what it computes from its outputs, see
+            `checkpoints.cross_encoders`.
+        other: everything else in the file, unchanged.
+    """
+
+    task: str | None = None
+    objective: str | None = None
+    labels: tuple[str, ...] = ()
+    spec: Mapping[str, Any] | None = None
+    own_head: str | None = None
+    trained_on: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    steps: int | None = None
+    tokens: int | None = None
+    continued_from: Mapping[str, Any] | None = None
+    licence: str | None = None
+    sources: tuple[str, ...] = ()
+    scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    baseline: Mapping[str, Any] | None = None
+    text_rules: Mapping[str, Any] | None = None
+    architecture: str | None = None
+    problem_type: str | None = None
+    scoring: Mapping[str, Any] | None = None
+    other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], where: str = "the metadata") -> "ModelMetadata":
+        """The metadata in a parsed file.
+
+        Raises:
+            InputError: the task or the labels are of the wrong type.
+            ConfigError: labels are equal.
+        """
+        labels, task = values.get("labels") or [], values.get("task") or ""
+        wrong = not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels)
+        if wrong or not isinstance(task, str):
+            raise InputError(
+                expected=f"a string as task and a list of strings as labels in {where}",
+                found=f"{task!r} and {labels!r}"[:120],
+                fix="restore the file",
+            )
+        require_labels(labels, f"the labels in {where}")
+        for name in ("spec", "trained_on", "training", "continued_from", "scores", "baseline", "text_rules", "scoring"):
+            if not isinstance(values.get(name) or {}, Mapping):
+                raise InputError(
+                    expected=f"an object as {name} in {where}", found=repr(values[name])[:80], fix="restore the file"
+                )
+        known = {field.name for field in dataclasses.fields(ModelMetadata)} - {"other"}
+        taken = {name: value for name, value in values.items() if name in known and value is not None}
+        taken["sources"] = _lines(values.get("sources"), where)
+        other = {name: value for name, value in values.items() if name not in known}
+        return ModelMetadata(**{**taken, "labels": tuple(labels), "task": task or None}, other=other)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `bertsmith.json`; unknown ones are left out."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        other = values.pop("other")
+        # A fine-tuned model lists its labels and scores even if there are none.
+        always = ("labels", "scores") if self.spec is not None else ()
+        found = {name: value for name, value in values.items() if name in always or value not in (None, (), {})}
+        if "labels" in found:
+            found["labels"] = list(self.labels)
+        if "sources" in found:
+            found["sources"] = list(self.sources)
+        return {**found, **other}
+
+    @property
+    def all_tokens(self) -> int | None:
+        """The tokens of all pre-training, those before a continuation included; None if unknown."""
+        before = 0 if self.continued_from is None else self.continued_from.get("tokens")
+        return before + self.tokens if isinstance(before, int) and isinstance(self.tokens, int) else None
+
+    def as_initial_model(self) -> Mapping[str, Any]:
+        """`continued_from` of a model whose pre-training continues from this one."""
+        if self.continued_from is not None and self.all_tokens is None:
+            tokens = self.continued_from.get("tokens")
+            return {"task": self.continued_from.get("task"), "tokens": tokens if isinstance(tokens, int) else None}
+        return {"task": self.task, "tokens": self.all_tokens}
+
+    @property
+    def reads(self) -> str:
+        """What the head of a task on whole texts reads, one of `our_names.READS`."""
+        return str((self.spec or {}).get("reads", "pooler"))
+
+    @property
+    def has_learned_vectors(self) -> bool:
+        """Whether a teacher has taught it the vectors of texts."""
+        return self.training.get("method") == VECTORS
+
+    @property
+    def gives_vectors(self) -> bool:
+        """Whether it was trained to give vectors of texts; its folder then has the files of sentence-transformers."""
+        return self.task == SIMILARITY or self.has_learned_vectors
+
+    @property
+    def vectors_of_row(self) -> int:
+        """The number of concatenated vectors of the encoder's width that a head on whole texts reads of a row."""
+        return VECTORS_OF_ROW.get(self.reads, 1) if self.task in WHOLE_ROWS else 1
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a text may have any number of labels, including none."""
+        return bool((self.spec or {}).get("multi_label"))
+
+    def kept_layers(self, folder: Path) -> tuple[str, ...]:
+        """The linear layers that int8 keeps in higher precision; none if the metadata does not list any.
+
+        Args:
+            folder: the folder of the model, for error messages.
+
+        Raises:
+            CheckpointError: the note in the metadata is malformed.
+        """
+        note = self.other.get(KEPT_NOTE, {})
+        kept = note.get("kept", []) if isinstance(note, dict) else None
+        if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
+            raise CheckpointError(
+                expected=f"names of linear layers under '{KEPT_NOTE}' in '{folder / METADATA}'",
+                found=repr(note)[:80],
+                fix="restore the file, or run `bertsmith quantize` again",
+            )
+        return tuple(kept)
+
+    def check_vocabulary(self, vocabulary: Vocabulary, folder: Path) -> None:
+        """Checks that the vocabulary is the recorded one, if its digest is recorded, and that its file is too.
+
+        The file is checked as well because `tokenizer.json` holds the pieces once more and completes a list that was
+        cut short.
+
+        Raises:
+            VocabularyError: pieces were changed, swapped, added or removed.
+        """
+        recorded, digests = self.other.get("vocabulary"), self.other.get("digests")
+        if not isinstance(recorded, str):
+            return
+        file, wanted = folder / "vocab.txt", digests.get("vocab.txt") if isinstance(digests, dict) else None
+        is_altered = wanted is not None and file.is_file() and digest_file(file) != wanted
+        if is_altered or recorded != vocabulary.digest:
+            raise VocabularyError(
+                expected=f"the vocabulary that '{folder / METADATA}' describes",
+                found="different pieces, or the same in another order",
+                fix="copy the folder again, or remove 'vocabulary' from that file if you changed them",
+            )
+
+    def check_labels(self, tensors: "Mapping[str, Tensor]") -> None:
+        """Checks that there is one label for each row of the classifier, if there are labels and a classifier.
+
+        Raises:
+            CheckpointError: there are more or fewer labels than rows.
+        """
+        bias = tensors.get("classifier.bias")
+        if self.labels and bias is not None and len(self.labels) != len(bias):
+            raise CheckpointError(
+                expected=f"{len(bias)} labels, one for each row of the classifier",
+                found=f"{len(self.labels)}: {', '.join(self.labels)}",
+                fix="name every class once",
+            )
+
+
+def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
+    """The metadata of a model folder; empty if there is none.
+
+    Args:
+        verify: compare the files of the folder with the digests in the metadata.
+
+    Raises:
+        InputError: the file is not a JSON object, has another format version, or a malformed task or labels.
+        CheckpointError: a file is missing, or its digest is different or missing.
+    """
+    path = folder / METADATA
+    info = read_json(path) if path.exists() else {}
+    if not isinstance(info, dict):
+        raise InputError(expected=f"a JSON object in '{path}'", found=type(info).__name__, fix="restore the file")
+    if info.get("format", METADATA_FORMAT) != METADATA_FORMAT:
+        raise InputError(
+            expected=f"format {METADATA_FORMAT} in '{path}'",
+            found=repr(info["format"]),
+            fix="read it with the version of bertsmith that wrote it",
+        )
+    metadata = ModelMetadata.from_dict(info, f"'{path}'")
+    if verify:
+        state = digest_state(folder, info.get("digests"))
+        if not state.recorded:
+            raise CheckpointError(
+                expected=f"digests in '{path}'", found="none", fix="read the folder without verification"
+            )
+        if state.altered:
+            raise altered_files(folder, state.altered)
+    return metadata
+
+
+@dataclasses.dataclass(frozen=True)
+class DigestState:
+    """How the files of a model folder compare with the digests in its metadata.
+
+    Attributes:
+        recorded: files with a recorded digest.
+        altered: files that differ or are missing, and files of weights without a digest.
+    """
+
+    recorded: int
+    altered: tuple[str, ...]
+
+
+def altered_files(folder: Path, names: Sequence[str]) -> CheckpointError:
+    """The error for files that differ from the digests in the metadata of their folder."""
+    return CheckpointError(
+        expected=f"the files that '{folder / METADATA}' describes",
+        found=f"different or missing ones: {', '.join(names)}",
+        fix=f"copy the folder again, or remove {METADATA} if you changed them",
+    )
+
+
+def digest_state(folder: Path, digests: Any) -> DigestState:
+    """The comparison of the files in a folder with recorded digests; every file is read.
+
+    Args:
+        digests: `digests` of the metadata; anything but an object with entries counts as none.
+    """
+    if not isinstance(digests, dict) or not digests:
+        return DigestState(0, ())
+    altered = [
+        name
+        for name, digest in digests.items()
+        if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
+    ]
+    altered += [file.name for file in folder.iterdir() if _holds_weights(file) and file.name not in digests]
+    return DigestState(len(digests), tuple(altered))
+
+
+def digests_of_model(model: str | Path) -> dict[str, str]:
+    """The digest of each file of a model folder, or of the one in a run folder; none for a model that is neither."""
+    folder = Path(model)
+    folder = folder / "model" if (folder / "model").is_dir() else folder
+    return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
+
+
+def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata) -> None:
+    """Writes the metadata of a model, with the digests of the files that are already in `folder`."""
+    values: dict[str, Any] = {"format": METADATA_FORMAT, "bertsmith": __version__}
+    values |= {key: value for key, value in metadata.to_dict().items() if key not in RESERVED}
+    if tokenizer is not None:
+        values |= {"text_rules": tokenizer.settings, "vocabulary": tokenizer.vocabulary.digest}
+    # People may add to the model card.
+    files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name not in (METADATA, CARD)]
+    values["digests"] = {file.name: digest_file(file) for file in files}
+    write_json(folder / METADATA, values)
+
+
+def _lines(value: Any, where: str) -> tuple[str, ...]:
+    """The sources in the metadata.
+
+    Raises:
+        InputError: they are not a list of strings.
+    """
+    lines = value or []
+    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
+        raise InputError(
+            expected=f"a list of strings as sources in {where}", found=repr(value)[:80], fix="restore the file"
+        )
+    return tuple(lines)
+
+
+def _holds_weights(file: Path) -> bool:
+    return file.suffix in (".safetensors", ".bin", ".index", ".onnx") or ".data-" in file.name
+
+
+def is_n_gram_folder(source: object) -> bool:
+    """Whether a source is the folder of a model on words, without an encoder; see `bertsmith.tasks.baselines`."""
+    return isinstance(source, str | Path) and (Path(source) / NGRAM_TERMS).is_file()

@@ -1,0 +1,239 @@
+"""Reads the model file of SentencePiece (`spiece.model`, `sentencepiece.bpe.model`) where there is no `tokenizer.json`.
+
+The file is a message of protocol buffers, of which a few fields are needed. The result is the description that a
+`tokenizer.json` would contain.
+
+Source: `sentencepiece_model.proto` of SentencePiece; the converters for ALBERT and XLM-RoBERTa of `transformers`.
+"""
+
+import base64
+import dataclasses
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import CheckpointError, InputError
+from bertsmith.base.storage.files import read_json, regular_bytes
+from bertsmith.models.model_files.row_json import (
+    ALBERT_FILE,
+    BYTE_LEVEL,
+    SWITCHES,
+    XLM_ROBERTA_FILE,
+    added_json,
+    template_json,
+)
+from bertsmith.text.tokenizers.vocabulary import SpecialPieces
+
+_UNIGRAM = 1  # TrainerSpec.model_type
+_MARK = "\u2581"
+_NUMBER_WITH_COMMA = re.compile(r"(?s).*\d,")
+_RARER = 100.0  # nats
+
+OF_ALBERT = SpecialPieces(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]")
+
+
+def describe_albert(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The model file of an ALBERT, and the description of its tokenizer; None if the folder has none.
+
+    Raises:
+        CheckpointError, InputError: a file is damaged.
+    """
+    path, config = folder / ALBERT_FILE, folder / SWITCHES
+    if not path.exists():
+        return None
+    settings = read_json(config) if config.exists() else {}
+    switches = {"do_lower_case": True, "keep_accents": False}
+    for name in switches if isinstance(settings, dict) else ():
+        value = settings.get(name, switches[name])
+        if not isinstance(value, bool):
+            raise InputError(expected=f"true or false for {name} in '{config}'", found=repr(value), fix="correct it")
+        switches[name] = value
+    lowercase, keep_accents = switches.values()
+    return path, albert_json(read_sentencepiece(path), lowercase=lowercase, keep_accents=keep_accents)
+
+
+def describe_xlm_roberta(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The model file of an XLM-RoBERTa, and the description of its tokenizer; None if the folder has none.
+
+    Raises:
+        CheckpointError: the file is damaged.
+    """
+    path = folder / XLM_ROBERTA_FILE
+    return (path, xlm_roberta_json(read_sentencepiece(path))) if path.exists() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePieceFile:
+    """What is read of a file.
+
+    Attributes:
+        pieces: each with its log-probability, in the order of the ids.
+        charsmap: the compiled table of normalization; empty if there is none.
+    """
+
+    pieces: list[tuple[str, float]]
+    charsmap: bytes
+
+
+def read_sentencepiece(path: Path) -> SentencePieceFile:
+    """The content of a model file.
+
+    Raises:
+        CheckpointError: it is damaged, or its pieces are not Unigram.
+    """
+    pieces, charsmap, kind = list[tuple[str, float]](), b"", _UNIGRAM
+    try:
+        for field, value in _fields(regular_bytes(path)):
+            if field == 1 and isinstance(value, bytes):
+                found = dict(_fields(value))
+                text, score = found[1], found.get(2, 0)
+                assert isinstance(text, bytes), "a piece"
+                number = score if isinstance(score, int) else struct.unpack("<I", score)[0]
+                pieces.append((text.decode("utf-8"), struct.unpack("<f", struct.pack("<I", number))[0]))
+            elif field == 2 and isinstance(value, bytes):
+                found_kind = dict(_fields(value)).get(3, _UNIGRAM)
+                kind = found_kind if isinstance(found_kind, int) else 0
+            elif field == 3 and isinstance(value, bytes):
+                table = dict(_fields(value)).get(2, b"")
+                charsmap = table if isinstance(table, bytes) else b""
+    except (ValueError, KeyError, IndexError, AssertionError, struct.error):
+        pieces = []
+    if not pieces:
+        raise CheckpointError(
+            expected=f"a model of SentencePiece in '{path}'", found="other content", fix="copy the file again"
+        )
+    if kind != _UNIGRAM:
+        raise CheckpointError(
+            expected=f"Unigram pieces in '{path}'",
+            found="another kind of model",
+            fix="put the tokenizer.json that was published with the model next to it",
+        )
+    return SentencePieceFile(pieces, charsmap)
+
+
+def albert_json(file: SentencePieceFile, *, lowercase: bool, keep_accents: bool) -> dict[str, Any]:
+    """The description of an ALBERT's tokenizer: quotation marks made plain, text without accents and lower-cased.
+
+    A comma after a digit is a piece of its own, as in the original code: pieces that end in both are made so improbable
+    that other ones are chosen.
+    """
+    pieces = [(piece, score - _RARER if _NUMBER_WITH_COMMA.fullmatch(piece) else score) for piece, score in file.pieces]
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
+    steps = [*albert_steps(lowercase=lowercase, keep_accents=keep_accents), *_table(file)]
+    cls, sep = OF_ALBERT.cls, OF_ALBERT.sep
+    return {
+        **unigram_json(pieces, ids.get("<unk>", 1), steps),
+        "added_tokens": _specials(ids, OF_ALBERT),
+        "post_processor": template_json(
+            [cls], [sep], [sep], {cls: ids.get(cls, 2), sep: ids.get(sep, 3)}, second_segment=1
+        ),
+    }
+
+
+def albert_steps(*, lowercase: bool, keep_accents: bool) -> list[dict[str, Any]]:
+    """The steps before the table of normalization in an ALBERT's tokenizer."""
+    before: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": marks}, "content": '"'} for marks in ("``", "''")
+    ]
+    before += [] if keep_accents else [{"type": "NFKD"}, {"type": "StripAccents"}]
+    return before + ([{"type": "Lowercase"}] if lowercase else [])
+
+
+def xlm_roberta_json(file: SentencePieceFile) -> dict[str, Any]:
+    """The description of an XLM-RoBERTa's tokenizer, whose ids are those of fairseq."""
+    first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces = [*first, *file.pieces[3:], ("<mask>", 0.0)]
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
+    return {
+        **unigram_json(pieces, 3, _table(file)),
+        "added_tokens": _specials(ids, BYTE_LEVEL),
+        "post_processor": xlm_roberta_template(ids, BYTE_LEVEL),
+    }
+
+
+def xlm_roberta_template(ids: Mapping[str, int], special: SpecialPieces) -> dict[str, Any]:
+    """The post-processor of an XLM-RoBERTa."""
+    cls, sep = special.cls, special.sep
+    return template_json([cls], [sep, sep], [sep], {piece: ids.get(piece) for piece in (cls, sep)})
+
+
+def _table(file: SentencePieceFile) -> list[dict[str, Any]]:
+    packed = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(file.charsmap).decode("ascii")}
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    return [packed, spaces] if file.charsmap else [spaces]
+
+
+def _specials(ids: Mapping[str, int], special: SpecialPieces) -> list[dict[str, Any]]:
+    """The special pieces as added tokens; the mask includes the space before it."""
+    return [
+        {**added_json(piece, ids[piece]), "lstrip": piece == special.mask}
+        for piece in sorted(special, key=lambda token: ids.get(token, 0))
+        if piece in ids
+    ]
+
+
+def unigram_json(
+    pieces: Sequence[Any], unknown: int, normalizers: Sequence[dict[str, Any]], *, is_spaced: bool = True
+) -> dict[str, Any]:
+    """A description without added tokens and template.
+
+    Args:
+        pieces: each with its log-probability.
+        unknown: the id of the unknown piece.
+        normalizers: the steps of normalization.
+        is_spaced: a text is read as if it began with a space.
+    """
+    scheme = "always" if is_spaced else "never"
+    metaspace = {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": scheme, "split": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": {"type": "Sequence", "normalizers": list(normalizers)} if normalizers else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        "post_processor": None,
+        "decoder": metaspace,
+        "model": {
+            "type": "Unigram",
+            "unk_id": unknown,
+            "vocab": [[piece, score] for piece, score in pieces],
+            "byte_fallback": False,
+        },
+    }
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message, each with its number; a nested message, a string or a 4-byte number as bytes.
+
+    Raises:
+        IndexError, ValueError: the message is damaged.
+    """
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        field, wire = key >> 3, key & 7
+        if wire == 0:
+            value, place = _varint(data, place)
+            yield field, value
+            continue
+        size = {1: 8, 5: 4}.get(wire)
+        if wire == 2:
+            size, place = _varint(data, place)
+        if size is None or place + size > len(data):
+            raise ValueError(field)
+        yield field, data[place : place + size]
+        place += size
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
+        if byte < 128:
+            return value, place
+        if shift > 63:
+            raise ValueError(place)

@@ -1,0 +1,264 @@
+"""Scaled dot-product attention over flat batches: each sequence sees itself and nothing else.
+
+Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries per sequence,
+P positions.
+
+Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
+variable-length flash attention, in a window or not: the operation below `torch.nn.attention.varlen.varlen_attn`, which
+has no dropout. The plain version, `dense_attention`, is used where the probabilities themselves are
+needed (for dropout on the CPU, and for the attention view), and where its two batched products take less time than
+PyTorch's fused kernel. Where the fused kernel is slow at the end of a sequence, `sequence_products.py` takes its place.
+
+Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original modeling.py.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.base.machine.runtime import fast_precisions
+from bertsmith.models.parts.local_attention import is_blocked, local_attention, local_weights
+from bertsmith.models.parts.noise import Noise
+from bertsmith.models.parts.runs import Run, Runs
+from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
+from bertsmith.models.parts.sequence_products import attend_by_sequence, is_faster_by_sequence
+
+_LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
+_CACHED_WEIGHTS = 2**19  # 1 MiB in bf16
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    runs: Runs,
+    *,
+    heads: int,
+    causal: bool = False,
+    window: int | None = None,
+    bias: Tensor | None = None,
+    query_positions: Tensor | None = None,
+    dropout: float = 0.0,
+    noise: Noise | None = None,
+    probabilities: list[Tensor] | None = None,
+) -> Tensor:
+    """The context vectors of the queries, with the heads concatenated: [R, A*d].
+
+    Args:
+        query: [R, A*d].
+        key: [T, A*d].
+        value: [T, A*d].
+        runs: how the flat rows are split into sequences.
+        causal: a query sees only keys at or before its own position.
+        window: a query sees only keys at most that many positions away.
+        bias: added to the scores, [A, 2P - 1], by the position of the key minus that of the query, plus P - 1.
+        query_positions: int64 [R], the position of each query in its sequence; needed with fewer queries than keys
+            if what a query sees depends on its position.
+        dropout: probability with which an attention weight is dropped; needs `noise`.
+        probabilities: if given, the weights [A, r, s] of each sequence are appended to it, in order.
+    """
+    drops = noise is not None and dropout > 0
+    assert window is None or (not causal and bias is None), "a window of an encoder that reads in both directions"
+    # The kernel takes the last queries of a sequence for its queries, wherever in the sequence they are.
+    is_plain = bias is None and (query.shape[0] == key.shape[0] or (not causal and window is None))
+    if probabilities is None and is_plain and _has_flash(query, heads):
+        return _flash_attention(query, key, value, runs, heads, causal, window, dropout if drops else 0.0)
+    if drops:
+        assert noise is not None
+        sizes = [heads * _weights(run, window, probabilities) for run in runs for _ in range(run.rows)]
+        kept = noise.keep(dropout, sizes, query.dtype)
+    # Split once: the gradient of a split is one concatenation, that of a slice is a full tensor of zeros.
+    queries = torch.split_with_sizes(query, [run.rows * run.queries for run in runs])
+    keys = torch.split_with_sizes(key, [run.rows * run.length for run in runs])
+    values = torch.split_with_sizes(value, [run.rows * run.length for run in runs])
+    contexts: list[Tensor] = []
+    # Without gradients, each run is written into the result; concatenating them later would copy all of them again.
+    joined = None if len(runs) == 1 or torch.is_grad_enabled() else torch.empty_like(query)
+    taken = 0
+    for run, run_query, run_key, run_value in zip(runs, queries, keys, values, strict=True):
+        q = _heads_apart(run_query, run.rows, heads)  # [n, A, r, d]
+        k = _heads_apart(run_key, run.rows, heads)  # [n, A, s, d]
+        v = _heads_apart(run_value, run.rows, heads)
+        keep = None
+        if drops:
+            count = run.rows * heads * _weights(run, window, probabilities)
+            keep = kept[taken : taken + count].view(run.rows, heads, -1)
+            taken += count
+        if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
+            places = _positions(run, query_positions, query.device) if run.queries < run.length else None
+            context = local_attention(q, k, v, window, places=places, keep=keep, scale_kept=1 / (1 - dropout))
+        else:
+            mask = _mask(run, query_positions, query.device, causal=causal, window=window, bias=bias)
+            if drops or probabilities is not None:
+                keep = None if keep is None else keep.view(run.rows, heads, run.queries, run.length)
+                context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
+                if probabilities is not None:
+                    probabilities.extend(weights.detach().unbind(0))
+            elif products_are_faster(run_query, heads * run.rows * run.queries * run.length):
+                context = attention_in_parts(q, k, v, mask)
+            elif mask is None and run.queries == run.length and is_faster_by_sequence(run_query, run.length):
+                context = attend_by_sequence(q, k, v)
+            else:
+                context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        flat = context.transpose(1, 2)  # [n, r, A, d]
+        if joined is None:
+            contexts.append(flat.reshape(run.rows * run.queries, -1))
+        else:
+            place = joined[run.query : run.query + run.rows * run.queries]
+            place.view(flat.shape).copy_(flat)
+    if joined is not None:
+        return joined
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+
+
+def dense_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    keep: Tensor | None = None,
+    scale_kept: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """The context vectors [n, A, r, d] and the probabilities [n, A, r, s], computed as in the formula.
+
+    Args:
+        query: [n, A, r, d].
+        key: [n, A, s, d].
+        value: [n, A, s, d].
+        mask: True where a key may be seen, or numbers that are added to the scores; it broadcasts to [n, A, r, s].
+        keep: 1 or 0 for each probability [n, A, r, s]; the kept ones are multiplied by `scale_kept`.
+    """
+    weights = attention_weights(scaled_dot(query, key), mask)  # [n, A, r, s]
+    if keep is None:
+        return weights @ value, weights
+    # The factor of the kept weights is applied to the much smaller result.
+    return (weights * keep) @ value * scale_kept, weights
+
+
+def _heads_apart(flat: Tensor, rows: int, heads: int) -> Tensor:
+    """The view [n, A, s, d] of flat rows [n*s, A*d]."""
+    return flat.view(rows, flat.shape[0] // rows, heads, -1).transpose(1, 2)
+
+
+def _weights(run: Run, window: int | None, probabilities: list[Tensor] | None) -> int:
+    """The attention weights of one head that are computed for a sequence."""
+    if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
+        return local_weights(run.length, window)
+    return run.queries * run.length
+
+
+def _mask(
+    run: Run,
+    query_positions: Tensor | None,
+    device: torch.device,
+    *,
+    causal: bool,
+    window: int | None,
+    bias: Tensor | None,
+) -> Tensor | None:
+    """What a query sees, [n or 1, A or 1, r, s]: True for keys that it sees, or numbers to add; None if it sees all."""
+    if bias is None and not causal and (window is None or run.length <= window + 1):
+        return None
+    positions = _positions(run, query_positions, device)
+    distances = torch.arange(run.length, device=device) - positions.unsqueeze(2)  # [n or 1, r, s]
+    seen: Tensor | None = distances.abs() <= window if window is not None else None
+    if causal:
+        seen = distances <= 0
+    if bias is None:
+        assert seen is not None
+        return seen.unsqueeze(1)
+    added = bias[:, distances + bias.shape[1] // 2].transpose(0, 1)  # [n or 1, A, r, s]
+    return added if seen is None else added.masked_fill(~seen.unsqueeze(1), -math.inf)
+
+
+def _positions(run: Run, query_positions: Tensor | None, device: torch.device) -> Tensor:
+    """The position of each query in its sequence, [n, r], or [1, s] if every token is a query."""
+    if query_positions is None:
+        assert run.queries == run.length, "fewer queries than keys need positions"
+        return torch.arange(run.length, device=device).unsqueeze(0)
+    return query_positions[run.query : run.query + run.rows * run.queries].view(run.rows, run.queries)
+
+
+def products_are_faster(query: Tensor, weights: int) -> bool:
+    """Whether two batched products take less time than the fused kernel; `benchmarks/attention_products.py` times both.
+
+    In bf16 on a processor with instructions for it, unless there is little to compute and no gradient.
+
+    Args:
+        query: of one run.
+        weights: the number of its attention weights, over all heads.
+    """
+    if query.dtype != torch.bfloat16 or query.device.type != "cpu" or "bf16" not in fast_precisions("cpu"):
+        return False
+    return weights >= _LEAST_WEIGHTS or _needs_gradients(query)
+
+
+def attention_in_parts(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """`dense_attention`; without gradients for some sequences or heads at a time, whose weights stay in the cache."""
+    rows, heads, queries, _ = query.shape
+    size = queries * key.shape[2]
+    if _needs_gradients(query) or rows * heads * size <= _CACHED_WEIGHTS:
+        return dense_attention(query, key, value, mask=mask)[0]
+    most = max(1, _CACHED_WEIGHTS // size)  # sequences times heads
+    some_rows, some_heads = max(1, most // heads), min(heads, most)
+    context = query.new_empty(rows, queries, heads, query.shape[3]).transpose(1, 2)
+    for row in range(0, rows, some_rows):
+        of_rows = slice(row, row + some_rows)
+        for head in range(0, heads, some_heads):
+            part = of_rows, slice(head, head + some_heads)
+            seen = mask
+            if mask is not None and mask.dim() == 4:  # an axis of size 1 is the same for all
+                seen = mask[
+                    tuple(some if size > 1 else slice(None) for some, size in zip(part, mask.shape, strict=False))
+                ]
+            context[part] = dense_attention(query[part], key[part], value[part], mask=seen)[0]
+    return context
+
+
+def _needs_gradients(x: Tensor) -> bool:
+    """Whether the operations on `x` are recorded for its gradient."""
+    return torch.is_grad_enabled() and x.requires_grad
+
+
+def _has_flash(query: Tensor, heads: int) -> bool:
+    """Whether the variable-length kernel accepts these queries: fp16 or bf16 on an Ampere GPU or later.
+
+    The width of a head must be a multiple of 8, at most 256.
+    """
+    if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    width = query.shape[1] // heads
+    return width % 8 == 0 and width <= 256 and torch.cuda.get_device_capability(query.device) >= (8, 0)
+
+
+def _flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    runs: Runs,
+    heads: int,
+    causal: bool,
+    window: int | None,
+    dropout: float,
+) -> Tensor:
+    """`attention` on CUDA in one call for the whole batch; the dtype is fp16 or bf16."""
+    query_ends, key_ends = runs.ends(query.device)
+    context = torch.ops.aten._flash_attention_forward(
+        query.view(query.shape[0], heads, -1),
+        key.view(key.shape[0], heads, -1),
+        value.view(value.shape[0], heads, -1),
+        query_ends,
+        key_ends,
+        max(runs.queries),
+        max(runs.lengths),
+        dropout,
+        causal,
+        False,
+        window_size_left=window,
+        window_size_right=window,
+    )[0]
+    assert isinstance(context, Tensor)
+    return context.reshape(query.shape[0], -1)

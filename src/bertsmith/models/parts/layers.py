@@ -1,0 +1,179 @@
+"""The building blocks of every encoder: linear layers, norms, activations, embedding tables, initialization.
+
+Letters: T tokens, K inputs and O outputs of a layer.
+
+All matrix products run in the dtype of the activations; parameters are cast on use, so training keeps them in fp32.
+"""
+
+import abc
+import functools
+import math
+from collections.abc import Callable, Collection
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.base.core.randomness import generator
+from bertsmith.models.parts.our_names import plain
+
+ONEDNN_ACTIVATIONS = {  # those of the activations that oneDNN joins to a product: its name and algorithm
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+    "linear": ("none", ""),
+}
+QUICK_GELU_RATE = 1.702
+
+
+class Embedding(nn.Embedding):
+    """An embedding table that skips initialization on the meta device, which would load the compiler of torch."""
+
+    def reset_parameters(self) -> None:
+        """Initializes the vectors."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class PreparedLinear(nn.Module, abc.ABC):
+    """A linear layer prepared for inference, in place of the trained one; see `prepared.py`."""
+
+    @abc.abstractmethod
+    def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K]; `then` names the activation that follows, `plus` [T, O] is added at the end.
+
+        One of the two may be given.
+        """
+
+
+class ScaledLinear(nn.Linear):
+    """A linear layer with initial values of its own.
+
+    Attributes:
+        initial_deviations: standard deviation of the initial matrix, 1 / sqrt(inputs).
+        initial_bias: the initial bias, see `initialize`.
+    """
+
+    def __init__(self, inputs: int, outputs: int, initial_bias: float = 0.0) -> None:
+        super().__init__(inputs, outputs)
+        self.initial_deviations = {"weight": 1 / math.sqrt(inputs)}
+        self.initial_bias = (initial_bias,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `linear`; a call gathers the parameters where they are divided among processes."""
+        return linear(x, self)
+
+
+def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None) -> Tensor:
+    """The affine map of `layer`, computed in the dtype of `x`.
+
+    Args:
+        then: the activation that follows.
+        plus: a residual, added to the result; not together with `then`.
+    """
+    assert then is None or plus is None
+    if isinstance(layer, PreparedLinear):
+        mapped = layer(x, then, plus)
+        assert isinstance(mapped, Tensor)
+        return mapped
+    return finished(F.linear(x, layer.weight.to(x.dtype), _bias(layer, x.dtype)), then, plus)
+
+
+def joined_activation(then: str | None) -> tuple[tuple[str, str], str | None]:
+    """What oneDNN joins to a product, as its name and algorithm, and the activation that is left for afterwards."""
+    if then is None or then in ONEDNN_ACTIVATIONS:
+        return ONEDNN_ACTIVATIONS[then or "linear"], None
+    return ONEDNN_ACTIVATIONS["linear"], then
+
+
+def bias_of(layer: nn.Linear) -> Tensor:
+    """The bias of a layer [O]; zeros if it has none."""
+    bias: Tensor | None = layer.bias
+    return layer.weight.new_zeros(layer.out_features) if bias is None else bias
+
+
+def finished(mapped: Tensor, then: str | None, plus: Tensor | None) -> Tensor:
+    """The result of a linear layer after the activation or the residual sum that follows it."""
+    if plus is not None:
+        return plus + mapped
+    return mapped if then is None else activation(mapped, then)
+
+
+def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
+    """Layer norm of `x` over the last axis, in the dtype of `x`; biased variance, statistics in fp32."""
+    return F.layer_norm(x, layer.normalized_shape, layer.weight.to(x.dtype), _bias(layer, x.dtype), layer.eps)
+
+
+def _bias(layer: nn.Linear | nn.LayerNorm, dtype: torch.dtype) -> Tensor | None:
+    bias: Tensor | None = layer.bias
+    return None if bias is None else bias.to(dtype)
+
+
+def activation(x: Tensor, name: str) -> Tensor:
+    """What the activation of this name, one of `config.ACTIVATIONS`, makes of `x`.
+
+    Source: Hendrycks and Gimpel (2016), of GELU in its exact form, in its tanh approximation, which differs by at most
+    4.73e-4, and in its logistic one (quick_gelu).
+    """
+    return _ACTIVATIONS[name](x)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_new": functools.partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+    "quick_gelu": lambda x: x * torch.sigmoid(QUICK_GELU_RATE * x),
+    "tanh": torch.tanh,
+    "linear": lambda x: x,
+}
+
+
+def sinusoidal_positions(length: int, width: int) -> Tensor:
+    """The fixed position table [length, width] of sines (even columns) and cosines (odd).
+
+    Source: Vaswani et al. (2017), section 3.5.
+    """
+    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates  # [length, ceil(width / 2)]
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+    return table.to(torch.float32)
+
+
+@torch.no_grad()
+def initialize(module: nn.Module, deviation: float, seed: int, names: Collection[str] | None = None) -> None:
+    """Initializes parameters: matrices and tables from a normal truncated at two deviations, biases 0, norms 1 and 0.
+
+    A norm is a layer norm of torch, or a parameter with "norm" in its name. A module with an attribute
+    `initial_deviations` gives the standard deviations of some of its parameters, by their names in it; one with an
+    `initial_bias` gives one number for each of as many equal parts of its biases.
+
+    Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
+    larger model.
+
+    Args:
+        names: the parameters to set; None for all.
+
+    Source: `create_initializer` in the original modeling.py.
+    """
+    for name, parameter in module.named_parameters():
+        if names is None or name in names:
+            parameter.copy_(initial_values(module, name, deviation, seed))
+
+
+def initial_values(module: nn.Module, name: str, deviation: float, seed: int) -> Tensor:
+    """The initial values of one parameter of a module, which may be on the meta device; see `initialize`."""
+    shape, (place, _, last) = module.get_parameter(name).shape, name.rpartition(".")
+    owner = module.get_submodule(place)
+    if name.endswith("bias") or last.startswith("bias"):
+        values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
+        return values.repeat_interleave(shape.numel() // len(values)).view(shape)
+    if "norm" in name or isinstance(owner, nn.LayerNorm):
+        return torch.ones(shape)
+    source = generator(seed, f"initialize {plain(name)}")
+    drawn = source.standard_normal(shape.numel(), dtype=np.float32)
+    while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):
+        drawn[beyond] = source.standard_normal(len(beyond), dtype=np.float32)
+    scale = float(getattr(owner, "initial_deviations", {}).get(last, deviation))
+    return torch.from_numpy(drawn).mul_(scale).view(shape)

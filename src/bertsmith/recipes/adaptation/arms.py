@@ -1,0 +1,139 @@
+"""The scores of an adaptation on a task: the same labels and recipe, with different models to start from.
+
+::
+
+    RUN/task/as-it-is/      the fine-tuning of the model as it was
+    RUN/task/adapted/       that of the adapted model
+    RUN/task/from-scratch/  on request, that of a new model with a vocabulary of the domain
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import tell
+from bertsmith.base.core.settings import AUTO, split_settings
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import result_of_first_rank
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.comparison import compare
+from bertsmith.recipes.results.finished_run import REPORT_FILE, FinishedRun, read_run
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import default_settings, task_name
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.training.loop.run_folder import SETTINGS_FILE
+
+TASK_FOLDER = "task"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DomainTask:
+    """A task of the domain, whose score says what the adaptation is worth.
+
+    Attributes:
+        name: the name of the task.
+        train: the training file; presets come with their own examples.
+        dev: the dev file; by default a tenth of the training examples.
+        columns: of the files.
+        seeds: the number of trainings of each arm; by default that of `finetune`.
+    """
+
+    name: str
+    train: Path | None = None
+    dev: Path | None = None
+    columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
+    seeds: int | None = None
+
+    def read(self, folder: ModelFolder) -> tuple[TaskSpec, TaskData]:
+        """The spec and the examples, checked for a model.
+
+        Raises:
+            BertsmithError: a file is not for this task, or there are no dev examples.
+        """
+        name = task_name(self.name)
+        settings = default_settings(name)
+        settings = dataclasses.replace(settings, max_length=min(settings.max_length, folder.config.max_tokens))
+        spec, data = read_task(name, self.train, self.dev, columns=self.columns, settings=settings)
+        if not data.dev:
+            raise ConfigError(
+                expected="dev examples to compare the models on", found="none", fix="name a file with --dev"
+            )
+        task = task_for(spec)
+        task.check(data.train, gold=True, training=True)
+        task.check(data.dev, gold=True)
+        return spec, data
+
+
+def score_arm(
+    arm: str,
+    model: str | Path,
+    spec: TaskSpec,
+    data: TaskData,
+    out: Path,
+    *,
+    seeds: int | None,
+    settings: AdaptationSettings,
+    rank: Rank,
+) -> None:
+    """Fine-tunes a model on the task into RUN/task/ARM, or resumes that; a finished arm is not repeated.
+
+    Args:
+        model: what the arm starts from.
+        out: RUN.
+        settings: of the adaptation: its device, and whether processes divide the model.
+        rank: this process among those that fine-tune it.
+    """
+    place = out / TASK_FOLDER / arm
+    if result_of_first_rank((place / REPORT_FILE).is_file, rank):
+        return
+    tell(f"fine-tuning on {spec.title}: {arm}")
+    folder = load_any(model)
+    situation = situation_of(spec.name, spec.kind, len(data.train), folder)
+    values = resolved(AUTO, situation, {"device": settings.device, "baselines": False, "shard": settings.shard})
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    finetune(
+        folder,
+        spec,
+        data,
+        place,
+        FinetuningSettings(**parts[FinetuningSettings]),
+        RecipeSettings(**parts[RecipeSettings]),
+        seeds=seeds,
+        resume=result_of_first_rank((place / SETTINGS_FILE).is_file, rank),
+        recipe_name=AUTO,
+        source_name=str(model),
+    )
+
+
+def task_report(out: Path) -> dict[str, Any]:
+    """The scores of the arms that are there, and the comparison of each with the model as it was."""
+    runs = {
+        arm: read_run(out / TASK_FOLDER / arm, arm, "")
+        for arm in (AS_IT_IS, ADAPTED, FROM_SCRATCH)
+        if (out / TASK_FOLDER / arm / REPORT_FILE).is_file()
+    }
+    first = next(iter(runs.values())).report
+    return {
+        "task": first["task"],
+        "metric": first["metric"],
+        "train_examples": first["train_examples"],
+        "dev_examples": first["dev_examples"],
+        "arms": {arm: _scores(run) for arm, run in runs.items()},
+        "comparisons": [compare(run, runs[AS_IT_IS]).line() for arm, run in runs.items() if arm != AS_IT_IS],
+    }
+
+
+def _scores(run: FinishedRun) -> Mapping[str, Any]:
+    """The score of each seed, their mean, and their standard deviation."""
+    score: Mapping[str, Any] = run.report["scores"][run.report["metric"]]
+    return score

@@ -1,0 +1,182 @@
+"""The continued pre-training of an adaptation: its corpus, its initial model, its run, and the model that is kept."""
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.progress import amount, counted, duration
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import on_first_rank, result_of_first_rank
+from bertsmith.base.storage.files import read_json_lines, write_json
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.transformers_folder import Opening, config_json
+from bertsmith.recipes.adaptation.grafting import grafted
+from bertsmith.recipes.adaptation.settings import GRAFT, KEEP, NEW
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.manifest import INPUTS
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.pretraining.recipes import objective_for, settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.adaptation.preparation import Prepared
+
+START_FOLDER, MODEL_FOLDER = "start", "model"
+_EVALUATION_ROWS = 256
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Continued:
+    """A finished pre-training.
+
+    Attributes:
+        model: the folder of the model that it wrote.
+        steps, tokens, seconds: what it took.
+        corpus_tokens: tokens of the text that was trained on.
+        texts: the files that were read: name, words, digest.
+    """
+
+    model: Path
+    steps: int
+    tokens: int
+    seconds: float
+    corpus_tokens: int
+    texts: Sequence[dict[str, Any]]
+
+    def line(self, prepared: "Prepared") -> str:
+        """What was trained, in a sentence."""
+        ways = {
+            KEEP: "pre-training continued",
+            GRAFT: f"{counted(len(prepared.added), 'word')} added, pre-training continued",
+            NEW: f"new model with {len(prepared.tokenizer.vocabulary):,} pieces pre-trained",
+        }
+        return (
+            f"{ways[prepared.settings.vocabulary]} for {counted(self.steps, 'step')}: {amount(self.tokens)} tokens in "
+            f"{duration(self.seconds)}, {self.tokens / max(self.corpus_tokens, 1):.2g} passes over the text"
+        )
+
+
+def continued(
+    prepared: "Prepared", place: Path, model: str, outer: RunFolder | None, *, resume: bool, rank: Rank
+) -> Continued:
+    """The pre-training in a folder, after it was started, resumed or found finished.
+
+    Args:
+        place: the folder of start/, corpus/ and run/.
+        model: the model as the user named it.
+        outer: the run that this is the first part of, which is discarded together with this part if the settings do
+            not allow a single step.
+        rank: this process among those that pre-train.
+
+    Raises:
+        BertsmithError: the corpus cannot be built, or the budget is too short for a step.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    run = place / "run"
+    try:
+        on_first_rank(lambda: _build_corpus(prepared, place / "corpus"), rank)
+        if not result_of_first_rank((run / MODEL_FOLDER).is_dir, rank):
+            start = result_of_first_rank(lambda: _start(prepared, place, model), rank)
+            pretrain(
+                place / "corpus",
+                run,
+                *settings_from_recipe({**start, **_rates(prepared)}),
+                resume=result_of_first_rank((run / SETTINGS_FILE).is_file, rank),
+            )
+            on_first_rank(RunFolder.open(run).clear, rank)
+    except (ConfigError, InputError):
+        # If nothing is trained yet, the folder would only block the next attempt.
+        is_trained = (run / SETTINGS_FILE).is_file() and RunFolder.open(run).last_step() is not None
+        if not (resume or outer is None or is_trained or rank.index):
+            for entry in place.iterdir():
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                elif entry.name != ".lock":
+                    entry.unlink()
+        raise
+    corpus = Corpus.open(place / "corpus")
+    last = RunFolder.open(run).metrics("train")[-1]
+    files = read_json_lines(place / "corpus" / INPUTS)
+    return Continued(
+        model=run / MODEL_FOLDER,
+        steps=int(last["step"]),
+        tokens=int(last["tokens"]),
+        seconds=float(last.get("seconds", 0.0)),
+        corpus_tokens=corpus.num_tokens,
+        texts=[{name: file[name] for name in ("name", "words", "digest")} for file in files if "digest" in file],
+    )
+
+
+def _build_corpus(prepared: "Prepared", place: Path) -> None:
+    """Builds the corpus of the text unless it is there."""
+    if not place.is_dir():
+        settings = CorpusSettings(held_out=prepared.settings.held_out, **to_dict(prepared.reading))
+        build_corpus(prepared.paths, prepared.tokenizer, place, settings=settings)
+
+
+def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) -> Path:
+    """RUN/model: the adapted model with the text, the model that it comes from and the licence in its card."""
+    place = out / MODEL_FOLDER
+    if place.is_dir():
+        return place
+    folder = load_any(made.model)
+    ways = {
+        KEEP: "that of the model it was adapted from",
+        GRAFT: f"that of the model it was adapted from, and {counted(len(prepared.added), 'word')} of the text",
+        NEW: "learned from the text",
+    }
+    kind = prepared.settings.vocabulary
+    metadata = dataclasses.replace(
+        folder.metadata,
+        training={
+            **folder.metadata.training,
+            ("same shape as" if kind == NEW else "adapted from"): model,
+            "vocabulary": ways[kind],
+        },
+        licence=prepared.settings.licence or None,
+        sources=tuple(f"`{one['name']}`, {one['words']:,} words, `{one['digest']}`" for one in made.texts),
+    )
+    write_model_folder(
+        place, config=folder.config, tensors=folder.tensors, tokenizer=folder.tokenizer, metadata=metadata
+    )
+    return place
+
+
+def _start(prepared: "Prepared", place: Path, model: str) -> dict[str, Any]:
+    """What the pre-training starts from, as settings; written to the folder if it is not the model as it was."""
+    start, folder, kind = place / START_FOLDER, prepared.folder, prepared.settings.vocabulary
+    if kind == KEEP:
+        return {"init": model, "objective": objective_for(folder.config)}
+    if kind == GRAFT:
+        if not start.is_dir():
+            ready = grafted(folder, prepared.added)
+            write_model_folder(
+                start, config=ready.config, tensors=ready.tensors, tokenizer=ready.tokenizer, metadata=ready.metadata
+            )
+        return {"init": str(start), "objective": objective_for(folder.config)}
+    config = dataclasses.replace(folder.config, vocab_size=len(prepared.tokenizer.vocabulary))
+    start.mkdir(parents=True, exist_ok=True)
+    write_json(start / "config.json", config_json(config, Opening(tensors_of=""), folder.metadata))
+    return {"config": str(start / "config.json"), "objective": objective_for(folder.config)}
+
+
+def _rates(prepared: "Prepared") -> dict[str, Any]:
+    """The budget and the further settings of the pre-training."""
+    settings = prepared.settings
+    rate = {} if settings.learning_rate is None else {"learning_rate": settings.learning_rate}
+    return {
+        **settings.budget,
+        **rate,
+        "max_length": prepared.max_length,
+        "evaluation_rows": _EVALUATION_ROWS,
+        "device": settings.device,
+        "precision": settings.precision,
+        "seed": settings.seed,
+        "shard": settings.shard,
+    }

@@ -1,0 +1,330 @@
+"""`bertsmith adapt` as a function: from a model and domain text to an adapted model and a report.
+
+::
+
+    RUN/settings.json   settings, machine, versions, digests of model and text
+    RUN/start/          with grafted words: the model with them, before training; for a new model its config.json
+    RUN/corpus/         token shards of the text
+    RUN/run/            the pre-training run
+    RUN/before.json     the losses of the model as it was, if it has a masked-LM head
+    RUN/model/          the adapted model, with sources and licence in its card
+    RUN/from-scratch/   on request, a new model with a vocabulary of the domain: its start/, corpus/ and run/
+    RUN/task/           on request, the fine-tunings on a task (see arms)
+    RUN/report.json, report.html
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import tell, warn
+from bertsmith.base.core.settings import AUTO, require, require_counts, split_settings, to_dict
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.base.processes.distributed import (
+    in_process_group,
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    result_of_first_rank,
+    started_before,
+)
+from bertsmith.base.processes.sharding import Division
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.base.storage.locks import require_new_or_started
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.recipes.adaptation.arms import DomainTask, score_arm, task_report
+from bertsmith.recipes.adaptation.continued import continued, final_model
+from bertsmith.recipes.adaptation.forecast import Forecast, figures_of
+from bertsmith.recipes.adaptation.masked_words import Passage, WordLoss, passages_of, word_loss
+from bertsmith.recipes.adaptation.preparation import Prepared, has_masked_lm_head, prepare, prepared_from_scratch
+from bertsmith.recipes.adaptation.report import (
+    DOMAIN,
+    GENERAL,
+    fragmentation,
+    lines_below,
+    loss_values,
+    table_of,
+    write_report,
+)
+from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
+from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.text.documents.readers import ReadingSettings
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.text.vocabularies.word_counts import count_words
+from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+
+BEFORE_FILE = "before.json"
+# What a resumed run may have others of: inputs given by path, whose content is compared by digest, and who holds what.
+_MAY_CHANGE = ("model", "texts", "general", "adaptation.shard")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptationResult:
+    """What an adaptation changed.
+
+    Attributes:
+        report: the content of report.json.
+        model: the path of the adapted model.
+        page: the path of report.html.
+    """
+
+    report: Mapping[str, Any]
+    model: Path
+    page: Path
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows of the table: each quantity before and after."""
+        return table_of(self.report)
+
+    def lines(self) -> list[str]:
+        """The sentences of the report."""
+        return lines_below(self.report)
+
+
+def forecast_adaptation(
+    model: str | Path, texts: Sequence[str | Path], *, from_scratch: bool = False, **settings: Any
+) -> Forecast:
+    """Whether the text is enough, whether the vocabulary fits, and how long an adaptation takes; nothing is trained.
+
+    Args:
+        model, texts, from_scratch, settings: as in `adapt`.
+
+    Raises:
+        BertsmithError: as in `adapt`.
+    """
+    parts = split_settings(settings, [AdaptationSettings, ReadingSettings])
+    chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
+    return prepare(load_any(model), _paths(texts), chosen, reading, from_scratch=from_scratch).forecast
+
+
+@in_process_group
+def adapt(
+    model: str | Path,
+    texts: Sequence[str | Path],
+    out: str | Path,
+    *,
+    general: Sequence[str | Path] = (),
+    task: str | None = None,
+    train: str | Path | None = None,
+    dev: str | Path | None = None,
+    seeds: int | None = None,
+    from_scratch: bool = False,
+    resume: bool = False,
+    **settings: Any,
+) -> AdaptationResult:
+    """The result of adapting a model to the text of a domain; OUT/model is the model, and `load(out)` loads it.
+
+    Args:
+        model: an encoder, anything that `load` accepts; one without a masked-LM head gets a new one.
+        texts: text of the domain: files and folders.
+        out: the run folder; new, unless `resume`.
+        general: other text, on which forgetting is measured; by default the documentation on this machine.
+        task: the name of a task of the domain, on which the model is fine-tuned before and after.
+        train: the training file of the task.
+        dev: its dev file; by default a tenth of the training examples.
+        seeds: the number of fine-tunings of each model.
+        from_scratch: with a task, also train a new model of the same shape with a vocabulary of the domain for as long,
+            and fine-tune it.
+        resume: resume the run in `out`, with the same settings and inputs.
+        settings: fields of AdaptationSettings, ReadingSettings and ColumnSettings by name, such as vocabulary="graft",
+            minutes=30, licence="apache-2.0".
+
+    Raises:
+        InputError: the text cannot be read, or is too short; the message says how much is needed.
+        BertsmithError: the model, a setting, the task or the run folder is invalid; the message says which.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    require_counts(seeds=seeds)
+    parts = split_settings(settings, [AdaptationSettings, ReadingSettings, ColumnSettings])
+    chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
+    _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
+    task, columns = None if task is None else task_name(task), ColumnSettings(**parts[ColumnSettings])
+    out, rank = Path(out), Rank.from_environment()
+    resume = started_before(resume, rank, out / SETTINGS_FILE)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
+    if chosen.vocabulary == AUTO and resume:
+        way = result_of_first_rank(lambda: _way_of_run(out), rank)
+        chosen = dataclasses.replace(chosen, vocabulary=way)
+    folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
+    domain_task = spec = data = None
+    if task is not None:
+        domain_task = DomainTask(
+            name=task,
+            train=None if train is None else Path(train),
+            dev=None if dev is None else Path(dev),
+            columns=columns,
+            seeds=seeds,
+        )
+        spec, data = domain_task.read(folder)
+    prepared = on_every_rank(
+        lambda: prepare(folder, paths, chosen, reading, general=general_paths, from_scratch=from_scratch), rank
+    )
+    new = prepared_from_scratch(prepared) if from_scratch else None  # too little text is found before any training
+    for note in prepared.text.notes:
+        warn(note)
+    for line in prepared.forecast.lines():
+        tell(line)
+    record = {
+        "task": "adaptation",
+        "model": str(model),
+        "texts": [str(path) for path in paths],
+        "general": [str(path) for path in general_paths],
+        "adaptation": to_dict(prepared.settings),
+        "reading": to_dict(reading),
+        "field_task": None if spec is None else {**spec.record(), "seeds": seeds, "from_scratch": from_scratch},
+    }
+    digests = {
+        "initial model": digest_of_tensors(folder.tensors),
+        **prepared.text.digests,
+        **({} if data is None else {f"task {name}": digest for name, digest in data.digests.items()}),
+    }
+    with locked_by_first_rank(out, rank, create=not resume):
+        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=_MAY_CHANGE)
+        passages = _passages(prepared, chosen)
+        before = _losses_before(prepared, passages, out, rank) if has_masked_lm_head(prepared.folder) else None
+        made = continued(prepared, out, str(model), run, resume=resume, rank=rank)
+        place = Path(result_of_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
+        after = _losses(load_any(place), passages, chosen, rank)
+        if domain_task is not None and spec is not None and data is not None:
+            arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
+            if new is not None:
+                continued(new, out / FROM_SCRATCH, str(model), None, resume=resume, rank=rank)
+                arms[FROM_SCRATCH] = out / FROM_SCRATCH / "run" / "model"
+            for arm, start in arms.items():
+                score_arm(arm, start, spec, data, out, seeds=domain_task.seeds, settings=chosen, rank=rank)
+
+        def report() -> dict[str, Any]:
+            assert after is not None, "rank 0 measured it"
+            return {
+                "trained": made.line(prepared),
+                "added": list(prepared.added[:50]),
+                "fragmentation": _fragmentation(prepared),
+                "shared_pieces": _shared_pieces(prepared.folder.require_tokenizer(), prepared.tokenizer),
+                "losses": {
+                    name: {"after": loss_values(after[name])}
+                    if before is None
+                    else {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
+                    for name in passages
+                },
+                "task": None if domain_task is None else task_report(out),
+                "forecast": prepared.forecast.to_dict(),
+                "advice": prepared.forecast.advice(),
+                "texts": made.texts,
+                "settings": run.record["settings"],
+                "machine": run.record["machine"],
+                "versions": run.record["versions"],
+            }
+
+        found = result_of_first_rank(report, rank)
+        page = result_of_first_rank(lambda: str(write_report(out, found)), rank)
+        return AdaptationResult(report=found, model=place, page=Path(page))
+
+
+def _way_of_run(out: Path) -> str:
+    """How the run in a folder adapts its model; a release that chose otherwise may have started it."""
+    return str(RunFolder.open(out).record["settings"].get("adaptation", {}).get("vocabulary", AUTO))
+
+
+def _paths(given: Sequence[str | Path]) -> list[Path]:
+    """The files and folders.
+
+    Raises:
+        ConfigError: stdin is among them, which cannot be read twice.
+    """
+    require(
+        "-" not in map(str, given),
+        expected="files or folders, which are read several times",
+        found="- for stdin",
+        fix="save the text in a file",
+    )
+    return [Path(one) for one in given]
+
+
+def _require_task(
+    task: str | None,
+    train: str | Path | None,
+    dev: str | Path | None,
+    seeds: int | None,
+    from_scratch: bool,
+    columns: Mapping[str, Any],
+) -> None:
+    """Refuses options of a task without a task.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    given = {"train": train, "dev": dev, "seeds": seeds, "from_scratch": from_scratch or None, **columns}
+    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    if task is None and named:
+        raise ConfigError(
+            expected=f"a task with {named[0]}", found="none", fix="name it with --task, or leave the option out"
+        )
+
+
+def _passages(prepared: Prepared, settings: AdaptationSettings) -> dict[str, list[Passage]]:
+    """The passages on which losses are measured, by the name of the text; without those that no passage is made of."""
+    tokenizers = [prepared.folder.require_tokenizer(), prepared.tokenizer]
+    room = prepared.max_length - tokenizers[0].template.num_special(1)
+    texts = {DOMAIN: prepared.text.held_out, GENERAL: prepared.general}
+    found = {
+        name: passages_of(documents, tokenizers, room=room, seed=settings.seed) for name, documents in texts.items()
+    }
+    return {name: passages for name, passages in found.items() if passages}
+
+
+def _losses(
+    folder: ModelFolder, passages: Mapping[str, Sequence[Passage]], settings: AdaptationSettings, rank: Rank
+) -> dict[str, WordLoss] | None:
+    """The losses, measured by rank 0 alone, unless the model is divided: then every process makes all passes."""
+    runtime, tokenizer = choose(settings.device, "fp32"), folder.require_tokenizer()
+
+    def measured(division: Division | None = None) -> dict[str, WordLoss]:
+        model = load_pretrained(folder, division=division).model
+        return {name: word_loss(model, tokenizer, some, runtime) for name, some in passages.items()}
+
+    if settings.shard and rank.count > 1:
+        return measured(Division(rank, runtime.torch_device))
+    return on_first_rank(measured, rank)
+
+
+def _losses_before(
+    prepared: Prepared, passages: Mapping[str, Sequence[Passage]], out: Path, rank: Rank
+) -> dict[str, WordLoss]:
+    """The losses of the model as it was; measured once in a run."""
+    path = out / BEFORE_FILE
+    if not result_of_first_rank(path.is_file, rank):
+        found = _losses(prepared.folder, passages, prepared.settings, rank) or {}
+        record = {name: dataclasses.asdict(loss) for name, loss in found.items()}
+        on_first_rank(lambda: write_json(path, record), rank)
+    return {
+        name: WordLoss(nats=tuple(one["nats"]), words=tuple(one["words"]), characters=one["characters"])
+        for name, one in read_json(path).items()
+    }
+
+
+def _shared_pieces(before: Tokenizer, after: Tokenizer) -> float:
+    """The share of the vocabulary of the model as it was that is in that of the adapted model, |A and B| / |A|.
+
+    Source: Beltagy et al. (2019), "SciBERT: A Pretrained Language Model for Scientific Text", section 2.
+    """
+    old, new = set(before.vocabulary.pieces), set(after.vocabulary.pieces)
+    return round(len(old & new) / len(old), 4)
+
+
+def _fragmentation(prepared: Prepared) -> dict[str, Any]:
+    """How both vocabularies split the held-out text and the general text."""
+    rules = prepared.tokenizer.rules
+    sentences = [sentence for document in prepared.general for sentence in document]
+    texts = {DOMAIN: prepared.text.held_out_words, GENERAL: count_words(sentences, rules)}
+    both = {"before": prepared.folder.require_tokenizer(), "after": prepared.tokenizer}
+    return {
+        name: {when: fragmentation(figures_of(tokenizer, counts, name)) for when, tokenizer in both.items()}
+        for name, counts in texts.items()
+        if len(counts)
+    }

@@ -1,0 +1,95 @@
+"""The settings of an adaptation; nothing here needs torch."""
+
+import dataclasses
+from typing import Any
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.settings import AUTO, help_field, require, require_limits
+
+KEEP, GRAFT, NEW = WAYS = ("keep", "graft", "new")
+AS_IT_IS, ADAPTED, FROM_SCRATCH = "as-it-is", "adapted", "from-scratch"  # the arms of a task
+MINUTES = 10.0
+# A new model of the domain was the better start from a model that had read 5 million tokens, with 136,000 words of text
+# (benchmarks/adaptation.py); how far beyond that it holds is not measured.
+FEW_TOKENS = 10**7
+ENOUGH_WORDS = 10**5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AdaptationSettings:
+    """How a model is adapted to the text of a domain.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    vocabulary: str = help_field(
+        AUTO,
+        "keep: continue the pre-training (BioBERT's way); graft: first add words of the domain, whose vectors start "
+        "from those of their pieces; new: train a new model of the same shape with a vocabulary of the domain "
+        f"(SciBERT's way); auto: new if MODEL has read fewer than {FEW_TOKENS:,} tokens and the text has at least "
+        f"{ENOUGH_WORDS:,} words, otherwise keep",
+    )
+    add: int = help_field(1000, "with graft: number of words to add", most=10**6)
+    pieces: int | None = help_field(
+        None, "with new: the size of the vocabulary [that of MODEL, or fewer if there is little text]", most=5 * 10**6
+    )
+    minutes: float | None = help_field(None, f"how long to train [{MINUTES:g}]", most=10**7)
+    steps: int | None = help_field(None, "how long to train, in steps instead", most=10**9)
+    max_length: int = help_field(128, "maximum tokens per row", most=10**6)
+    learning_rate: float | None = help_field(None, "peak learning rate [that of the recipe of `pretrain`]", most=1.0)
+    held_out: float = help_field(0.02, "fraction of the documents held out, on which the losses are measured")
+    score_words: int = help_field(
+        10_000, "words of held-out text, and of general text, on which the losses are measured", most=10**7
+    )
+    licence: str = help_field("", "licence of the adapted model, for its card, such as apache-2.0")
+    seed: int = help_field(1, "seed of all random draws", most=2**63)
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
+    shard: bool = help_field(
+        False,
+        "with several processes: each holds a part of parameters, gradients and moments, for a model that does not "
+        "fit (FSDP2)",
+    )
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        known = self.vocabulary in (AUTO, *WAYS)
+        require(
+            known,
+            expected="vocabulary auto, keep, graft or new",
+            found=repr(self.vocabulary),
+            fix="" if known else nearest(str(self.vocabulary), (AUTO, *WAYS)),
+        )
+        require(
+            self.minutes is None or self.steps is None,
+            expected="one of minutes and steps",
+            found="both",
+            fix="leave one out",
+        )
+        for name in ("add", "pieces", "minutes", "steps", "max_length", "learning_rate", "score_words"):
+            value = getattr(self, name)
+            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="give another number")
+        require(
+            self.pieces is None or self.vocabulary == NEW,
+            expected="--vocabulary new with --pieces",
+            found=f"--vocabulary {self.vocabulary}",
+            fix="leave --pieces out" + ("; --add is the number of added words" if self.vocabulary == GRAFT else ""),
+        )
+        require(
+            0 < self.held_out < 1,
+            expected="a held-out fraction above 0 and below 1, to measure the change on",
+            found=self.held_out,
+            fix="try 0.02",
+        )
+        require(
+            "\n" not in self.licence,
+            expected="a licence of one line",
+            found="several lines",
+            fix="give its identifier, such as apache-2.0",
+        )
+
+    @property
+    def budget(self) -> dict[str, Any]:
+        """The budget as fields of `TrainSettings`."""
+        return {"steps": self.steps} if self.steps is not None else {"minutes": self.minutes or MINUTES}

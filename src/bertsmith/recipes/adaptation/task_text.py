@@ -1,0 +1,317 @@
+"""Continued pre-training on text of the task, before fine-tuning.
+
+::
+
+    RUN/continued/text.json   what was read, with digests, and the budget
+    RUN/continued/corpus/     its token shards, made with the model's own tokenizer
+    RUN/continued/run/        the pre-training run; fine-tuning starts from its model/
+    RUN/continued/costs.json  the seconds, processor seconds and tokens of that run, over all resumed parts
+
+The text has no labels. The objective is that of the model: masked LM, or the next piece if it reads left to right.
+
+Source: Gururangan et al. (2020), "Don't stop pretraining", section 4 (task-adaptive pre-training).
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.base.core.settings import require, require_number
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import locked_by_first_rank, on_first_rank, result_of_first_rank
+from bertsmith.base.storage.files import digest_file, read_json, write_json
+from bertsmith.base.storage.locks import require_new_or_started
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TripletExample
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.readers import Document
+from bertsmith.text.documents.sentences import split_sentences
+from bertsmith.text.documents.sources import Source, find_sources
+from bertsmith.training.loop.budget import BudgetError
+from bertsmith.training.loop.result import TrainResult
+from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
+from bertsmith.training.pretraining.recipes import MOST_TRACKS, WINDOW, objective_for, settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
+
+MINUTES = 2.0
+ROW_LENGTH = 128
+LEAST_WINDOWS = 4  # of each track of a recurrent model
+HELD_OUT = 0.02
+UNKNOWN_SHARE = 0.01  # of the tokens, above which a warning says that the vocabulary does not fit
+TEXT_FILE, COSTS_FILE = "text.json", "costs.json"
+_TABLES = (".csv", ".tsv")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskText:
+    """The text of a task, and how long pre-training continues on it.
+
+    Args:
+        path: .txt, .jsonl or .parquet (also .gz, .zst), a folder of them, or the training file itself, of which the
+            texts of the examples are read.
+        task: the name of the task.
+        train: the training file, if one is named.
+        columns: the columns of the training file.
+        minutes: the budget; two minutes if no steps are given either.
+        steps: the budget in steps instead.
+
+    Raises:
+        ConfigError: the budget is not positive, or there are two.
+    """
+
+    path: Path
+    task: str
+    train: Path | None
+    columns: ColumnSettings
+    minutes: float | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.minutes is None or self.steps is None,
+            expected="one of continue_minutes and continue_steps",
+            found="both",
+            fix="leave one out",
+        )
+        for name in ("minutes", "steps"):
+            value = getattr(self, name)
+            require_number(f"continue_{name}", value or 0, most=10**7)
+            require(
+                value is None or value > 0, expected=f"continue_{name} above 0", found=value, fix="give another number"
+            )
+
+    @property
+    def budget(self) -> dict[str, float]:
+        """The budget as fields of `TrainSettings`."""
+        return {"steps": self.steps} if self.steps is not None else {"minutes": self.minutes or MINUTES}
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the text is that of the training examples."""
+        return self.train is not None and self.path.exists() and self.path.samefile(self.train)
+
+    def record(self) -> dict[str, Any]:
+        """The digests of the files and the budget.
+
+        Raises:
+            InputError: there is no such file, or it is a table.
+        """
+        if not self.is_labelled and self.path.suffix.lower() in _TABLES:
+            raise InputError(
+                expected="text to continue on: .txt, .jsonl or .parquet, or the training file itself",
+                found=f"the table '{self.path}'",
+                fix="save its texts as lines of a .txt file",
+            )
+        files = [found.name for found in find_sources([self.path]) if isinstance(found, Source)]
+        return {
+            "read_as": f"examples of {self.task}" if self.is_labelled else "text",
+            "digests": [digest_file(Path(name)) for name in files],
+            **self.budget,
+        }
+
+    def texts(self) -> list[Path] | list[Document]:
+        """What a corpus is built from: the path, or the texts of the training examples without their labels."""
+        if not self.is_labelled:
+            return [self.path]
+        examples = read_examples(self.task, self.path, self.columns, training=True).examples
+        return list(documents_of(examples, str(self.path)))
+
+
+def continue_pretraining(
+    source: str | Path,
+    out: Path,
+    text: TaskText,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    seed: int = 1,
+    resume: bool = False,
+    by_processor: bool = False,
+) -> Path:
+    """The model folder RUN/continued/run/model, after the pre-training of a model has continued on text.
+
+    Args:
+        source: the base model, anything that `load` accepts.
+        out: RUN, the folder of the fine-tuning run; new, unless `resume`.
+        resume: resume what is in `out`; a finished part is not repeated.
+        by_processor: the minutes count processor time, see `pretrain`.
+
+    Raises:
+        InputError: the text cannot be read, or is shorter than a row.
+        ConfigError: the tokenizer of the model is not one of WordPieces, or the budget is too short for one step.
+        RunError: the folder is in use, or holds another run.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    place, rank = out / CONTINUED, Rank.from_environment()
+    model, folder, record = continued_model(out), load_any(source), text.record()
+    on_first_rank(lambda: _require_place(out, resume=resume), rank)
+    with locked_by_first_rank(out, rank):
+        if resume:
+            on_first_rank(lambda: _require_same(place / TEXT_FILE, record), rank)
+        if result_of_first_rank(lambda: _is_finished(place), rank):
+            return model
+        try:
+            on_first_rank(lambda: _build_corpus(folder, text, place, record), rank)
+            result = _pretrain(folder.config, str(source), text, place, device, precision, seed, rank, by_processor)
+        except (InputError, ConfigError) as error:
+            # Nothing is trained yet, and the folder would only block the next attempt.
+            if not (resume or rank.index):
+                shutil.rmtree(place)
+            if isinstance(error, BudgetError):
+                fix = f"allow more than {error.minutes:g} with --continue-minutes, or give --continue-steps instead"
+                fix += ", in a new run" if resume else ""
+                raise ConfigError(expected=error.expected, found=error.found, fix=fix) from None
+            raise
+        costs = {name: getattr(result, name) for name in ("processor_seconds", "seconds", "tokens")}
+        on_first_rank(lambda: write_json(place / COSTS_FILE, costs), rank)
+        # What is left to do needs the model alone.
+        on_first_rank(RunFolder.open(place / "run").clear, rank)
+    return model
+
+
+def continued_model(out: Path) -> Path:
+    """The model folder in RUN that `continue_pretraining` writes."""
+    return out / CONTINUED / "run" / "model"
+
+
+def continued_costs(out: Path) -> dict[str, float]:
+    """The costs that `continue_pretraining` recorded in RUN; empty if an earlier release finished it."""
+    path = out / CONTINUED / COSTS_FILE
+    return dict(read_json(path)) if path.is_file() else {}
+
+
+def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]:
+    """The texts of examples as documents, each text once: a document for each example, context or tagged document."""
+    groups: dict[Any, list[str]] = {}
+    for number, example in enumerate(examples):
+        if isinstance(example, TaggedExample):
+            groups.setdefault(example.document, []).append(" ".join(example.words))
+        elif isinstance(example, QuestionExample):
+            groups.setdefault(example.context, split_sentences(example.context)).append(example.question)
+        elif isinstance(example, ChoiceExample):
+            groups[number] = [one for part in (example.context, *example.endings) for one in split_sentences(part)]
+        else:
+            parts = example.texts if isinstance(example, TripletExample) else (example.first, example.second or "")
+            groups[number] = [one for part in parts for one in split_sentences(part)]
+    for sentences in dict.fromkeys(map(tuple, groups.values())):
+        if sentences:
+            yield Document(source, list(sentences))
+
+
+def _is_finished(place: Path) -> bool:
+    """Whether the model is written, and its costs, unless an earlier release, which recorded none, finished the run."""
+    if not (place / "run" / "model").is_dir():
+        return False
+    return (place / COSTS_FILE).is_file() or RunFolder.open(place / "run").last_step() is None
+
+
+def _row_length(config: EncoderConfig) -> int:
+    """The tokens of a row, or of a window of a recurrent model."""
+    return min(WINDOW if config.is_recurrent else ROW_LENGTH, config.max_tokens)
+
+
+def _build_corpus(folder: ModelFolder, text: TaskText, place: Path, record: Mapping[str, Any]) -> None:
+    """Writes what is read, and its corpus unless that is there."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_json(place / TEXT_FILE, record)
+    if not (place / "corpus").is_dir():
+        tokenizer = folder.require_tokenizer()
+        build_corpus(text.texts(), tokenizer, place / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
+        _check_text(Corpus.open(place / "corpus"), text.path, _row_length(folder.config))
+
+
+def _pretrain(
+    config: EncoderConfig,
+    source: str,
+    text: TaskText,
+    place: Path,
+    device: str,
+    precision: str,
+    seed: int,
+    rank: Rank,
+    by_processor: bool,
+) -> TrainResult:
+    """Starts or resumes the run."""
+    settings = settings_from_recipe(
+        {
+            **text.budget,
+            "init": source,
+            "objective": objective_for(config),
+            "max_length": _row_length(config),
+            **_tracks(place / "corpus", config),
+            "evaluation_rows": 256,
+            "device": device,
+            "precision": precision,
+            "seed": seed,
+        }
+    )
+    is_resumed = result_of_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
+    return pretrain(place / "corpus", place / "run", *settings, resume=is_resumed, by_processor=by_processor)
+
+
+def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:
+    """Fewer tracks of a short text for a recurrent model, so that each has a few windows."""
+    if not config.is_recurrent:
+        return {}
+    return {"rows_per_step": max(1, min(MOST_TRACKS, Corpus.open(corpus).num_tokens // (LEAST_WINDOWS * WINDOW)))}
+
+
+def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
+    """Refuses text that is shorter than a row, and says how well the vocabulary fits it."""
+    tokens = corpus.num_tokens + int(corpus.manifest["held_out"].get("tokens", 0))
+    if tokens < longest:
+        raise InputError(
+            expected=f"text to continue on of at least {longest} tokens, one row, in '{path}'",
+            found=counted(tokens, "token"),
+            fix="give more text, or leave --continue-on out",
+        )
+    unknown = int(corpus.token_counts()[corpus.vocabulary.unk_id]) / max(corpus.num_tokens, 1)
+    words = max(int(corpus.manifest["read"]["words"]), 1)
+    tell(
+        f"continuing the pre-training on {counted(tokens, 'token')} of '{path}': {tokens / words:.2f} tokens for each "
+        f"word, {unknown:.2%} of them [UNK]"
+    )
+    if unknown > UNKNOWN_SHARE:
+        warn(f"{unknown:.1%} of the tokens of '{path}' are [UNK]: the vocabulary of the model does not fit this text")
+
+
+def _require_place(out: Path, *, resume: bool) -> None:
+    """Checks that a resumed run was started with text to continue on, and that any other is new.
+
+    Raises:
+        RunError: one of them.
+    """
+    part = f"{CONTINUED}/{TEXT_FILE}"
+    if resume and (out / SETTINGS_FILE).is_file() and not (out / part).is_file():
+        raise RunError(
+            expected=f"the options that the run in '{out}' was started with",
+            found="text to continue on, which it did not have",
+            fix="leave --continue-on out or start a new run",
+        )
+    require_new_or_started(out, resume=resume, part=part)
+
+
+def _require_same(path: Path, record: dict[str, Any]) -> None:
+    """Checks that the text and the budget are those that were recorded.
+
+    Raises:
+        RunError: they are not.
+    """
+    read = read_json(path)
+    before = read if isinstance(read, dict) else {}
+    differing = [name for name in {**before, **record} if before.get(name) != record.get(name)]
+    if differing:
+        raise RunError(
+            expected=f"the text and the budget that '{path.parent}' was started with",
+            found=f"other {' and '.join(differing)}",
+            fix="resume with the original ones or start a new run",
+        )

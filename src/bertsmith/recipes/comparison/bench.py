@@ -1,0 +1,160 @@
+"""What all systems of a comparison share: the task and its examples, the text, the training budget."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require, require_number
+from bertsmith.base.machine.runtime import choose
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Task, TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.comparison.corpus_text import CorpusText
+
+MINUTES = 5.0
+SIZE_FOR_TOKENS = "tiny"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What each system that reads the text may spend on it: minutes of this machine, or tokens.
+
+    Attributes:
+        minutes: times the threads of this process, the processor time of a system.
+        tokens: instead of minutes.
+        size: of the networks that are pre-trained, or "auto".
+
+    Raises:
+        ConfigError: both are given, or a number is not positive.
+    """
+
+    minutes: float | None = None
+    tokens: int | None = None
+    size: str = "auto"
+
+    def __post_init__(self) -> None:
+        sizes = [
+            "auto",
+            *dict.fromkeys(size for architecture in ARCHITECTURES.values() for size in architecture.config.sizes),
+        ]
+        known = self.size in sizes
+        fix = "" if known else nearest(self.size, sizes)
+        require(known, expected="a known model size", found=repr(self.size), fix=fix)
+        require(
+            self.minutes is None or self.tokens is None,
+            expected="one of --minutes and --tokens",
+            found="both",
+            fix="leave one out",
+        )
+        for name, most in (("minutes", 10**7), ("tokens", 10**15)):
+            value = getattr(self, name)
+            if value is not None:
+                require_number(name, value, most=most)
+                require(value > 0, expected=f"{name} above 0", found=f"{value:g}", fix=f"raise --{name}")
+
+    @staticmethod
+    def of(minutes: float | None, tokens: int | None, size: str | None) -> "Budget":
+        """The budget with what was not given: MINUTES, and a size that can be chosen without minutes."""
+        if minutes is None and tokens is None:
+            minutes = MINUTES
+        return Budget(minutes=minutes, tokens=tokens, size=size or ("auto" if tokens is None else SIZE_FOR_TOKENS))
+
+    @property
+    def processor_seconds(self) -> float | None:
+        """The processor time of a system, over all threads; None for a budget in tokens."""
+        return None if self.minutes is None else 60 * self.minutes * torch.get_num_threads()
+
+    def words(self) -> str:
+        """The budget in words.
+
+        >>> Budget(tokens=1_000_000).words()
+        '1,000,000 tokens'
+        """
+        if self.tokens is not None:
+            return f"{self.tokens:,} tokens"
+        return f"{self.minutes:g} minutes"
+
+
+def too_short(name: str, budget: Budget, needed: float, what: str) -> ConfigError:
+    """The error for a budget in which a system cannot be made.
+
+    Args:
+        needed: the processor seconds that it needs.
+        what: what takes that long.
+    """
+    least = math.ceil(needed / 6 / torch.get_num_threads()) / 10
+    return ConfigError(
+        expected=f"a time long enough for {name}",
+        found=f"{budget.words()}; {what} takes {needed:.1f} s of processor time",
+        fix=f"allow more than {least:g} minutes with --minutes, or leave {name} out of --systems",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bench:
+    """The task, the examples, and what systems are made from.
+
+    Attributes:
+        spec: the task.
+        data: all training examples, and the dev examples on which every system is scored.
+        text: the text that systems read; None if there is none.
+        budget: of systems that read it.
+        models: the folder of what is made from the text.
+        device: where networks run.
+    """
+
+    spec: TaskSpec
+    data: TaskData
+    text: "CorpusText | None"
+    budget: Budget
+    models: Path
+    device: str = "auto"
+
+    @property
+    def task(self) -> Task:
+        """The task, which decodes and scores."""
+        return task_for(self.spec)
+
+    @property
+    def counts_processor_time(self) -> bool:
+        """Whether networks run on the CPU, so that processor time measures their work."""
+        return choose(self.device).device == "cpu"
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """What the time for one text is measured by, in seconds: processor time, on a GPU wall-clock time."""
+        return time.process_time if self.counts_processor_time else time.perf_counter
+
+    def train(self, labels: int, seed: int) -> Sequence[Example]:
+        """The training examples of a cell, in file order: a random sample, in which that of fewer labels is contained.
+
+        Args:
+            labels: how many; all if there are no more.
+            seed: determines the sample.
+        """
+        every = self.data.train
+        if labels >= len(every):
+            return every
+        chosen = generator(seed, "labels of a comparison").permutation(len(every))[:labels]
+        return [every[number] for number in sorted(chosen.tolist())]
+
+    def reading(self) -> "CorpusText":
+        """The text; only for systems that need one, without which a comparison with them is refused."""
+        assert self.text is not None, "checked before anything is made"
+        return self.text
+
+    def record(self) -> dict[str, Any]:
+        """By what a resumed comparison is recognized, as plain values for JSON."""
+        text = None if self.text is None else {"digest": self.text.digest, "budget": dataclasses.asdict(self.budget)}
+        return {"spec": self.spec.record(), "text": text, "device": self.device}

@@ -1,0 +1,278 @@
+"""Systems on vectors of whole texts: a linear model on counts of their words or on one vector of each, or cosines.
+
+Letters: E examples, D width of a vector, K outputs.
+
+A pair of texts has the features of `baselines.probe.pair_features`, whatever the vectors are. Where vectors themselves
+are scored, nothing is fitted to the labels. Decoding and scores are those of the task, as for a fine-tuned network.
+"""
+
+import abc
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.inference.word_vectors.formats import load_word_vectors
+from bertsmith.recipes.results.predictions import Line, example_lines
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords, WordSpace, cut_text
+from bertsmith.tasks.baselines.linear import (
+    PENALTIES,
+    PENALTIES_OF_BAGS,
+    LinearModel,
+    Vectors,
+    fit_linear,
+    score_of_metric,
+)
+from bertsmith.tasks.baselines.probe import pair_features, text_vectors
+from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.similarity import SimilarityPrediction
+from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+
+# Of rows of zeros and ones, whose length is the root of the number of words.
+PENALTIES_OF_ONE_HOT = (300.0, 100.0, *PENALTIES_OF_BAGS)
+
+# Tasks take targets and predictions by rows of pieces; only the number of rows matters here.
+_NO_PIECES = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES]))
+
+SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
+
+Texts = Sequence[TextExample]
+
+
+class TextVectors(abc.ABC):
+    """What computes one vector for each text.
+
+    Attributes:
+        parameters: the numbers that it consists of.
+    """
+
+    parameters: int = 0
+
+    @abc.abstractmethod
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """float32 [E, D]."""
+
+    def unknown_words(self, texts: Sequence[str]) -> tuple[int, int] | None:
+        """How many words of texts have no vector, and how many words there are; None if that cannot happen."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Features:
+    """What a linear model reads of examples.
+
+    Attributes:
+        columns: returns float32 [E, D] or a sparse array of that shape.
+        penalties: the candidates of `fit_linear`.
+        parameters: the numbers of what computes the columns.
+    """
+
+    columns: Callable[[Texts], Any]
+    penalties: Sequence[float] = PENALTIES
+    parameters: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What answers examples of a task, with its predictions on the dev examples.
+
+    Attributes:
+        model: weight and bias of the linear model; None where vectors are compared as they are.
+        predict: answers examples of the task.
+        lines: as in predictions.jsonl.
+        scores: by name.
+        is_collapsed: whether every dev example gets the same answer.
+    """
+
+    model: LinearModel | None = None
+    predict: Callable[[Sequence[Example]], Sequence[Prediction]]
+    lines: Sequence[Line]
+    scores: dict[str, float]
+    is_collapsed: bool
+
+
+def counting(train: Texts, spec: TaskSpec, *, one_hot: bool) -> Features:
+    """The words of texts, as far as the training texts have them.
+
+    Args:
+        one_hot: see `BagOfWords`.
+    """
+    bag = BagOfWords(train, spec.settings, max(1, len(spec.labels)), one_hot=one_hot)
+    return Features(columns=bag.columns, penalties=PENALTIES_OF_ONE_HOT if one_hot else PENALTIES_OF_BAGS)
+
+
+def of_texts(vectors: TextVectors) -> Features:
+    """The vector of a text, or what is made of the vectors of both texts of a pair."""
+
+    def columns(examples: Texts) -> Vectors:
+        first = vectors([example.first for example in examples])
+        if examples[0].second is None:
+            return first
+        return pair_features(first, vectors([example.second or "" for example in examples]))
+
+    return Features(columns=columns, parameters=vectors.parameters)
+
+
+class WordCounts(TextVectors):
+    """The words of a text, each with its weight by TF-IDF, or with 1; the cosine of two texts is that of their words.
+
+    Args:
+        texts: the words and document frequencies are those of these texts.
+        settings: how long texts are cut, see `cut_text`.
+        one_hot: see `WordSpace`.
+    """
+
+    def __init__(self, texts: Sequence[str], settings: TaskSettings, *, one_hot: bool) -> None:
+        self._settings = settings
+        self._space = WordSpace([cut_text(text, settings) for text in texts], one_hot=one_hot)
+        self.parameters = 0 if one_hot else len(self._space)
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """float32 [E, D]."""
+        return self._space.vectors([cut_text(text, self._settings) for text in texts], SEED_OF_COLUMNS)
+
+
+class WordMeans(TextVectors):
+    """The mean of the vectors of a text's words; zeros if no word has one.
+
+    Args:
+        path: a folder or file of word vectors. Texts are lower-cased if the folder says so, or if no word of the file
+            has a capital.
+        settings: how long texts are cut, see `cut_text`.
+
+    Raises:
+        InputError: the vectors are missing or damaged.
+    """
+
+    def __init__(self, path: Path, settings: TaskSettings) -> None:
+        self._words, self._settings = load_word_vectors(path), settings
+        lowercase = self._words.lowercase
+        if path.is_file():
+            lowercase = all(word == word.lower() for word in self._words.words)
+        self._rules = TextRules(lowercase=lowercase)
+        self.parameters = int(self._words.vectors.size)
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """float32 [E, D]."""
+        index, table = self._words.index, self._words.vectors
+        means = np.zeros((len(texts), self._words.width), dtype=np.float32)
+        for mean, text in zip(means, texts, strict=True):
+            rows = [row for word in self._words_of(text) if (row := index.get(word)) is not None]
+            if rows:
+                mean[:] = table[rows].mean(axis=0)
+        return means
+
+    def unknown_words(self, texts: Sequence[str]) -> tuple[int, int]:
+        """See `TextVectors.unknown_words`; punctuation marks count as words."""
+        words = [word for text in texts for word in self._words_of(text)]
+        return sum(word not in self._words.index for word in words), len(words)
+
+    def _words_of(self, text: str) -> list[str]:
+        return basic_tokens(cut_text(text, self._settings), self._rules)
+
+
+class EncoderMeans(TextVectors):
+    """The mean of the vectors of a text's tokens, from a frozen network.
+
+    Args:
+        source: the network.
+        spec: says how texts are cut.
+        device: where it runs.
+    """
+
+    def __init__(self, source: str, spec: TaskSpec, device: str) -> None:
+        self._encoder = load_frozen_encoder(source, device=device)
+        longest = min(spec.settings.max_length, self._encoder.model.max_tokens)
+        settings = dataclasses.replace(spec.settings, max_length=longest)
+        self._task = task_for(dataclasses.replace(spec, pair=False, reads="mean", settings=settings))
+        self.parameters = sum(one.numel() for one in self._encoder.model.parameters())
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """float32 [E, D]."""
+        examples = [TextExample(id=str(number), first=text) for number, text in enumerate(texts)]
+        return text_vectors(self._encoder, self._task, examples, self._encoder.choice("last"))
+
+
+def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) -> Answers:
+    """The vectors of the texts of each dev example as they are, without any fit to labels.
+
+    Args:
+        task: of kind similarity.
+
+    Raises:
+        InputError: an example has no gold, or an empty text.
+    """
+    task.check(dev, gold=True)
+
+    def predict(examples: Sequence[Example]) -> Sequence[Prediction]:
+        groups = [texts_of_group(example) for example in examples]
+        every = vectors([text for texts in groups for text in texts])
+        return list(map(SimilarityPrediction.of, np.split(every, np.cumsum([len(texts) for texts in groups])[:-1])))
+
+    return _answers(task, predict, dev, predict(dev))
+
+
+def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, seed: int) -> Answers:
+    """A linear model for a task, fitted to the training examples.
+
+    Args:
+        task: classification or regression.
+        seed: determines the folds by which the penalty is chosen.
+
+    Raises:
+        InputError: an example has no text or no known label.
+    """
+    task.check(train, gold=True, training=True)
+    task.check(dev, gold=True)
+    plain = task_for(dataclasses.replace(task.spec, reads="mean", settings=TaskSettings()))
+    targets = plain.encode(_short(train), _NO_PIECES).targets
+    assert targets is not None, "checked above"
+    model = fit_linear(
+        features.columns(train),
+        targets,
+        num_outputs=max(1, len(task.spec.labels)),
+        seed=seed,
+        penalties=features.penalties,
+        score=score_of_metric(task.spec.metric, targets),
+    )
+
+    def predict(examples: Sequence[Example], by: Task = task) -> Sequence[Prediction]:
+        texts: Texts = examples  # type: ignore[assignment]
+        # A row for each example, so that the outputs of rows are those of examples.
+        rows = plain.encode(_short(texts), _NO_PIECES)
+        return by.decode(texts, rows, model.outputs(features.columns(texts)), _NO_PIECES)
+
+    predictions = predict(dev)
+    tuned = task.tuned(dev, predictions)
+    if tuned != task.spec:
+        predictions = predict(dev, task_for(tuned))
+    predictions = task_for(tuned).cross_fitted(dev, predictions) or predictions
+    return dataclasses.replace(_answers(task, predict, dev, predictions), model=model)
+
+
+def _answers(
+    task: Task,
+    predict: Callable[[Sequence[Example]], Sequence[Prediction]],
+    dev: Sequence[Example],
+    predictions: Sequence[Prediction],
+) -> Answers:
+    return Answers(
+        predict=predict,
+        lines=[json.loads(json.dumps(line)) for line in example_lines(task, dev, predictions)],
+        scores={name: float(value) for name, value in task.score(dev, predictions).items()},
+        is_collapsed=task.is_collapsed(predictions, dev),
+    )
+
+
+def _short(examples: Texts) -> Texts:
+    """The examples with texts that fit into a row, whose gold labels stay."""
+    return [dataclasses.replace(one, first="a", second=None if one.second is None else "b") for one in examples]

@@ -1,0 +1,211 @@
+"""The networks of a comparison: pre-trained on the text within the budget, untrained, or given."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.storage.files import digest_bytes, write_text
+from bertsmith.models.checkpoints.assembly import save_pretrained
+from bertsmith.models.checkpoints.load import locate
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.comparison.bench import Bench
+from bertsmith.recipes.comparison.sources import SEED, Kept, Made, Source
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.budget import BudgetError
+from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining.recipes import AUTO_SIZE, MOST_TRACKS, WINDOW, settings_from_recipe, size_for
+from bertsmith.training.pretraining.run import new_model, pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+
+EVALUATION_ROWS = 256
+CONTINUED_SHARE = 0.1  # of the budget, for a second pre-training on the texts of the task
+
+Recipe = tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pretraining(Kept):
+    """A network that is pre-trained on the text by the default recipe.
+
+    Attributes:
+        name: the name of its folder.
+        architecture: its architecture, None for that of BERT.
+        objective: of the pre-training, None for that of the recipe.
+    """
+
+    name: str
+    architecture: str | None = None
+    objective: str | None = None
+
+    def recipe(self, bench: Bench) -> Recipe:
+        """The settings of the run, with the budget of the comparison."""
+        budget = bench.budget
+        size = size_for(budget.minutes) if budget.size == AUTO_SIZE else budget.size
+        named = {
+            "architecture": self.architecture,
+            "objective": self.objective,
+            "minutes": budget.minutes,
+            "tokens": budget.tokens,
+        }
+        given = {name: value for name, value in named.items() if value is not None}
+        fixed = {"size": size, "evaluation_rows": EVALUATION_ROWS, "device": bench.device, "seed": SEED}
+        return settings_from_recipe({**given, **fixed})
+
+    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+        """See `Kept.make_in`.
+
+        On a CPU, a budget in minutes counts processor time: the run finds the number of steps that fit into it, and
+        changes it whenever steps turn out to be slower or faster (`training.budget`). On a GPU, whose time that is not,
+        it counts wall-clock time.
+        """
+        is_resumed, by_processor = (place / SETTINGS_FILE).is_file(), bench.counts_processor_time
+        try:
+            result = pretrain(
+                bench.reading().corpus, place, *self.recipe(bench), resume=is_resumed, by_processor=by_processor
+            )
+        except BudgetError as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise ConfigError(
+                expected=f"a time long enough for {self.name}",
+                found=error.found,
+                fix=f"allow more than {error.minutes:g} minutes with --minutes, or leave {self.name} out of --systems",
+            ) from None
+        except (ConfigError, InputError):
+            if not is_resumed:
+                shutil.rmtree(place, ignore_errors=True)
+            raise
+        RunFolder.open(place).clear()
+        return {
+            "processor_seconds": round(result.processor_seconds, 3),
+            "seconds": round(result.seconds, 3),
+            "tokens": result.tokens,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContinuedOnTask(Kept):
+    """A network that is first pre-trained on the text, and then on the texts of the task, without their labels.
+
+    It gets CONTINUED_SHARE of the budget for the second part; the texts are those of all training examples.
+
+    Attributes:
+        name: the beginning of the name of its folder, which ends with a digest of the texts.
+        base: the first pre-training.
+    """
+
+    name: str
+    base: Pretraining
+
+    def place(self, bench: Bench) -> Path:
+        """See `Kept.place`."""
+        return bench.models / f"{self.name}-{_digest_of_texts(bench).rpartition(':')[2][:8]}"
+
+    def result(self, place: Path) -> Path:
+        """See `Kept.result`."""
+        from bertsmith.recipes.adaptation.task_text import continued_model
+
+        return continued_model(place).parent
+
+    def record(self, bench: Bench) -> dict[str, Any]:
+        """See `Kept.record`."""
+        return {**self.base.record(bench), "name": self.name, "task_texts": _digest_of_texts(bench)}
+
+    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+        """See `Kept.make_in`; the costs are those of both pre-trainings, over all resumed parts.
+
+        Raises:
+            ConfigError: the time of the second part is too short for a step, or the texts for a row.
+        """
+        from bertsmith.recipes.adaptation.task_text import TaskText, continue_pretraining, continued_costs, documents_of
+
+        base, budget, resume = self.base.make(bench, SEED, place), bench.budget, (place / CONTINUED).is_dir()
+        text = place.with_name(f"{place.name}.jsonl")
+        documents = ({"text": "\n".join(one.sentences)} for one in documents_of(bench.data.train, str(text)))
+        write_text(text, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in documents))
+        minutes = None if budget.minutes is None else CONTINUED_SHARE * budget.minutes
+        steps = None if budget.tokens is None else max(1, int(CONTINUED_SHARE * budget.tokens / (MOST_TRACKS * WINDOW)))
+        try:
+            continue_pretraining(
+                base.path,
+                place,
+                TaskText(
+                    path=text,
+                    task=bench.spec.name,
+                    train=None,
+                    columns=ColumnSettings(),
+                    minutes=minutes,
+                    steps=steps,
+                ),
+                device=bench.device,
+                seed=SEED,
+                resume=resume,
+                by_processor=bench.counts_processor_time,
+            )
+        except (ConfigError, InputError) as error:
+            shutil.rmtree(place, ignore_errors=True)
+            raise ConfigError(
+                expected=f"texts and time enough for {self.name}, which gets {CONTINUED_SHARE:.0%} of the budget",
+                found=error.found,
+                fix="allow more with --minutes or --tokens, or leave systems on it out of --systems",
+            ) from None
+        finally:
+            text.unlink()
+        costs = continued_costs(place)
+        return {name: round(value + costs.get(name, 0), 3) for name, value in base.costs.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Untrained(Source):
+    """The network of a pre-training with random parameters, others for each seed.
+
+    Attributes:
+        like: the pre-training.
+    """
+
+    like: Pretraining
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`."""
+        place = scratch / "base"
+        if not place.is_dir():
+            folder = bench.reading().corpus
+            corpus = Corpus.open(folder)
+            run, data, _ = self.like.recipe(bench)
+            metadata = ModelMetadata(
+                task="pretraining",
+                objective=data.objective,
+                trained_on={"vocabulary": corpus.tokenizer.vocabulary.digest},
+                steps=0,
+                tokens=0,
+            )
+            save_pretrained(place, new_model(run, data, seed, corpus), corpus.tokenizer, metadata, trained=())
+        return Made(path=str(place))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Given(Source):
+    """A model that exists.
+
+    Attributes:
+        model: a model folder, a run folder, a Google checkpoint, a hub id, or "starter".
+    """
+
+    needs_text: ClassVar[bool] = False
+    model: str
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`; a model of the hub is downloaded unless it is in the cache."""
+        return Made(path=str(locate(self.model)[0]))
+
+
+def _digest_of_texts(bench: Bench) -> str:
+    """The digest of the texts of the training examples."""
+    from bertsmith.recipes.adaptation.task_text import documents_of
+
+    every = [one.sentences for one in documents_of(bench.data.train, "")]
+    return digest_bytes(json.dumps(every).encode())

@@ -1,0 +1,298 @@
+"""`bertsmith compare` as a function: trains what systems are built on, fits every cell, writes the report.
+
+::
+
+    REPORT/settings.json   task, text, budget, systems, machine, versions, digests of the inputs
+    REPORT/models/         what was made from the text, see `sources`
+    REPORT/cells/          what each system reached, see `cells`
+    REPORT/report.json, report.md, report.html
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.base.core.progress import counted, said_once, warn
+from bertsmith.base.core.settings import require, require_counts, require_number, split_settings
+from bertsmith.base.machine.runtime import choose
+from bertsmith.base.storage.locks import locked_folder, require_new_run
+from bertsmith.recipes.comparison.bench import Bench, Budget
+from bertsmith.recipes.comparison.cells import all_cells, lines_of
+from bertsmith.recipes.comparison.corpus_text import TEXT_FOLDER, CorpusText
+from bertsmith.recipes.comparison.fitting import fit_all, sources_of
+from bertsmith.recipes.comparison.report import facts, lines_below, table_of, write_report
+from bertsmith.recipes.comparison.results import rows_of, to_plain, verdicts
+from bertsmith.recipes.comparison.sources import require_same
+from bertsmith.recipes.comparison.systems import System, chosen_systems
+from bertsmith.tasks.datasets.label_map import LabelMap
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.metric_choice import require_metric, with_metric
+from bertsmith.tasks.specs.named_tasks import PRESETS, default_settings, task_name
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.training.loop.run_folder import RunFolder
+
+MODELS_FOLDER = "models"
+SEEDS = 3
+ALL = "all"
+KIND = "classification"
+# May differ when a comparison is resumed: it then gets further cells.
+_MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparisonResult:
+    """The result of a comparison.
+
+    Attributes:
+        report: the content of report.json.
+        page: the path of report.html.
+    """
+
+    report: Mapping[str, Any]
+    page: Path
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows of the table."""
+        return table_of(self.report)
+
+    def lines(self) -> list[str]:
+        """What was compared, and the sentences below the table: first which step was worth it."""
+        return [facts(self.report), *lines_below(self.report)]
+
+
+def compare_systems(
+    task: str | Path,
+    out: str | Path,
+    *,
+    kind: str | None = None,
+    dev: str | Path | None = None,
+    corpus: Sequence[str | Path] = (),
+    systems: Sequence[str] = (),
+    minutes: float | None = None,
+    tokens: int | None = None,
+    size: str | None = None,
+    seeds: int | None = None,
+    labels: Sequence[int | str] = (),
+    models: str | Path | None = None,
+    resume: bool = False,
+    map_labels: LabelMap | None = None,
+    metric: str | None = None,
+    device: str = "auto",
+    **settings: Any,
+) -> ComparisonResult:
+    """Several systems, from word counts to BERT, on one task: their scores and their costs.
+
+    A comparison that is resumed has the systems, text, budget, labels, seeds and models that it had, if none are given.
+
+    Args:
+        task: the labelled file, or the name of a task with examples of its own, such as "spam".
+        out: the folder of the report; new, unless `resume`.
+        kind: the format of the file, a task of `finetune`; by default "classification".
+        dev: the dev file; by default a tenth of the examples is held out. Every system is scored on all dev examples.
+        corpus: text for systems that read some: files, folders, or one folder that `build_corpus` wrote.
+        systems: names of `comparison.systems.SYSTEMS`; model folders or hub ids, which are fine-tuned, or not if
+            ":frozen" follows; folders and files of word vectors. By default all that the text allows.
+        minutes: for each system that reads the text; by default MINUTES.
+        tokens: for each such system, instead of minutes.
+        size: of the networks that are pre-trained; by default chosen by the minutes.
+        seeds: fits of each system with each number of labels; by default three.
+        labels: numbers of training examples, or "all", the default.
+        models: where vectors and pre-trained networks are kept and looked for; by default in `out`.
+        resume: do what the comparison in `out` has left to do; systems, labels and seeds may be added.
+        map_labels: new names of the labels in the files.
+        metric: the score that counts; by default that of the task.
+        device: where networks run.
+        settings: fields of TaskSettings and ColumnSettings by name, such as max_length=64, text_column="body".
+
+    Raises:
+        BertsmithError: a file, a setting or the folder is invalid, or no system could be fitted.
+        KeyboardInterrupt: interrupted; `resume` continues.
+    """
+    out = Path(out)
+    before = _before(out) if resume else {}
+    if not resume:
+        require_new_run(out)
+    read = _reader(task, kind, dev, settings, map_labels, metric, device)
+    asked = _numbers(labels or (ALL,))
+    texts = [Path(path) for path in corpus or before.get("corpus", ())]
+    chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
+    reads_text = any(system.needs_text for system in chosen.values())
+    require(
+        reads_text or (minutes is None and tokens is None and size is None),
+        expected="a system that reads text, with a budget for it",
+        found=f"only {', '.join(chosen)}",
+        fix="leave --minutes, --tokens and --size out",
+    )
+    if texts and not reads_text:
+        warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
+    require_counts(seeds=seeds)
+    seeds = seeds or int(before.get("seeds", SEEDS))
+    require_number("seeds", seeds, most=1000)
+    budget = Budget.of(minutes, tokens, size)
+    if before.get("text") and (minutes, tokens, size) == (None, None, None):
+        budget = Budget(**before["text"]["budget"])
+    kept = Path(models or before.get("models") or out / MODELS_FOLDER)
+    text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
+    bench = _bench(*read(), text, budget, kept, device)
+    counts = before["labels"] if before and not labels else _label_counts(asked, len(bench.data.train))
+    names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
+    record = {
+        "task": "comparison",
+        **bench.record(),
+        "corpus": [str(path) for path in texts],
+        "systems": names,
+        "labels": sorted({*before.get("labels", ()), *counts}),
+        "seeds": max(seeds, int(before.get("seeds", 0))),
+        "models": None if kept == out / MODELS_FOLDER else str(kept),
+    }
+    if text is None and before.get("text"):
+        record["text"] = before["text"]  # what is added reads none
+    with locked_folder(out, create=not resume), said_once():
+        run = RunFolder.prepare(out, record, bench.data.digests, resume=resume, may_change=_MAY_CHANGE)
+        with contextlib.ExitStack() as held:
+            if text is not None:
+                held.enter_context(locked_folder(kept))
+                require_same(bench, sources_of(chosen.values()))
+            fit_all(bench, out, chosen, counts, seeds)
+        return _report(bench, run, {**chosen_systems(names, has_text=True), **chosen})
+
+
+def _before(out: Path) -> Mapping[str, Any]:
+    """The settings of the comparison in a folder.
+
+    Raises:
+        RunError: there is none.
+    """
+    settings: Mapping[str, Any] = RunFolder.open(out).record["settings"]
+    if settings.get("task") != "comparison":
+        raise RunError(expected=f"a comparison in '{out}'", found="another run", fix="name the folder of a comparison")
+    return settings
+
+
+def _reader(
+    task: str | Path,
+    kind: str | None,
+    dev: str | Path | None,
+    settings: Mapping[str, Any],
+    map_labels: LabelMap | None,
+    metric: str | None,
+    device: str,
+) -> Callable[[], tuple[TaskSpec, TaskData]]:
+    """What reads the task with its examples, after a check of all that is known without them."""
+    choose(device)  # refuses what is not there before anything is made
+    parts = split_settings(settings, [TaskSettings, ColumnSettings])
+    train: Path | None = Path(task)
+    if kind is None and str(task) in PRESETS and not Path(task).exists():
+        kind, train = str(task), None
+    name = task_name(kind or KIND)
+    if metric is not None:
+        require_metric(name, metric)
+    columns = ColumnSettings(**parts[ColumnSettings])
+    chosen = dataclasses.replace(default_settings(name), **parts[TaskSettings])
+
+    def read() -> tuple[TaskSpec, TaskData]:
+        dev_file = None if dev is None else Path(dev)
+        spec, data = read_task(name, train, dev_file, columns=columns, settings=chosen, map_labels=map_labels)
+        return spec if metric is None else with_metric(spec, metric), data
+
+    return read
+
+
+def _bench(spec: TaskSpec, data: TaskData, text: CorpusText | None, budget: Budget, models: Path, device: str) -> Bench:
+    """The task with its examples, checked as far as no system is needed for it."""
+    if not data.dev:
+        raise InputError(
+            expected="dev examples to compare systems on",
+            found="no label with an example to spare",
+            fix="give --dev a file",
+        )
+    checked = task_for(spec)
+    checked.check(data.train, gold=True, training=True)
+    checked.check(data.dev, gold=True)
+    return Bench(spec=spec, data=data, text=text, budget=budget, models=models, device=device)
+
+
+def _numbers(labels: Sequence[int | str]) -> list[int | None]:
+    """The numbers of training examples, None for all.
+
+    Raises:
+        ConfigError: one is neither a number above 0 nor "all".
+    """
+    numbers: list[int | None] = []
+    for label in labels:
+        spelled = str(label).strip().lower()
+        number = int(spelled) if spelled.isdecimal() else 0
+        require(
+            spelled == ALL or number > 0,
+            expected="labels as numbers above 0, or all",
+            found=repr(label),
+            fix="write 100,1000,all",
+        )
+        numbers.append(None if spelled == ALL else number)
+    return numbers
+
+
+def _label_counts(numbers: Sequence[int | None], available: int) -> list[int]:
+    """The numbers of training examples, ascending, each once.
+
+    Raises:
+        ConfigError: there are fewer examples.
+    """
+    counts = {available if number is None else number for number in numbers}
+    require(
+        max(counts) <= available,
+        expected=f"at most the {counted(available, 'training example')} that there are",
+        found=f"{max(counts):,} labels",
+        fix="lower --labels, or write all",
+    )
+    return sorted(counts)
+
+
+def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> ComparisonResult:
+    """Writes the report of all cells that are there.
+
+    Raises:
+        ConfigError: no cell has a score.
+    """
+    spec, data = bench.spec, bench.data
+    cells = list(all_cells(run.path))
+    rows = rows_of(cells, spec, list(systems), lambda place: lines_of(run.path, place))
+    failures = [
+        {"cell": cell.place.name, "labels": cell.place.labels, "system": cell.place.system, "error": cell.error}
+        for cell in cells
+        if cell.error
+    ]
+    text = run.record["settings"].get("text")
+    report = {
+        "task": spec.name,
+        "kind": spec.kind,
+        "metric": spec.metric,
+        "train_examples": len(data.train),
+        "dev_examples": len(data.dev),
+        "seeds": sorted({cell.place.seed for cell in cells}),
+        "budget": Budget(**text["budget"]).words() if text else "",
+        "allowed_seconds": Budget(**text["budget"]).processor_seconds if text and bench.counts_processor_time else None,
+        "verdicts": verdicts(rows, spec.metric),
+        "rows": [to_plain(row) for row in rows],
+        "systems": [
+            {"system": name, "about": one.about, "why_not": one.why_not(spec)} for name, one in systems.items()
+        ],
+        "failures": failures,
+        "settings": run.record["settings"],
+        "digests": run.record["digests"],
+        "machine": run.record["machine"],
+        "versions": run.record["versions"],
+    }
+    page = write_report(run.path, report)
+    if not rows:
+        reasons = [one["error"] for one in failures] or [one["why_not"] for one in report["systems"]]
+        raise ConfigError(
+            expected=f"a system that can be fitted to {spec.title}", found=f"none: {reasons[0]}", fix=f"see '{page}'"
+        )
+    return ComparisonResult(report=report, page=page)

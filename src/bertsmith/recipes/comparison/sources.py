@@ -1,0 +1,158 @@
+"""The sources of a system's vectors or network, and how what was trained on the text is cached.
+
+::
+
+    MODELS/NAME/              the run folder of a pre-training, or a folder of word vectors
+    MODELS/NAME/made.json     what it was made from, and what that cost; the last file, so that what has it is complete
+
+What has been made is used again by a resumed comparison, and by others with the same folder, text and budget.
+"""
+
+import abc
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bertsmith.base.core.errors import RunError
+from bertsmith.base.core.progress import tell
+from bertsmith.base.storage.files import digest_file, misfit, read_json, write_json
+from bertsmith.recipes.comparison.bench import Bench
+
+MADE_FILE = "made.json"
+SEED = 1  # of what is made once, for all seeds of the comparison
+
+_MADE = {"record": {}, "processor_seconds": float, "seconds": float, "tokens?": int, "epochs?": int}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Made:
+    """Something that systems are built on.
+
+    Attributes:
+        path: a model folder, a run folder or a folder of word vectors, or what names one.
+        costs: of making it: "processor_seconds" over all threads, "seconds", and "tokens" and "epochs" where they are
+            known; empty if it was not made here.
+    """
+
+    path: str
+    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Source(abc.ABC):
+    """Where vectors or a network come from; equal sources are made once.
+
+    Attributes:
+        needs_text: whether it reads the text of the comparison.
+    """
+
+    needs_text: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """What was made, now or earlier.
+
+        Args:
+            seed: of the cell, for what differs between seeds.
+            scratch: the folder of the cell, for what is not kept.
+
+        Raises:
+            BertsmithError: it cannot be made from this text or in this budget; the message says which.
+        """
+
+
+class Kept(Source):
+    """A source that is made once and kept in MODELS/NAME."""
+
+    name: str
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`."""
+        place, record = self.place(bench), self.record(bench)
+        done = place / MADE_FILE
+        if not done.is_file():
+            tell(f"{self.name}: {bench.budget.words()} on the text")
+            costs = self.make_in(bench, place)
+            write_json(done, {"record": record, **costs})
+        found = read_json(done)
+        costs = {name: value for name, value in found.items() if name != "record"}
+        return Made(path=str(self.result(place)), costs=costs)
+
+    def place(self, bench: Bench) -> Path:
+        """The folder in which it is kept."""
+        return bench.models / self.name
+
+    def result(self, place: Path) -> Path:
+        """What `make_in` made, in the folder in which it is kept."""
+        return place
+
+    def require_same(self, bench: Bench) -> None:
+        """Checks that what an earlier comparison left is of this text and budget.
+
+        Raises:
+            RunError: it is of others, or damaged.
+        """
+        place = self.place(bench)
+        if not (place / MADE_FILE).is_file():
+            return
+        found = read_json(place / MADE_FILE)
+        wrong = misfit(found, _MADE) or ("" if found["record"] == self.record(bench) else "that of another comparison")
+        if wrong:
+            raise RunError(
+                expected=f"{self.name} of this text and budget in '{place}'",
+                found=wrong,
+                fix="name another folder with --models",
+            )
+
+    def record(self, bench: Bench) -> dict[str, Any]:
+        """What it is made from, as plain values for JSON."""
+        own = {key: value for key, value in vars(self).items() if value is not None}
+        budget = {key: value for key, value in vars(bench.budget).items() if value is not None}
+        return {"text": bench.reading().digest, "budget": budget, "seed": SEED, **own}
+
+    @abc.abstractmethod
+    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+        """Makes it in a folder, in which an interrupted attempt may have left its state; returns the costs."""
+
+
+def require_same(bench: Bench, sources: Iterable[Source]) -> None:
+    """Checks that what earlier comparisons left in MODELS is of this text and budget, and notes which text it is.
+
+    Raises:
+        RunError: it is of others.
+    """
+    note, digest = bench.reading().folder / "digest.json", bench.reading().digest
+    if not note.is_file():
+        write_json(note, digest)
+    elif read_json(note) != digest:
+        raise RunError(
+            expected=f"models of this text in '{bench.models}'",
+            found="those of another text",
+            fix="name another folder with --models",
+        )
+    for source in sources:
+        if isinstance(source, Kept):
+            source.require_same(bench)
+
+
+def digest_of(made: Made) -> str:
+    """The digest of the weights or vectors, for the record of a cell; "" if their files are elsewhere."""
+    if Path(made.path).is_file():
+        return digest_file(Path(made.path))
+    for name in ("vectors.safetensors", "model/model.safetensors", "model.safetensors"):
+        path = Path(made.path) / name
+        if path.is_file():
+            return digest_file(path)
+    return ""
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[dict[str, float]]:
+    """A dictionary that has "processor_seconds" and "seconds" of the block after it."""
+    spent: dict[str, float] = {}
+    processor, wall = time.process_time(), time.monotonic()
+    yield spent
+    spent["processor_seconds"] = round(time.process_time() - processor, 3)
+    spent["seconds"] = round(time.monotonic() - wall, 3)

@@ -1,0 +1,352 @@
+"""The systems of a comparison: what is fitted to the labels, on which vectors or network.
+
+A system is an entry of SYSTEMS. A network that `pretrain` trains by another architecture or objective is one more line
+there; no code refers to a system by name.
+
+Letters: E examples, D width of a vector, K outputs.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.settings import AUTO, PAPER, split_settings, to_dict
+from bertsmith.base.storage.files import read_json_lines
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.word_vectors.word_vectors import is_word_vector_folder
+from bertsmith.models.checkpoints.load import kind_of, load_any
+from bertsmith.models.model_files.metadata import SIMILARITY
+from bertsmith.models.parts.our_names import ATTENTION, BILSTM, READERS
+from bertsmith.recipes.comparison.bench import Bench
+from bertsmith.recipes.comparison.linear import (
+    Answers,
+    EncoderMeans,
+    Features,
+    TextVectors,
+    WordCounts,
+    WordMeans,
+    compare_vectors,
+    counting,
+    fit_on_features,
+    of_texts,
+)
+from bertsmith.recipes.comparison.networks import ContinuedOnTask, Given, Pretraining, Untrained
+from bertsmith.recipes.comparison.sources import Made, Source
+from bertsmith.recipes.comparison.word_vector_training import GivenWordVectors, WordVectorTraining
+from bertsmith.recipes.finetuning.recipes import ULMFIT, resolved, situation_of
+from bertsmith.recipes.finetuning.run import finetune
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
+from bertsmith.recipes.results.predictions import Line
+from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.training.loop.run_folder import SETTINGS_FILE
+
+ONE_ANSWER = "the same answer to every example"
+FROZEN = ":frozen"  # after the name of a model: a linear model on its vectors in place of fine-tuning
+OF_WHOLE_TEXTS = ("classification", "regression")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """A system that was fitted to the labels.
+
+    Attributes:
+        lines: its predictions on the dev examples, as in predictions.jsonl.
+        scores: on the dev examples.
+        answer: predicts examples; for measuring how long that takes.
+        parameters: the numbers that were learned, from the text or from the labels.
+        settings: how it was fitted, as plain values for JSON.
+        note: what a reader of the score should know.
+        unknown_words: how many words of the dev texts have no vector, and how many words there are; None for systems
+            that read every text.
+    """
+
+    lines: Sequence[Line]
+    scores: Mapping[str, float]
+    answer: Callable[[Sequence[Example]], Any]
+    parameters: int
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
+    unknown_words: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class System(abc.ABC):
+    """Something that learns from labelled examples.
+
+    Attributes:
+        about: what it is, in a few words, for the report.
+        source: where its vectors or its network come from; None if the labelled texts are all that it reads.
+    """
+
+    about: str
+    source: Source | None = None
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether it reads the text of the comparison."""
+        return self.source is not None and self.source.needs_text
+
+    def why_not(self, spec: TaskSpec) -> str:
+        """Why it cannot do a task; "" if it can."""
+        return ""
+
+    @abc.abstractmethod
+    def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
+        """The system after it has learned from some training examples.
+
+        Args:
+            made: what its source made; None without a source.
+            seed: of all its draws.
+            scratch: a folder for what is only needed meanwhile; may hold what an interrupted call left.
+
+        Raises:
+            BertsmithError: it cannot be fitted; the message says why.
+        """
+
+
+class OnVectors(System):
+    """A linear model on one vector of each text, or of each pair of texts; or the vectors as they are."""
+
+    def why_not(self, spec: TaskSpec) -> str:
+        """See `System.why_not`."""
+        if spec.kind in (*OF_WHOLE_TEXTS, SIMILARITY):
+            return ""
+        return f"a linear model on whole texts labels texts; it cannot do {spec.kind}"
+
+    @abc.abstractmethod
+    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
+        """What computes the vectors of texts."""
+
+    def features(self, bench: Bench, vectors: TextVectors, train: Sequence[TextExample]) -> Features:
+        """What the linear model reads."""
+        return of_texts(vectors)
+
+    def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
+        """See `System.fit`; vectors are compared by their cosines where they are the task, whatever the labels."""
+        vectors, dev = self.vectors(bench, made, train), bench.data.dev
+        if bench.spec.kind == SIMILARITY:
+            return self._fitted(bench, vectors, compare_vectors(bench.task, vectors, dev), vectors.parameters)
+        texts = cast("Sequence[TextExample]", train)
+        features = self.features(bench, vectors, texts)
+        answers = fit_on_features(bench.task, features, texts, cast("Sequence[TextExample]", dev), seed)
+        return self._fitted(bench, vectors, answers, features.parameters)
+
+    def _fitted(self, bench: Bench, vectors: TextVectors, answers: Answers, parameters: int) -> Fitted:
+        model, settings = answers.model, dict[str, Any]()
+        if model is not None:
+            parameters += model.weight.size + model.bias.size
+            settings = {"penalty": model.penalty, "columns": int(model.weight.shape[1])}
+        return Fitted(
+            lines=answers.lines,
+            scores=answers.scores,
+            answer=answers.predict,
+            parameters=parameters,
+            settings=settings,
+            note=ONE_ANSWER if answers.is_collapsed else "",
+            unknown_words=vectors.unknown_words(_texts(bench.data.dev)),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedWords(OnVectors):
+    """The words of the labelled texts themselves.
+
+    Attributes:
+        one_hot: which words there are; otherwise words, pairs of words and runs of letters, weighted by TF-IDF, and
+            where vectors are compared, words weighted by TF-IDF.
+    """
+
+    one_hot: bool
+
+    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
+        """See `OnVectors.vectors`; the dev texts count in the document frequencies, too, as they have no labels."""
+        compared = [*_texts(train), *_texts(bench.data.dev)] if bench.spec.kind == SIMILARITY else []
+        return WordCounts(compared, bench.spec.settings, one_hot=self.one_hot)
+
+    def features(self, bench: Bench, vectors: TextVectors, train: Sequence[TextExample]) -> Features:
+        """The columns of `BagOfWords`, in place of the vectors."""
+        return counting(train, bench.spec, one_hot=self.one_hot)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MeanOfWords(OnVectors):
+    """The mean of the vectors of a text's words."""
+
+    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
+        """See `OnVectors.vectors`."""
+        assert made is not None, "word vectors have a source"
+        return WordMeans(Path(made.path), bench.spec.settings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FrozenMean(OnVectors):
+    """The mean of the vectors that a frozen network computes for a text's tokens."""
+
+    def why_not(self, spec: TaskSpec) -> str:
+        """See `System.why_not`."""
+        if spec.kind == SIMILARITY and (spec.settings.query_prompt or spec.settings.passage_prompt):
+            return "frozen vectors are compared without prompts; leave --query-prompt and --passage-prompt out"
+        return super().why_not(spec)
+
+    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
+        """See `OnVectors.vectors`."""
+        assert made is not None, "a network has a source"
+        return EncoderMeans(made.path, bench.spec, bench.device)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuned(System):
+    """A network that is fine-tuned by the default recipe, with a layer for the task on top.
+
+    Attributes:
+        settings: what differs from the recipe: fields of FinetuningSettings and RecipeSettings by name.
+        recipe: the name of the recipe.
+    """
+
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    recipe: str = AUTO
+
+    def why_not(self, spec: TaskSpec) -> str:
+        """See `System.why_not`; a BiLSTM on top needs a layer for the task, and attention two texts in each row."""
+        reads = self.settings.get("reads")
+        if reads in READERS and spec.kind == SIMILARITY:
+            return "a BiLSTM on top is part of a layer for labels, and vectors of texts have none"
+        if reads == ATTENTION and not spec.has_two_texts:
+            return "attention between two texts needs examples of two; these have one, which a BiLSTM alone reads"
+        return ""
+
+    def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
+        """See `System.fit`."""
+        assert made is not None, "a network has a source"
+        folder, run = load_any(made.path), scratch / "run"
+        given = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
+        situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder, settings=bench.spec.settings)
+        parts = split_settings(resolved(self.recipe, situation, given), [FinetuningSettings, RecipeSettings])
+        settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+        result = finetune(
+            folder,
+            bench.spec,
+            dataclasses.replace(bench.data, train=train, held_out=False),
+            run,
+            settings,
+            rates,
+            seeds=1,
+            resume=(run / SETTINGS_FILE).is_file(),
+            recipe_name=self.recipe,
+            source_name=made.path,
+        )
+        predictor = load_predictor(run / MODEL_FOLDER, device=bench.device)
+        one = result.runs[result.best]
+        return Fitted(
+            lines=read_json_lines(run / PREDICTIONS_FILE),
+            scores=one.scores,
+            answer=predictor.predict,
+            parameters=sum(tensor.numel() for tensor in load_any(run / MODEL_FOLDER).tensors.values()),
+            settings={**to_dict(settings), "learning_rate": one.learning_rate, "steps": one.steps},
+            note=ONE_ANSWER if one.collapsed else "",
+        )
+
+
+BERT = Pretraining(name="bert")
+GPT = Pretraining(name="gpt", architecture="openai-gpt")
+AWD_LSTM = Pretraining(name="awd-lstm", architecture="awd-lstm")
+ELMO = Pretraining(name="elmo", architecture="elmo")
+AUTOENCODER = Pretraining(name="autoencoder", architecture="awd-lstm", objective="autoencoder")
+
+SYSTEMS: dict[str, System] = {
+    "one-hot": CountedWords(about="which words a text has", one_hot=True),
+    "tf-idf": CountedWords(about="words, pairs of words and runs of letters, weighted by TF-IDF", one_hot=False),
+    "word2vec": MeanOfWords(
+        about="mean of Word2Vec vectors", source=WordVectorTraining(name="word2vec", method="skip-gram")
+    ),
+    "glove": MeanOfWords(about="mean of GloVe vectors", source=WordVectorTraining(name="glove", method="glove")),
+    "ppmi": MeanOfWords(about="mean of PPMI vectors", source=WordVectorTraining(name="ppmi", method="ppmi")),
+    "autoencoder-frozen": FrozenMean(about="mean of a sequence autoencoder's vectors, frozen", source=AUTOENCODER),
+    "autoencoder": FineTuned(about="an LSTM, pre-trained as a sequence autoencoder and fine-tuned", source=AUTOENCODER),
+    "awd-lstm-random": FineTuned(about="AWD-LSTM, fine-tuned without pre-training", source=Untrained(like=AWD_LSTM)),
+    "awd-lstm-frozen": FrozenMean(about="mean of the AWD-LSTM's vectors, AWD-LSTM frozen", source=AWD_LSTM),
+    "awd-lstm": FineTuned(about="AWD-LSTM, pre-trained and fine-tuned", source=AWD_LSTM),
+    "ulmfit": FineTuned(about="the same AWD-LSTM, fine-tuned as in ULMFiT", source=AWD_LSTM, recipe=ULMFIT),
+    "ulmfit-target": FineTuned(
+        about="the same, after more language modeling on the texts of the task",
+        source=ContinuedOnTask(name="awd-lstm-target", base=AWD_LSTM),
+        recipe=ULMFIT,
+    ),
+    "elmo-frozen": FrozenMean(about="mean of ELMo's vectors, ELMo frozen", source=ELMO),
+    "elmo-bilstm": FineTuned(
+        about="a BiLSTM on ELMo's vectors, ELMo frozen", source=ELMO, settings={"reads": BILSTM, "bilstm_cells": 128}
+    ),
+    "elmo-bilstm-attention": FineTuned(
+        about="the same BiLSTM, with attention between two texts",
+        source=ELMO,
+        settings={"reads": ATTENTION, "bilstm_cells": 128},
+    ),
+    "elmo": FineTuned(about="ELMo, pre-trained and fine-tuned", source=ELMO),
+    "gpt-frozen": FrozenMean(about="mean of GPT's vectors, GPT frozen", source=GPT),
+    "gpt": FineTuned(about="GPT, pre-trained and fine-tuned", source=GPT),
+    "gpt-2018": FineTuned(about="the same GPT, fine-tuned as in its paper", source=GPT, recipe=PAPER),
+    "random": FineTuned(about="the network of bert, fine-tuned without pre-training", source=Untrained(like=BERT)),
+    "bert-frozen": FrozenMean(about="mean of BERT's vectors, BERT frozen", source=BERT),
+    "bert": FineTuned(about="BERT, pre-trained and fine-tuned", source=BERT),
+    "starter": FineTuned(about="the starter model, fine-tuned", source=Given(model="starter")),
+}
+WITHOUT_TEXT = ("one-hot", "tf-idf", "starter")  # what is compared by default where there is no text to read
+
+
+def chosen_systems(names: Sequence[str], *, has_text: bool) -> dict[str, System]:
+    """The systems with these names; other names are those of models and of word vectors.
+
+    Args:
+        names: if empty, all that read the text and those that count words, or WITHOUT_TEXT.
+        has_text: whether there is text to read.
+
+    Raises:
+        ConfigError: a name is neither a system nor that of a model or word vectors, occurs twice, or needs text and
+            there is none.
+    """
+    if not names:
+        names = [name for name in SYSTEMS if has_text and name != "starter"] or WITHOUT_TEXT
+    result: dict[str, System] = {}
+    for name in names:
+        if name in result:
+            raise ConfigError(expected="each system once", found=f"{name!r} twice", fix="remove one from --systems")
+        result[name] = SYSTEMS[name] if name in SYSTEMS else _given(name)
+    reading = [name for name, system in result.items() if system.needs_text]
+    if reading and not has_text:
+        raise ConfigError(
+            expected=f"text for {', '.join(reading)} to read",
+            found="none",
+            fix="name it with --corpus, or choose others with --systems",
+        )
+    return result
+
+
+def _given(name: str) -> System:
+    """The word vectors or the model with this name, which has to look like a path or an id.
+
+    A plain word is a misspelled system.
+    """
+    path = Path(name)
+    if is_word_vector_folder(path) or (path.is_file() and kind_of(path) is None):
+        return MeanOfWords(about=f"mean of the word vectors of {name}", source=GivenWordVectors(path=name))
+    model = name.removesuffix(FROZEN)
+    if "/" not in model and not Path(model).exists() and (model == name or model != "starter"):
+        known = ", ".join(SYSTEMS)
+        raise ConfigError(
+            expected=f"a system ({known}), a model, MODEL{FROZEN} or word vectors",
+            found=repr(name),
+            fix=nearest(name, SYSTEMS),
+        )
+    if model == name:
+        return FineTuned(about=f"{name}, fine-tuned", source=Given(model=name))
+    return FrozenMean(about=f"mean of the vectors of {model}, frozen", source=Given(model=model))
+
+
+def _texts(examples: Sequence[Example]) -> list[str]:
+    """All texts of examples that have whole texts."""
+    return [text for example in examples for text in texts_of_group(example)]

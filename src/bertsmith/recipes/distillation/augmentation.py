@@ -1,0 +1,185 @@
+"""Augmented copies of texts, from which a student learns with the predictions of its teacher.
+
+In each copy, each word except stop words is replaced with a probability of 0.4. A word of one piece is replaced by one
+of the 15 most likely predictions of a masked-LM head; a word of several pieces by one of its 15 nearest neighbors among
+the word vectors, or not at all without word vectors. The released code also gives the head the unchanged text as a
+second segment; here it sees only the words around the mask, up to 40 on each side.
+
+Source: Jiao et al. (2020), "TinyBERT", section 3.3 and algorithm 1; `data_augmentation.py` of the released code.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.core.progress import Progress, counted, tell
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.inference.predictors.loading import load_pretraining_heads
+from bertsmith.inference.word_vectors.answers import neighbors
+from bertsmith.inference.word_vectors.formats import load_word_vectors
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.distillation.settings import DistillationSettings
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.text.tokenizers.vocabulary import CONTINUATION, MASK
+
+CHANCE, CANDIDATES = 0.4, 15
+AROUND = 40  # words on each side of a gap
+_BLOCK = 512  # gaps that are filled together
+_WORD = re.compile(r"\w+")
+STOP_WORDS = frozenset(
+    "a about after again all also am an and any are as at be because been before being both but by can could did do "
+    "does doing down each for from had has have having he her here hers him his how i if in into is it its just me "
+    "more most my no nor not of off on once only or other our out over own same she should so some such than that "
+    "the their them then there these they this those through to too under until up very was we were what when where "
+    "which while who whom why will with would you your".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A word of a text that may be replaced: the characters from `start` to `end`."""
+
+    word: str
+    start: int
+    end: int
+
+
+class Augmenter:
+    """Makes changed copies of texts.
+
+    Args:
+        teacher: the model to learn from, whose own masked-LM head is used unless another model is named.
+        settings: how many copies, and the models that fill in.
+        runtime: device of the head.
+
+    Raises:
+        CheckpointError: neither the teacher nor the named model has a masked-LM head.
+        InputError: the word vectors cannot be read.
+    """
+
+    def __init__(self, teacher: ModelFolder, settings: DistillationSettings, runtime: Runtime) -> None:
+        filler = teacher if settings.fill_with is None else load_any(settings.fill_with)
+        if "mlm" not in filler.parts:
+            raise CheckpointError(
+                expected=f"a masked-LM head in '{filler.name}', to fill in words for --augment",
+                found=", ".join(filler.parts) or "no head",
+                fix="name a pre-trained model with --fill-with, such as starter",
+            )
+        self._heads = load_pretraining_heads(str(filler.path), device=runtime.device, needs=("mlm",))
+        self._count = settings.augment
+        self._vectors = None
+        if settings.word_vectors is not None:
+            self._vectors = load_word_vectors(settings.word_vectors)
+        self._near: dict[str, tuple[str, ...]] = {}
+
+    def copies(self, examples: Sequence[Example], spec: TaskSpec, *, seed: int) -> list[Example]:
+        """The changed copies of all texts, without labels; those that equal their text are left out.
+
+        Raises:
+            ConfigError: the task has other examples than texts.
+        """
+        texts = [example for example in examples if isinstance(example, TextExample)]
+        require(
+            len(texts) == len(examples),
+            expected="a task on texts or pairs of texts, to make changed copies",
+            found=spec.title,
+            fix="leave --augment out, or give unlabelled examples with --unlabelled",
+        )
+        parts = [text for example in texts for text in (example.first, example.second or "")]
+        found = self._candidates(parts)
+        copies: list[Example] = []
+        for number, example in enumerate(texts):
+            for copy in range(self._count):
+                rng = generator(seed, "augmentation", number, copy)
+                first, second = (_changed(parts[2 * number + side], found[2 * number + side], rng) for side in (0, 1))
+                if (first, second) != (example.first, example.second or ""):
+                    changed = second if example.second is not None else None
+                    name = f"{example.id}, copy {copy + 1}"
+                    copies.append(
+                        dataclasses.replace(
+                            example, id=name, first=first, second=changed, label=None, place=example.place
+                        )
+                    )
+        return copies
+
+    def _candidates(self, texts: Sequence[str]) -> list[list[tuple[Place, tuple[str, ...]]]]:
+        """For each text the words that may be replaced, each with what may replace it."""
+        places = [places_of(text) for text in texts]
+        words = sorted({place.word for of_text in places for place in of_text})
+        counts = self._heads.tokenizer.encode_words(words).lengths if words else np.zeros(0, np.int64)
+        pieces = dict(zip(words, np.asarray(counts).tolist(), strict=True))
+        result: list[list[tuple[Place, tuple[str, ...]]]] = [[] for _ in texts]
+        gaps = [
+            (number, place) for number, of_text in enumerate(places) for place in of_text if pieces[place.word] == 1
+        ]
+        with Progress("words to fill in", total=len(gaps), unit="words") as progress:
+            for begin in range(0, len(gaps), _BLOCK):
+                part = gaps[begin : begin + _BLOCK]
+                filled = self._heads.fill_texts([gap_of(texts[number], place) for number, place in part], CANDIDATES)
+                for (number, place), fillings in zip(part, filled, strict=True):
+                    options = tuple(one.piece for one in fillings[0] if _is_word(one.piece, place.word))
+                    result[number].append((place, options))
+                progress.advance(len(part))
+        several = 0
+        for number, of_text in enumerate(places):
+            for place in of_text:
+                if pieces[place.word] > 1:
+                    several += 1
+                    result[number].append((place, self._nearest(place.word)))
+        if several and self._vectors is None:
+            tell(
+                f"{counted(several, 'word')} of several pieces stay as they are; --word-vectors would replace them too"
+            )
+        return result
+
+    def _nearest(self, word: str) -> tuple[str, ...]:
+        """The nearest neighbours of a word, none if it has no vector."""
+        if self._vectors is None:
+            return ()
+        if word not in self._near:
+            known = next((form for form in (word, word.lower()) if self._vectors.row(form) is not None), None)
+            near = [] if known is None else neighbors(self._vectors, known, CANDIDATES)
+            self._near[word] = tuple(one.word for one in near if one.word.isalpha())
+        return self._near[word]
+
+
+def places_of(text: str) -> list[Place]:
+    """The words of a text that may be replaced: letters alone, and no stop words.
+
+    >>> [place.word for place in places_of("The film is a 2nd chance.")]
+    ['film', 'chance']
+    """
+    found = (Place(match[0], match.start(), match.end()) for match in _WORD.finditer(text))
+    return [place for place in found if place.word.isalpha() and place.word.lower() not in STOP_WORDS]
+
+
+def gap_of(text: str, place: Place) -> str:
+    """The words around a place, with the mask in it.
+
+    >>> gap_of("a long good film", Place("good", 7, 11))
+    'a long [MASK] film'
+    """
+    before, after = text[: place.start].split(), text[place.end :].split()
+    return " ".join([*before[-AROUND:], MASK, *after[:AROUND]])
+
+
+def _changed(text: str, places: Sequence[tuple[Place, tuple[str, ...]]], rng: np.random.Generator) -> str:
+    """The text with some of its words replaced."""
+    parts, end = [], 0
+    for place, options in sorted(places, key=lambda item: item[0].start):
+        if rng.random() < CHANCE and options:
+            parts += [text[end : place.start], options[int(rng.integers(len(options)))]]
+            end = place.end
+    return "".join([*parts, text[end:]])
+
+
+def _is_word(piece: str, word: str) -> bool:
+    """Whether a piece can stand for a word: letters, a whole word, and another one."""
+    return piece.isalpha() and not piece.startswith(CONTINUATION) and piece.lower() != word.lower()

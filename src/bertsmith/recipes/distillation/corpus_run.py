@@ -1,0 +1,206 @@
+"""`bertsmith distill corpus` as a function: a student of a pre-trained model, trained on plain text.
+
+::
+
+    RUN/start/    the student as it starts: layers of the teacher, or a new model; with the method vectors, a new
+                  model or one that is continued starts as in `pretrain`, without this folder
+    RUN/          the pre-training run of the student (see pretraining.run); RUN/model/ is the student
+
+Nothing is trained in a loop of its own: the student is pre-trained, and a `Teaching` adds the loss.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.base.core.settings import require
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.base.processes.distributed import locked_by_first_rank, on_first_rank, started_before
+from bertsmith.base.storage.addresses import address_of
+from bertsmith.base.storage.locks import require_new_or_started
+from bertsmith.base.storage.remote import require_host
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.assembly import load_pretrained
+from bertsmith.models.checkpoints.huggingface import write_model_folder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.models.parts.config import BertConfig, EncoderConfig
+from bertsmith.recipes.distillation.corpus_teaching import CorpusTeaching
+from bertsmith.recipes.distillation.settings import TINYBERT, CorpusDistillationSettings
+from bertsmith.recipes.distillation.students import LAYERS, Student, as_distilbert, student_of
+from bertsmith.recipes.distillation.task_teaching import summary_of
+from bertsmith.recipes.distillation.vector_teaching import VectorTeaching, principal_directions
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.result import TrainResult
+from bertsmith.training.loop.run_folder import SETTINGS_FILE, START
+from bertsmith.training.pretraining.fit import check_vocabulary
+from bertsmith.training.pretraining.recipes import settings_from_recipe
+from bertsmith.training.pretraining.run import pretrain
+
+# What differs from continued pre-training: the optimizer in the README of DistilBERT's code, and one segment.
+RECIPE: Mapping[str, Any] = {
+    "objective": "mlm",
+    "dynamic": True,
+    "optimizer": "adam",
+    "learning_rate": 5e-4,
+    "beta2": 0.98,
+    "epsilon": 1e-6,
+    "weight_decay": 0.0,
+    "warmup_share": 0.05,
+    "clip_norm": 5.0,
+    "schedule": "hf_linear",
+    "bias_correction": True,
+}
+
+
+def distill_corpus(
+    teacher: str | Path,
+    corpus: str | Path,
+    out: Path,
+    settings: CorpusDistillationSettings,
+    *,
+    given: Mapping[str, Any],
+    resume: bool = False,
+) -> TrainResult:
+    """Trains a student on a corpus and writes RUN/model.
+
+    Args:
+        teacher: the pre-trained model to learn from; for soft targets with a masked-LM head.
+        corpus: a folder that `build_corpus` wrote with the teacher's tokenizer, or with any for the method vectors.
+        out: RUN; new, unless `resume`.
+        settings: method, student and weights.
+        given: fields of the settings of pre-training that differ from the recipe, with a budget.
+        resume: resume the run in `out`, with the same settings.
+
+    Raises:
+        BertsmithError: teacher, corpus, settings or run folder do not fit; the message says which.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    require_host(corpus)
+    rank = Rank.from_environment()
+    resume = started_before(resume, rank, out / SETTINGS_FILE)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
+    for name in ("init", "size", "config", "architecture", "initialization"):
+        require(
+            given.get(name) is None,
+            expected="a student that --student and --layers define",
+            found=f"--{name}",
+            fix="leave it out",
+        )
+    if settings.of_vectors:
+        return _distill_vectors(teacher, corpus, out, settings, given, resume)
+    folder = load_any(teacher)
+    if settings.is_distilbert and "mlm" not in folder.parts:
+        raise CheckpointError(
+            expected=f"a masked-LM head in the teacher '{folder.name}', for soft targets",
+            found=", ".join(folder.parts) or "no head",
+            fix="name the model as it was after pre-training, or use --method tinybert",
+        )
+    require(
+        not (settings.is_distilbert and settings.student != LAYERS),
+        expected="a student of the teacher's layers, for --method distilbert",
+        found=f"--student {settings.student}",
+        fix="use --method tinybert, or leave --student out",
+    )
+    if folder.tokenizer is not None and address_of(corpus) is None:
+        check_vocabulary(folder.tokenizer.vocabulary, Corpus.open(corpus, verify=False), folder.name)
+    student = _student(folder, settings, seed=int(given.get("seed", 1)))
+    # What does not fit is refused before anything is written.
+    runtime = choose(str(given.get("device", "auto")), str(given.get("precision", "auto")))
+    loaded = load_pretrained(folder).model.to(runtime.torch_device).eval()
+    origin = {"teacher": summary_of(folder), **student.record()}
+    digest = digest_of_tensors(folder.tensors)
+    teaching = CorpusTeaching(loaded, student.folder.config, settings, digest, origin, runtime.dtype)
+    parts = settings_from_recipe({**RECIPE, **given, "init": str(out / START)})
+    tell(
+        f"teacher: {summary_of(folder)}; student: {student.folder.config.display_name}, {student.about}, "
+        f"{counted(student.folder.config.num_parameters(pooler=False), 'parameter')} without heads"
+    )
+    if not resume:
+        with locked_by_first_rank(out, rank):
+            on_first_rank(lambda: _write_start(student.folder, out / START), rank)
+    return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
+
+
+def _distill_vectors(
+    teacher: str | Path,
+    corpus: str | Path,
+    out: Path,
+    settings: CorpusDistillationSettings,
+    given: Mapping[str, Any],
+    resume: bool,
+) -> TrainResult:
+    """See `distill_corpus`: the student is pre-trained by the recipe of a new or a continued model."""
+    require(
+        address_of(corpus) is None,
+        expected="a corpus in a folder, for --method vectors",
+        found=f"the address '{corpus}'",
+        fix="copy it to this machine first",
+    )
+    source, rank = Corpus.open(corpus, verify=False), Rank.from_environment()
+    start = None
+    config: EncoderConfig
+    if settings.student in BertConfig.sizes:
+        student = {"size": settings.student}
+        config, about = BertConfig.named(settings.student), f"new model of size {settings.student}"
+    elif settings.student == LAYERS:
+        folder = load_any(teacher)
+        check_vocabulary(folder.require_tokenizer().vocabulary, source, folder.name)
+        taken = student_of(folder, LAYERS, settings.layers, spread=True)
+        student, start = {"init": str(out / START)}, taken.folder
+        config, about = start.config, taken.about
+    else:
+        folder = load_any(settings.student)
+        student, config, about = {"init": settings.student}, folder.config, f"'{folder.name}'"
+    run, data, training = settings_from_recipe({**student, **given})
+    require(
+        data.objective.startswith("mlm"),
+        expected="an objective that predicts masked pieces, for --method vectors",
+        found=f"--objective {data.objective}",
+        fix="leave it out",
+    )
+    embedder = load_embedder(teacher, device=run.device, precision=run.precision)
+    if not isinstance(embedder.encoder, FrozenEncoder):
+        raise ConfigError(
+            expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"
+        )
+    longest = max(data.max_length, run.long_length or 0)
+    if longest > embedder.max_length:
+        warn(
+            f"rows have up to {longest} tokens, and the teacher reads {embedder.max_length}: "
+            "what follows in a longer text is not in its vector"
+        )
+    directions = principal_directions(embedder, source, config.hidden_size, training.seed)
+    origin = {"teacher": f"{summary_of(embedder.encoder.model)}, vectors by {embedder.pooling}", "student": about}
+    tell(f"teacher: {origin['teacher']}; student: {about}, {len(directions.T)} of its {embedder.width} numbers")
+    is_new = "size" in student
+    teaching = VectorTeaching(embedder, directions, source.tokenizer, settings, origin, is_new=is_new)
+    if start is not None and not resume:
+        with locked_by_first_rank(out, rank):
+            on_first_rank(lambda: _write_start(start, out / START), rank)
+    return pretrain(corpus, out, run, data, training, resume=resume, teaching=teaching)
+
+
+def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:
+    """The student, for DistilBERT in its architecture."""
+    same_heads = settings.method == TINYBERT and settings.attention_weight > 0
+    student = student_of(teacher, settings.student, settings.layers, seed=seed, spread=True, same_heads=same_heads)
+    if not settings.is_distilbert:
+        return student
+    return dataclasses.replace(student, folder=as_distilbert(student.folder))
+
+
+def _write_start(folder: ModelFolder, place: Path) -> None:
+    write_model_folder(
+        place,
+        config=folder.config,
+        tensors={name: tensor.float().contiguous() for name, tensor in folder.tensors.items()},
+        tokenizer=folder.tokenizer,
+        metadata=folder.metadata,
+        replace=True,
+    )

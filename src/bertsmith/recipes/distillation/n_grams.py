@@ -1,0 +1,208 @@
+"""A bag of n-grams that learns from a teacher: a linear model on words and character n-grams.
+
+::
+
+    RUN/teacher/              the logits of the teacher
+    RUN/n-grams.safetensors   weight [K, D] and bias [K]
+    RUN/n-grams.json          the terms, the labels, the settings
+    RUN/distillation.json     what teacher and student cost, and what they score
+
+RUN is no model folder, since the student has neither an encoder nor a tokenizer, but `predict`, `evaluate` and `rank`
+take it as a model, and `NGramStudent.read` reads it.
+
+Its targets are the softened answers of the teacher, mixed with the labels where there are any: for classes a
+distribution, for several labels a probability each, for numbers the teacher's number. The columns are those of
+`baselines.bag_of_words`, which also decides when letters are left out.
+
+Source: Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural Network", section 2; Ba and Caruana
+(2014), "Do Deep Nets Really Need to be Deep?", for shallow students.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import quiet, tell
+from bertsmith.base.core.settings import require
+from bertsmith.base.storage.files import write_json
+from bertsmith.base.storage.locks import locked_folder, require_new_run
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
+from bertsmith.recipes.distillation.logits import removed_if_refused
+from bertsmith.recipes.distillation.measures import Ask, Cost, milliseconds_of, weight_bytes
+from bertsmith.recipes.distillation.report import (
+    RESULT_FILE,
+    STUDENT,
+    TEACHER,
+    WITHOUT_TEACHER,
+    DistillationReport,
+    loader_of,
+    scored,
+    scores_of,
+)
+from bertsmith.recipes.distillation.settings import DistillationSettings
+from bertsmith.recipes.distillation.task_teaching import summary_of
+from bertsmith.recipes.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords
+from bertsmith.tasks.baselines.linear import PENALTIES_OF_BAGS, fit_linear
+from bertsmith.tasks.baselines.n_grams import KINDS, NGramModel
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.encoding.units import EncodedExamples, Logits
+from bertsmith.tasks.metrics.calibration import softmax
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.whole_texts import pooled_logits
+from bertsmith.training.loop import run_folder
+
+ABOUT = "linear model on words and runs of letters"
+
+
+NGramStudent = NGramModel  # as it is called here
+
+
+def taught_n_grams(
+    lesson: Lesson, features: EncodedExamples, logits: Logits | None, settings: DistillationSettings, seed: int
+) -> NGramStudent:
+    """The student of a teacher, or with labels alone where there are no logits.
+
+    Args:
+        features: the training examples of the lesson, with labels.
+        logits: of the teacher on their rows.
+        settings: temperature and weights.
+        seed: determines the folds of the cross-validation.
+
+    Raises:
+        ConfigError: the task has other examples than texts.
+    """
+    spec = lesson.spec
+    require(
+        spec.kind in KINDS,
+        expected="a task on texts or pairs of texts, for a student of n-grams",
+        found=spec.title,
+        fix="use --student layers or bilstm",
+    )
+    data = lesson.data if logits is not None else lesson.labelled
+    examples = cast("Sequence[TextExample]", data.train)
+    targets, exclusive = features.targets, False
+    assert targets is not None, "examples have labels or the answers of the teacher"
+    if logits is not None:
+        pooled = pooled_logits(logits, features, spec.settings.pooling)
+        targets, exclusive = _mixed(pooled, targets, spec, settings)
+    outputs = max(1, len(spec.labels))
+    bag = BagOfWords(examples, spec.settings, outputs)
+    linear = fit_linear(
+        bag.columns(examples), targets, num_outputs=outputs, seed=seed, penalties=PENALTIES_OF_BAGS, exclusive=exclusive
+    )
+    return NGramStudent(spec=dataclasses.replace(spec, reads="mean"), bag=bag, linear=linear)
+
+
+def _mixed(
+    logits: Logits, targets: npt.NDArray[np.generic], spec: TaskSpec, settings: DistillationSettings
+) -> tuple[npt.NDArray[np.generic], bool]:
+    """What the student is fitted to, and whether it is a distribution over labels of which one is right."""
+    total = settings.soft_weight + settings.label_weight
+    soft, hard = settings.soft_weight / total, settings.label_weight / total
+    if spec.kind == "regression":
+        return (soft * logits[:, 0] + hard * np.asarray(targets, dtype=np.float64)).astype(np.float32), False
+    scaled = logits.astype(np.float64) / settings.temperature
+    if spec.multi_label:
+        mixed = soft / (1 + np.exp(-scaled)) + hard * np.asarray(targets, dtype=np.float64)
+        return mixed.astype(np.float32), False
+    right = np.eye(logits.shape[1])[np.asarray(targets, dtype=np.int64)]
+    return (soft * softmax(scaled) + hard * right).astype(np.float32), True
+
+
+def distill_n_grams(
+    teacher: str | Path,
+    out: Path,
+    sources: Sources,
+    settings: DistillationSettings,
+    *,
+    given: Mapping[str, Any],
+    resume: bool = False,
+    logits: Path | None = None,
+    times: bool = True,
+) -> DistillationReport:
+    """Fits the student with the teacher and with labels alone, and writes it to RUN.
+
+    It takes seconds besides the logits of the teacher, so with `resume` it is fitted again.
+
+    Args:
+        given: `seed`, `device`, `precision` and `micro_tokens`; no other setting of fine-tuning has a meaning here.
+        teacher, out, sources, settings, resume, logits: see `run.distill_task`.
+        times: measure how long answers take.
+
+    Raises:
+        BertsmithError: teacher, examples or settings do not fit; the message says which.
+    """
+    unknown = sorted(set(given) - {"seed", "device", "precision", "micro_tokens"})
+    require(
+        not (unknown or settings.layers or settings.has_states or settings.first_stage),
+        expected="settings of a student of n-grams: temperature, weights of soft targets and labels, seed",
+        found=", ".join(unknown) or "layers or losses of states",
+        fix="leave them out",
+    )
+    if not resume:
+        require_new_run(out)
+    folder = load_any(teacher)
+    spec, labelled, unlabelled = read_sources(folder, sources)
+    tell(f"teacher: {summary_of(folder)}; student: {ABOUT}")
+    with locked_folder(out), removed_if_refused(out / run_folder.TEACHER):
+        lesson = lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / run_folder.TEACHER)
+        students = _fitted(lesson, settings, seed=int(given.get("seed", 1)))
+        students[STUDENT].write(out)
+        report = _report(lesson, students, out, times=times)
+        write_json(out / RESULT_FILE, report.to_dict())
+    return report
+
+
+def _fitted(lesson: Lesson, settings: DistillationSettings, *, seed: int) -> dict[str, NGramStudent]:
+    """The student of the teacher and, if there are labels, that of labels alone."""
+    task, tokenizer = task_for(lesson.spec), lesson.folder.require_tokenizer()
+    data = lesson.data
+    task.check(data.train, gold=True, training=True)
+    features = task.encode(data.train, tokenizer, training=True)
+    result = {STUDENT: taught_n_grams(lesson, features, lesson.logits_of(features), settings, seed)}
+    if lesson.labelled.train:
+        alone = task.encode(lesson.labelled.train, tokenizer, training=True)
+        result[WITHOUT_TEACHER] = taught_n_grams(lesson, alone, None, settings, seed)
+    return result
+
+
+def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, times: bool) -> DistillationReport:
+    dev = lesson.labelled.dev
+    examples = [*dev, *lesson.data.train][:256]
+    waits: Mapping[str, Any] = {}
+    if times:
+        loaders = {TEACHER: loader_of(lesson.folder, examples), STUDENT: _loader(students[STUDENT], examples)}
+        waits = milliseconds_of(loaders, len(examples))
+    empty = {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
+    with quiet():
+        of_teacher = scored(load_predictor(lesson.folder, device="cpu"), lesson.spec, dev) if dev else empty
+    cost = Cost(
+        parameters=sum(tensor.numel() for tensor in lesson.folder.tensors.values()),
+        bytes=weight_bytes(lesson.folder.path),
+        milliseconds=waits.get(TEACHER, {}),
+    )
+    rows: list[dict[str, Any]] = [{"name": TEACHER, "about": "", **of_teacher, "cost": cost.to_dict()}]
+    size = sum((out / name).stat().st_size for name in (NGRAM_WEIGHTS, NGRAM_TERMS))
+    for name, student in students.items():
+        found = scores_of(student.predict(dev), student.spec, dev) if dev else empty
+        cost = Cost(parameters=student.parameters, bytes=size, milliseconds=waits.get(STUDENT, {}))
+        rows.append({"name": name, "about": ABOUT, **found, "cost": cost.to_dict()})
+    return DistillationReport(metric=lesson.spec.metric, rows=rows, path=out)
+
+
+def _loader(student: NGramStudent, examples: list[Example]) -> Callable[[str], Ask]:
+    def load(precision: str) -> Ask:
+        if precision != "fp32":
+            raise ConfigError(expected="fp32 for n-grams", found=precision, fix="use fp32")
+        return lambda count: student.predict(examples[:count])
+
+    return load

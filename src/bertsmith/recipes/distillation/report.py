@@ -1,0 +1,164 @@
+"""The result of a distillation: teacher, student, and the same student without the teacher, in one table.
+
+::
+
+    RUN/distillation.json   rows of the table, with scores, intervals, sizes and times
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import write_json
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.distillation.measures import Ask, Cost, milliseconds_of, table_of, weight_bytes
+from bertsmith.recipes.distillation.settings import WITHOUT
+from bertsmith.recipes.results.finished_run import MODEL_FOLDER
+from bertsmith.recipes.results.predictions import example_lines
+from bertsmith.recipes.results.resampling import intervals
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Prediction, TaskSpec
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.distillation.run import Taught
+    from bertsmith.recipes.finetuning.run import FinetuningResult
+
+RESULT_FILE = "distillation.json"
+TEACHER, STUDENT, WITHOUT_TEACHER = "teacher", "student", "student without teacher"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistillationReport:
+    """What a distillation came to.
+
+    Attributes:
+        metric: the score of the rows.
+        rows: for each system "name", "about", "score", "low", "high", "deviation" and "seeds" (None or 1 where there is
+            one model), and "cost"; the teacher first.
+        path: the folder of the run.
+    """
+
+    metric: str
+    rows: Sequence[Mapping[str, Any]]
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"metric": self.metric, "rows": [dict(row) for row in self.rows]}
+
+    def table(self) -> tuple[list[str], list[list[object]]]:
+        """Header and rows of the table, for display."""
+        return table_of(self.rows, self.metric)
+
+    def lines(self) -> list[str]:
+        """What the table says, in words: how much of the teacher's score is kept, and what the teacher added."""
+        by_name = {str(row["name"]): row for row in self.rows}
+        first, mine, alone = (by_name.get(name) for name in (TEACHER, STUDENT, WITHOUT_TEACHER))
+        assert first is not None, "every table has a teacher"
+        if mine is None or mine["score"] is None or first["score"] is None:
+            return ["no dev examples, so there are no scores"]
+        if first["score"] <= 0:
+            return [f"the teacher's {self.metric} is {first['score']:.4f}: there is nothing to keep of it"]
+        parts, costs = [f"the student keeps {mine['score'] / first['score']:.1%} of the teacher's {self.metric}"], []
+        if first["cost"] and mine["cost"]:
+            costs.append(f"{first['cost']['parameters'] / mine['cost']['parameters']:.1f} times smaller")
+            before, after = (row["cost"]["milliseconds"].get("fp32") for row in (first, mine))
+            if before and after:
+                costs.append(f"{before['one'] / after['one']:.1f} times as fast on one text")
+                costs.append(f"{before['batch'] / after['batch']:.1f} in a batch")
+        lines = ["; ".join([*parts, ", ".join(costs)]) if costs else parts[0]]
+        if alone is not None and alone["score"] is not None:
+            gain = mine["score"] - alone["score"]
+            deviations = [row["deviation"] for row in (mine, alone) if row["deviation"] is not None]
+            noise = max(deviations, default=0.0)
+            how = f"{'more than' if abs(gain) > noise else 'within'} the spread over the seeds ({noise:.4f})"
+            how = how if deviations else "with one seed each, which says little"
+            lines.append(f"against the same student without the teacher: {gain:+.4f}, {how}")
+        return lines
+
+
+def report_of(taught: "Taught", out: Path, *, times: bool = True) -> DistillationReport:
+    """The report of a distillation, written to RUN/distillation.json.
+
+    Args:
+        times: measure how long answers take; seconds for a small model.
+    """
+    systems: dict[str, tuple[ModelFolder, str]] = {TEACHER: (taught.teacher, "")}
+    systems[STUDENT] = (load_any(out / MODEL_FOLDER), taught.student.about)
+    results: dict[str, FinetuningResult] = {STUDENT: taught.result}
+    if taught.without is not None:
+        systems[WITHOUT_TEACHER] = (load_any(out / WITHOUT / MODEL_FOLDER), taught.student.about)
+        results[WITHOUT_TEACHER] = taught.without
+    examples = [*taught.data.dev, *taught.data.train][:256]
+    waits: Mapping[str, Any] = {}
+    if times:
+        # The two students have the same shape.
+        waits = milliseconds_of(
+            {name: loader_of(systems[name][0], examples) for name in (TEACHER, STUDENT)}, len(examples)
+        )
+    rows = []
+    for name, (folder, about) in systems.items():
+        scored = _of_runs(results[name], taught.spec) if name in results else _of_teacher(taught)
+        found = waits.get(STUDENT if name == WITHOUT_TEACHER else name, {})
+        cost = Cost(
+            parameters=sum(tensor.numel() for tensor in folder.tensors.values()),
+            bytes=weight_bytes(folder.path),
+            milliseconds=found,
+        )
+        rows.append({"name": name, "about": about, **scored, "cost": cost.to_dict()})
+    report = DistillationReport(metric=taught.spec.metric, rows=rows, path=out)
+    write_json(out / RESULT_FILE, report.to_dict())
+    return report
+
+
+def loader_of(folder: ModelFolder, examples: Sequence[Example]) -> Callable[[str], Ask]:
+    """A function that loads a model in a precision, and returns one that answers that many of the examples."""
+
+    def load(precision: str) -> Ask:
+        predictor = load_predictor(folder, device="cpu", precision=precision)
+        return lambda count: predictor.predict(examples[:count])
+
+    return load
+
+
+def _of_teacher(taught: "Taught") -> dict[str, Any]:
+    """The teacher's score on the dev examples, by the metric of the student's task."""
+    if not taught.data.dev:
+        return {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
+    with quiet():
+        loaded = load_predictor(taught.teacher, device="cpu", precision="fp32")
+    return scored(loaded, taught.spec, taught.data.dev)
+
+
+def scored(predictor: Predictor, spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Any]:
+    """The score of a model on labelled examples, with its interval, as a row of the table has it."""
+    return scores_of(predictor.predict(examples), spec, examples)
+
+
+def scores_of(predictions: Sequence[Prediction], spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Any]:
+    """The score of predictions for labelled examples, as a row of the table has it."""
+    task = task_for(spec)
+    scores = {name: float(value) for name, value in task.score(examples, predictions).items()}
+    low, high = intervals(spec.kind, scores, list(example_lines(task, examples, predictions)), spec.scheme).get(
+        spec.metric, (None, None)
+    )
+    return {"score": scores[spec.metric], "low": low, "high": high, "deviation": None, "seeds": 1}
+
+
+def _of_runs(result: "FinetuningResult", spec: TaskSpec) -> dict[str, Any]:
+    """The mean over the seeds of a run, with the interval of its best model."""
+    found = [run.scores.get(spec.metric) for run in result.runs]
+    known = [value for value in found if value is not None]
+    if not known:
+        return {"score": None, "low": None, "high": None, "deviation": None, "seeds": len(found)}
+    over = spread(known)
+    low, high = result.report.get("intervals", {}).get(spec.metric, (None, None))
+    deviation = over.deviation if len(known) > 1 else None
+    return {"score": over.mean, "low": low, "high": high, "deviation": deviation, "seeds": len(known)}

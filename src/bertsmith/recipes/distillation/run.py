@@ -1,0 +1,257 @@
+"""`bertsmith distill` as a function: a student of a fine-tuned model, from files to a model folder and a table.
+
+::
+
+    RUN/                    the fine-tuning run of the student: settings, seeds, report.json, model/
+    RUN/teacher/            the logits of the teacher, see `logits`
+    RUN/first-stage/        on request, the run in which states and attention alone were learned
+    RUN/without-teacher/    on request, the run of the same student on labels alone
+    RUN/distillation.json   what teacher and students cost, and what they score
+
+Nothing is trained in a loop of its own: the student is fine-tuned, and a `TaskTeaching` adds the loss.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.progress import said_once, tell
+from bertsmith.base.core.settings import AUTO, require, split_settings
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import (
+    in_turn,
+    locked_by_first_rank,
+    on_first_rank,
+    result_of_first_rank,
+    started_before,
+)
+from bertsmith.base.storage.files import digest_bytes
+from bertsmith.base.storage.locks import require_new_or_started
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.recipes.distillation.logits import removed_if_refused
+from bertsmith.recipes.distillation.settings import WITHOUT, DistillationSettings
+from bertsmith.recipes.distillation.students import Student, student_of
+from bertsmith.recipes.distillation.task_teaching import TaskTeaching, comparable, state_pairs, summary_of
+from bertsmith.recipes.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.recipes import reads_of_run, resolved, situation_of
+from bertsmith.recipes.finetuning.run import FinetuningResult, finetune
+from bertsmith.recipes.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
+from bertsmith.recipes.results.finished_run import MODEL_FOLDER
+from bertsmith.tasks.encoding.units import Logits
+from bertsmith.tasks.specs.settings import HIERARCHICAL
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
+
+SMALL_SET = 10_000  # labelled examples below which the student is also trained without the teacher
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Taught:
+    """A student that was trained.
+
+    Attributes:
+        teacher: the model that it learned from.
+        spec: the task.
+        data: its examples; the training examples include those with answers of the teacher.
+        student: what it started from.
+        result: its fine-tuning run.
+        without: that of the same student without the teacher, if requested.
+    """
+
+    teacher: ModelFolder
+    spec: TaskSpec
+    data: TaskData
+    student: Student
+    result: FinetuningResult
+    without: FinetuningResult | None
+
+
+def distill_task(
+    teacher: str | Path,
+    out: Path,
+    sources: Sources,
+    settings: DistillationSettings,
+    *,
+    given: Mapping[str, Any],
+    seeds: int | None = None,
+    resume: bool = False,
+    without_teacher: bool | None = None,
+    logits: Path | None = None,
+    recipe: str = AUTO,
+) -> Taught:
+    """Trains a student of a fine-tuned model and writes RUN/model and RUN/report.json.
+
+    Args:
+        teacher: the model to learn from: folder, Google checkpoint, run folder or hub id.
+        out: RUN; new, unless `resume`.
+        sources: the files with examples.
+        settings: the student and the losses.
+        given: fields of `FinetuningSettings` and `RecipeSettings` that differ from the recipe.
+        seeds: number of trainings of each student, see `finetune`.
+        resume: resume the run in `out`.
+        without_teacher: also train the same student on labels alone; by default with fewer than 10,000 of them.
+        logits: the folder of the teacher's logits, which several runs may share [RUN/teacher].
+        recipe: where settings that are not given come from.
+
+    Raises:
+        BertsmithError: teacher, student, examples, settings or run folder do not fit; the message says which.
+        KeyboardInterrupt: interrupted; what was computed is kept.
+    """
+    rank = Rank.from_environment()
+    resume = started_before(resume, rank, out)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume), rank)
+    folder = load_any(teacher)
+    spec, labelled, unlabelled = read_sources(folder, sources)
+    require(
+        bool(labelled.train) or not without_teacher,
+        expected="labelled examples for the student without the teacher",
+        found="none",
+        fix="name them with --train, or leave --without-teacher out",
+    )
+    of_states = settings.of_first_stage() if settings.first_stage else settings
+    student = student_of(
+        folder,
+        settings.student,
+        settings.layers,
+        seed=int(given.get("seed", 1)),
+        same_heads=of_states.attention_weight > 0,
+    )
+    tell(f"teacher: {summary_of(folder)}; student: {student.about}")
+    if of_states.has_states:
+        comparable(student.folder.config, folder.config, attention=of_states.attention_weight > 0)
+    with locked_by_first_rank(out, rank, create=not resume), removed_if_refused(out / TEACHER):
+        lesson = in_turn(
+            lambda: lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER), rank
+        )
+        job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
+        if of_states.has_states:
+            state_pairs(job, lesson.model.encoder, of_states)
+        taught = in_turn(lambda: lesson.logits_of(job.train), rank)
+    if settings.first_stage:
+        job = _first_stage(job, lesson, student, taught, settings, out, names, resume=resume)
+    teaching = _teaching(job, lesson, student, taught, settings)
+    result = _trained(job.taught_by(teaching), out, seeds, resume=resume, names=names)
+    without = None
+    if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
+        same = {**given, **_as_many_steps(job, labelled)}
+        without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
+    return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
+
+
+def _job(
+    lesson: Lesson,
+    student: Student,
+    data: TaskData,
+    out: Path,
+    settings: DistillationSettings,
+    given: Mapping[str, Any],
+    recipe: str,
+    *,
+    resume: bool,
+) -> tuple[FinetuningJob, dict[str, str]]:
+    """The fine-tuning of a student, with settings of the recipe for it, and what `finetune` records of both."""
+    spec = lesson.spec
+    situation = situation_of(spec.name, spec.kind, len(data.train), student.folder, settings=spec.settings)
+    values = resolved(recipe, situation, {"baselines": False, **_of_student(student, spec), **given})
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    if chosen.reads == PROBE:
+        reads = reads_of_run(out) if resume else None
+        if settings.has_states or settings.first_stage:  # the rows of student and teacher are then compared
+            has_no_pooler = spec.reads == "pooler" and "pooler" not in student.folder.parts
+            reads = reads or ("mean" if has_no_pooler or spec.reads in OF_TWO_TEXTS else spec.reads)
+        chosen = dataclasses.replace(chosen, reads=reads or PROBE)
+    job = FinetuningJob.prepare(student.folder, spec, data, chosen, rates)
+    return job, {"recipe_name": recipe, "source_name": student.about}
+
+
+def _of_student(student: Student, spec: TaskSpec) -> dict[str, Any]:
+    """Settings that a student needs which is no pre-trained Transformer, in place of those of the recipe."""
+    if student.folder.config.has_attention or not student.is_new:
+        return {}
+    pooled = spec.kind in ("classification", "regression", "choice")
+    whole = "mean" if spec.settings.long_text in HIERARCHICAL else "concat"  # a reader of windows has one vector each
+    reads = {"reads": "pair" if spec.has_two_texts and whole == "concat" else whole} if pooled else {}
+    return {**reads, "start": "random", "freeze": "nothing", "learning_rate": 2e-3, "epochs": 20.0}
+
+
+def _teaching(
+    job: FinetuningJob, lesson: Lesson, student: Student, taught: Logits, settings: DistillationSettings
+) -> TaskTeaching:
+    origin = {"teacher": summary_of(lesson.folder), **student.record()}
+    digests = {"teacher": lesson.digest, "teacher_logits": digest_bytes(taught.tobytes())}
+    return TaskTeaching(job, taught, settings, digests, origin, lesson.model.encoder)
+
+
+def _first_stage(
+    job: FinetuningJob,
+    lesson: Lesson,
+    student: Student,
+    taught: Logits,
+    settings: DistillationSettings,
+    out: Path,
+    names: Mapping[str, str],
+    *,
+    resume: bool,
+) -> FinetuningJob:
+    """The job on the student after a stage in which it learned states and attention alone."""
+    place = out / FIRST_STAGE
+    epochs = dataclasses.replace(job.settings, epochs=settings.first_stage, start="random", freeze="nothing")
+    rates = dataclasses.replace(job.recipe, keep="last", evaluate_every=10**9, patience=None)
+    first = job.with_settings(epochs, rates)
+    first = first.taught_by(_teaching(first, lesson, student, taught, settings.of_first_stage()))
+    tell(f"first stage: states and attention, {settings.first_stage:g} epochs")
+    with said_once():
+        _trained(first, place, 1, resume=resume, names=names)
+    # What the second stage starts from is no model of a task.
+    found = load_any(place / MODEL_FOLDER)
+    started = dataclasses.replace(found, metadata=student.folder.metadata)
+    return job.on_base(started, job.settings, job.recipe)
+
+
+def _without(
+    lesson: Lesson,
+    student: Student,
+    place: Path,
+    settings: DistillationSettings,
+    given: Mapping[str, Any],
+    recipe: str,
+    seeds: int | None,
+    *,
+    resume: bool,
+) -> FinetuningResult:
+    """The run of the same student from the same start on the labelled examples alone."""
+    tell("the same student without the teacher, for comparison; --no-without-teacher leaves it out")
+    plain = dataclasses.replace(settings, state_weight=0.0, attention_weight=0.0, first_stage=0.0)
+    job, names = _job(lesson, student, lesson.labelled, place, plain, given, recipe, resume=resume)
+    return _trained(job, place, seeds, resume=resume, names=names)
+
+
+def _as_many_steps(job: FinetuningJob, labelled: TaskData) -> dict[str, Any]:
+    """The settings with which labelled examples alone take as many steps as all examples do in a job."""
+    found: dict[str, Any] = {"reads": job.settings.reads} if job.head.pooled else {}
+    share = len(job.data.train) / len(labelled.train)
+    epochs = {"epochs": round(job.settings.epochs * share, 4), "batch_size": job.settings.batch_size}
+    return {**found, **epochs, "learning_rate": job.recipe.learning_rate}
+
+
+def _trained(
+    job: FinetuningJob, out: Path, seeds: int | None, *, resume: bool, names: Mapping[str, str]
+) -> FinetuningResult:
+    return finetune(
+        job,
+        job.task.spec,
+        job.data,
+        out,
+        job.settings,
+        job.recipe,
+        seeds=seeds,
+        resume=result_of_first_rank(lambda: resume and (out / SETTINGS_FILE).is_file(), Rank.from_environment()),
+        recipe_name=names["recipe_name"],
+        source_name=names["source_name"],
+    )

@@ -1,0 +1,281 @@
+"""The teacher, and the examples for its student: labelled ones, and others with the teacher's predictions.
+
+An example without a label gets the answer of the teacher. So every kind of task can use unlabelled texts, the loss of
+labels and that of soft targets apply to all examples alike, and the loop needs to know nothing about it.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require, split_settings
+from bertsmith.base.machine.runtime import Runtime, choose
+from bertsmith.base.storage.files import digest_file
+from bertsmith.models.checkpoints.assembly import load_for_task
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.sentence_transformers import read_recipe
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.model_files.metadata import SIMILARITY
+from bertsmith.recipes.distillation.augmentation import Augmenter
+from bertsmith.recipes.distillation.logits import digest_of_rows, rows_of, stored_logits
+from bertsmith.recipes.distillation.settings import DistillationSettings
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import (
+    Answer,
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+    is_blank,
+)
+from bertsmith.tasks.datasets.label_map import LabelMap
+from bertsmith.tasks.datasets.text_lines import TextLines
+from bertsmith.tasks.encoding.units import EncodedExamples, Logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import form_of, official_spec, require_kind, task_name
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.tasks.task_data.spec_of_model import require_spec, spec_of
+from bertsmith.tasks.task_data.split import TaskData, split_dev
+from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.tasks.task_data.typed_examples import example_of_line
+from bertsmith.text.documents.encodings import EncodingSettings
+
+_LINES = (".txt", "")  # endings of files with one example on each line
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The files of a distillation.
+
+    Attributes:
+        train: labelled examples; None for unlabelled ones alone.
+        dev: labelled examples to score on; by default a tenth of the labelled training examples.
+        unlabelled: examples without labels, or whose labels are ignored.
+        task: the name of the task whose format the files have; that of the teacher by default.
+        columns: the columns of tables.
+        map_labels: new names of the labels in the files.
+        limit: use a random sample of that many labelled training examples.
+    """
+
+    train: Path | None = None
+    dev: Path | None = None
+    unlabelled: Path | None = None
+    task: str | None = None
+    columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
+    map_labels: LabelMap | None = None
+    limit: int | None = None
+
+
+def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, TaskData, list[Example]]:
+    """The task of the teacher, the labelled examples, and those without labels.
+
+    The spec has neither the thresholds nor the temperature of the teacher, which are fitted to its answers.
+
+    Raises:
+        CheckpointError: the teacher has no task head.
+        ConfigError: there is nothing to learn from.
+        InputError: a file cannot be read; the message names file and row.
+    """
+    found = spec_of(teacher)
+    is_encoder = read_recipe(teacher.path) is not None if found is None else found.kind == SIMILARITY
+    require(
+        not is_encoder,
+        expected="a teacher that labels, scores, tags or answers",
+        found=f"the sentence encoder '{teacher.name}'",
+        fix="train a smaller one on pairs of texts, whose scores are its cosines: `bertsmith finetune --model STUDENT "
+        "--task pairs --train PAIRS --teacher DIR`",
+    )
+    spec = require_spec(teacher)
+    name = task_name(sources.task or form_of(spec))
+    require_kind(name, spec)
+    if teacher.metadata.spec is None:
+        spec = official_spec(name, spec)
+    require(
+        sources.train is not None or sources.unlabelled is not None,
+        expected="examples to learn from",
+        found="none",
+        fix="name labelled ones with --train, or others with --unlabelled",
+    )
+    digests = {
+        what: digest_file(path)
+        for what, path in (("train", sources.train), ("dev", sources.dev), ("unlabelled", sources.unlabelled))
+        if path is not None and path.is_file()
+    }
+
+    def read(path: Path, *, training: bool) -> list[Example]:
+        found = read_examples(
+            name, path, sources.columns, training=training, scheme=spec.scheme, map_labels=sources.map_labels
+        )
+        return list(found.examples)
+
+    train = [] if sources.train is None else read(sources.train, training=True)
+    if sources.limit is not None and sources.limit < len(train):
+        chosen = generator(0, "limited examples").choice(len(train), sources.limit, replace=False)
+        train = [train[number] for number in sorted(chosen.tolist())]
+    unlabelled = [] if sources.unlabelled is None else _read_unlabelled(sources.unlabelled, name, spec, sources.columns)
+    dev, held_out = [] if sources.dev is None else read(sources.dev, training=False), False
+    if sources.dev is None and train:
+        train, dev = split_dev(train, seed=0)
+        held_out = True
+    if spec.pair is None and isinstance(one := next(iter([*train, *unlabelled])), TextExample):
+        spec = dataclasses.replace(spec, pair=one.second is not None)
+    spec = dataclasses.replace(spec, threshold=None, thresholds=(), temperature=1.0)
+    return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out), unlabelled
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """All that a distillation needs besides the student's settings: teacher, examples, and where its logits are.
+
+    Attributes:
+        folder: the teacher.
+        model: it, with the head of its task, on the device.
+        digest: of its parameters.
+        spec: the task.
+        labelled: the labelled examples.
+        unlabelled: the examples with its answers.
+        answered_rows: their rows; None if there are none.
+        place: the folder of its logits.
+        runtime: device and precision of the teacher.
+        micro_tokens: maximum tokens per micro-batch.
+    """
+
+    folder: ModelFolder
+    model: EncoderForTask
+    digest: str
+    spec: TaskSpec
+    labelled: TaskData
+    unlabelled: list[Example]
+    place: Path
+    runtime: Runtime
+    micro_tokens: int
+    answered_rows: EncodedExamples | None = None
+
+    @property
+    def data(self) -> TaskData:
+        """All examples that the student learns from, the labelled ones first."""
+        return dataclasses.replace(self.labelled, train=[*self.labelled.train, *self.unlabelled])
+
+    def logits(self, features: EncodedExamples, name: str) -> Logits:
+        """The teacher's logits on rows, from a folder or computed."""
+        place = self.place / name
+        return stored_logits(place, self.model, self.digest, features, self.runtime, self.micro_tokens)
+
+    def logits_of(self, features: EncodedExamples) -> Logits:
+        """The teacher's logits on the rows of all examples, of which the last ones may have been computed before."""
+        rows, before = len(features.rows), self.answered_rows
+        if before is None:
+            return self.logits(features, "labelled")
+        border = rows - len(before.rows)
+        others = rows_of(features, border, rows) if border >= 0 else None
+        if others is None or digest_of_rows(others) != digest_of_rows(before):  # neighboring sentences as context
+            return self.logits(features, "all")
+        labelled = [self.logits(rows_of(features, 0, border), "labelled")] if border else []
+        return np.concatenate([*labelled, self.logits(others, "unlabelled")])
+
+
+def lesson_of(
+    folder: ModelFolder,
+    spec: TaskSpec,
+    labelled: TaskData,
+    unlabelled: list[Example],
+    settings: DistillationSettings,
+    given: Mapping[str, Any],
+    place: Path,
+) -> Lesson:
+    """The teacher on its device, and the answers that it gives to unlabelled and changed texts."""
+    one = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
+    runtime = choose(one.device, "fp32" if one.precision == "auto" else one.precision)
+    task = task_for(spec)
+    # Whatever is wrong with the labelled examples is found before the teacher reads the others.
+    if labelled.train:
+        task.check(labelled.train, gold=True, training=True)
+    loaded = load_for_task(folder, task.head, keep_head=True)
+    lesson = Lesson(
+        folder=folder,
+        model=loaded.model.to(runtime.torch_device).eval(),
+        digest=digest_of_tensors(folder.tensors),
+        spec=spec,
+        labelled=labelled,
+        unlabelled=[],
+        place=place,
+        runtime=runtime,
+        micro_tokens=one.micro_tokens,
+    )
+    others = [example for example in unlabelled if not is_blank(example)]
+    if settings.augment:
+        texts = [*labelled.train, *others]
+        copies = Augmenter(folder, settings, runtime).copies(texts, spec, seed=int(given.get("seed", 1)))
+        tell(f"augmentation: {counted(len(copies), 'changed copy', 'changed copies')} of {counted(len(texts), 'text')}")
+        others += copies
+    if not others:
+        return lesson
+    task.check(others, gold=False)
+    features = task.encode(others, loaded.tokenizer)
+    rows = rows_of(features, 0, len(features.rows))
+    predictions = task.decode(others, features, lesson.logits(rows, "unlabelled"), loaded.tokenizer)
+    return dataclasses.replace(lesson, unlabelled=answered(others, predictions, spec), answered_rows=rows)
+
+
+def answered(examples: Sequence[Example], predictions: Sequence[Any], spec: TaskSpec) -> list[Example]:
+    """Examples with the answers of a teacher as their labels; questions without any answer are left out."""
+    found = [_answered(one, prediction, spec) for one, prediction in zip(examples, predictions, strict=True)]
+    kept = [one for one in found if one is not None]
+    if len(kept) < len(found):
+        warn(f"{counted(len(found) - len(kept), 'question')} left out: the teacher found no answer")
+    return kept
+
+
+def _answered(example: Example, prediction: Any, spec: TaskSpec) -> Example | None:
+    assert isinstance(prediction, Prediction)
+    if isinstance(example, TaggedExample):
+        return dataclasses.replace(example, tags=prediction.tags)  # type: ignore[attr-defined]
+    if isinstance(example, ChoiceExample):
+        return dataclasses.replace(example, label=prediction.index)  # type: ignore[attr-defined]
+    if isinstance(example, QuestionExample):
+        begin, end = prediction.start, prediction.end  # type: ignore[attr-defined]
+        if begin < end:
+            answers = (Answer(example.context[begin:end], begin),)
+            return dataclasses.replace(example, answers=answers, absent_answers=(), is_impossible=False)
+        if not spec.unanswerable:
+            return None
+        return dataclasses.replace(example, answers=(), absent_answers=(), is_impossible=True)
+    assert isinstance(example, TextExample), "a task of labels or numbers"
+    if spec.kind == "regression":
+        return dataclasses.replace(example, label=float(prediction.value))  # type: ignore[attr-defined]
+    label = prediction.chosen if spec.multi_label else prediction.label  # type: ignore[attr-defined]
+    return dataclasses.replace(example, label=label)
+
+
+def _read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSettings) -> list[Example]:
+    """The examples of a file without their labels: lines as `predict` reads them, or a file of the task.
+
+    Raises:
+        InputError: there is no such file, or a line is none of the task.
+    """
+    if path.suffix.lower() not in _LINES:
+        return list(read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples)
+    if not path.is_file():
+        raise InputError(expected=f"examples without labels in '{path}'", found="no such file", fix="check the path")
+    examples, empty = list[Example](), 0
+    lines = TextLines(path, reading=EncodingSettings(encoding=columns.encoding), may_drop=False)
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            examples.append(example_of_line(spec, line, number, f"'{path}'"))
+        else:
+            empty += 1
+    lines.tell_notes()
+    if empty:
+        tell(f"{path}: {counted(empty, 'empty line')} left out")
+    if not examples:
+        raise ConfigError(expected=f"examples without labels in '{path}'", found="none", fix="name another file")
+    return examples

@@ -1,0 +1,225 @@
+"""The base model of a fine-tuning: what the settings require of it, and how it is loaded."""
+
+import dataclasses
+from typing import Any
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.progress import warn
+from bertsmith.base.core.settings import require
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.parts.our_names import (
+    ATTENTION,
+    BILSTM,
+    COSENT,
+    COSINE,
+    MARGIN,
+    MAX,
+    OBJECTIVES,
+    RANKING,
+    READERS,
+    TRIPLET,
+    WITH_LAYER,
+)
+from bertsmith.recipes.finetuning.settings import PROBE, FinetuningSettings
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import TaskSpec
+
+# The losses of the tasks of vectors, the default first; those of any task with a teacher besides.
+_LOSSES = {
+    "similarity": (COSINE, COSENT),
+    "pairs": (RANKING, *WITH_LAYER),
+    "triplets": (RANKING, TRIPLET, MARGIN),
+    "texts": (RANKING,),
+}
+
+
+def require_base(folder: ModelFolder, settings: FinetuningSettings, *, pooled: bool) -> None:
+    """Returns if the settings fit the architecture of the model.
+
+    Args:
+        pooled: whether the head of the task reads one vector per row.
+
+    Raises:
+        ConfigError: they ask for a pooler or a language-model loss that it cannot have, or for a linear start on a
+            pooler that nothing has trained.
+    """
+    config = folder.config
+    require(
+        not settings.language_model_loss or (config.is_causal and not config.reads_backward),
+        expected="a left-to-right model for a language-model loss",
+        found=f"a {'right-to-left' if config.reads_backward else 'bidirectional'} {config.display_name}",
+        fix="leave --language-model-loss out",
+    )
+    require(
+        settings.reads != "pooler" or config.can_pool or not pooled,
+        expected=f"reads as cls or mean for a {config.display_name}, which has no pooler",
+        found="pooler",
+        fix="use --reads cls",
+    )
+    on_pooler = pooled and config.can_pool and settings.reads in (None, "pooler")
+    require(
+        settings.start != "linear" or not on_pooler or "pooler" in folder.parts,
+        expected="a model with a trained pooler, for a linear start of a head that reads the pooler",
+        found="one without",
+        fix="use --start random, or --reads cls or mean",
+    )
+
+
+def loading_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[str, Any]:
+    """What the settings ask of the base model and of its new head: arguments of `load_for_task`."""
+    changes: dict[str, float | None] = {}
+    if settings.dropout is not None:
+        changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
+    predicts = settings.language_model_loss > 0
+    return {"keep_head": False, "changes": changes, "reinit_layers": settings.reinit_layers, "predicts": predicts}
+
+
+def require_divisible(head: Head, settings: FinetuningSettings) -> None:
+    """Returns if a training can divide its model among processes.
+
+    Raises:
+        ConfigError: its loss has parameters of its own, which are outside of the model's forward pass.
+    """
+    found = (
+        "a language-model loss"
+        if settings.language_model_loss
+        else "a penalty on the weights of layers"
+        if settings.mix_penalty
+        else "a loss of vectors with a layer of its own"
+        if head.is_vector and head.outputs
+        else None
+    )
+    require(
+        found is None,
+        expected="a loss of the model's outputs alone, to divide the model among processes",
+        found=found,
+        fix="leave --shard out",
+    )
+
+
+def spec_of_job(spec: TaskSpec, folder: ModelFolder, settings: FinetuningSettings) -> TaskSpec:
+    """The spec as the settings and the base model ask for it, apart from what a probe decides.
+
+    Raises:
+        ConfigError: the settings do not fit the task.
+    """
+    return _read_as_asked(_with_vectors(_fitted(spec, folder), settings, folder), settings)
+
+
+def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
+    """The spec with what its head should read, where the settings say so and do not leave it to a probe.
+
+    Raises:
+        ConfigError: the settings ask a head on tokens for what only one on whole texts can read, or for a penalty on
+            weights that are not learned.
+    """
+    head = task_for(spec).head
+    if head.is_vector or settings.reads in (None, PROBE):
+        return spec
+    if not head.pooled and settings.reads not in READERS:
+        if settings.reads not in ("pooler", spec.reads):  # not refused: recipes and older runs have such values
+            why = f"a head for {spec.title} reads the hidden states of tokens, or with bilstm a BiLSTM over them"
+            warn(f"reads {settings.reads} has no effect: {why}")
+        return spec
+    require(
+        head.pooled or settings.reads != ATTENTION,
+        expected=f"reads {BILSTM} for {spec.title}, whose examples have no two texts to compare",
+        found=str(settings.reads),
+        fix=f"use --reads {BILSTM}",
+    )
+    layers = settings.bilstm_layers or spec.bilstm_layers
+    require(
+        not settings.mix_penalty or not layers or layers.startswith("sum"),
+        expected="a sum of layers, for a penalty on its learned weights",
+        found=f"{layers}, which is not a sum",
+        fix="use --bilstm-layers sum-all, or leave --mix-penalty out",
+    )
+    return dataclasses.replace(
+        spec,
+        reads=str(settings.reads),
+        bilstm_cells=spec.bilstm_cells if settings.bilstm_cells is None else settings.bilstm_cells,
+        bilstm_layers=layers,
+        normalize_layers=settings.normalize_layers or spec.normalize_layers,
+    )
+
+
+def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
+    """The spec with rows no longer than the model reads, and without a pooler where the encoder has none."""
+    if not folder.config.can_pool and spec.reads == "pooler":
+        spec = dataclasses.replace(spec, reads="cls")
+    limit = folder.config.max_tokens
+    if spec.settings.max_length <= limit:
+        return spec
+    warn(f"max_length reduced from {spec.settings.max_length} to {limit}: the model has only {limit} positions")
+    return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
+
+
+def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFolder) -> TaskSpec:
+    """The spec of a task of vectors with the loss, the pooling and the widths of the settings; other specs unchanged.
+
+    Raises:
+        ConfigError: the settings do not fit such a task, or ask for it in another task.
+    """
+    given = settings.vector_loss is not None or settings.widths is not None
+    if spec.kind != "similarity":
+        require(
+            not given,
+            expected=f"the task {', '.join(_LOSSES)} for --vector-loss and --widths",
+            found=spec.title,
+            fix="leave them out",
+        )
+        return spec
+    losses = _LOSSES.get(spec.name, OBJECTIVES)
+    objective = settings.vector_loss or losses[0]
+    require(
+        objective in losses,
+        expected=f"vector_loss {' or '.join(losses)} for the task {spec.name}",
+        found=objective,
+        fix=nearest(objective, losses),
+    )
+    require(
+        objective not in WITH_LAYER or len(spec.labels) > 1,
+        expected=f"pairs with different labels for --vector-loss {objective}",
+        found=f"the label {spec.labels[0]!r} alone" if spec.labels else "pairs without labels",
+        fix="use --vector-loss ranking, or name the column with --label-column",
+    )
+    reads = settings.reads or "mean"
+    require(
+        reads in ("mean", MAX) or (reads == "cls" and not folder.config.is_causal),
+        expected="reads as mean, max or, of an encoder in both directions, cls, for vectors of texts",
+        found=reads,
+        fix="use --reads mean",
+    )
+    require(
+        settings.freeze != "body" and not settings.language_model_loss,
+        expected="a body that is trained for its vectors alone",
+        found="freeze body" if settings.freeze == "body" else "a language-model loss",
+        fix="leave it out",
+    )
+    return dataclasses.replace(
+        spec,
+        reads=reads,
+        objective=objective,
+        widths=_widths(settings.widths, folder.config.hidden_size),
+        labels=spec.labels if objective in WITH_LAYER else (),
+    )
+
+
+def _widths(given: str | None, width: int) -> tuple[int, ...]:
+    """The widths in a list such as "192,96", largest first.
+
+    Raises:
+        ConfigError: one is no number, not smaller than that of the model, or does not divide it.
+    """
+    found = []
+    for part in given.split(",") if given is not None else ():
+        number = int(part) if part.strip().isdecimal() else 0
+        require(
+            0 < number < width and width % number == 0,
+            expected=f"widths that divide the model's {width} and are smaller, such as {width // 2},{width // 4}",
+            found=repr(part.strip()),
+            fix="correct --widths",
+        )
+        found.append(number)
+    return tuple(sorted(set(found), reverse=True))

@@ -1,0 +1,346 @@
+"""Baselines on the training and dev examples of a task, for comparison with the fine-tuned model.
+
+::
+
+    RUN/baselines.json         name, scores, intervals and seconds of each system
+    RUN/baselines.jsonl        their predictions on the dev examples: the lines of predictions.jsonl and "baseline"
+    RUN/baselines.safetensors  weight and bias of the linear models on frozen vectors, if the task has some
+    RUN/bag-of-words/          the linear model on a bag of words, if the task has one, ready to predict; so are the
+                               counts of words in RUN/frequent-tags/, RUN/word-overlap/ and RUN/word-cosine/
+
+Letters: E examples, W words, D width of a vector, K outputs.
+
+Nothing here changes a training: the base model is loaded separately, and all draws have their own generators.
+"""
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import Progress, said_once
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.results.baseline_lines import (
+    BAG,
+    COSINE,
+    FROZEN_COSINE,
+    OVERLAP,
+    PAIRS,
+    SAVED,
+    TAGS,
+    VECTORS,
+    WORDS_COSINE,
+)
+from bertsmith.recipes.results.predictions import Line, example_lines
+from bertsmith.recipes.results.resampling import intervals
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords, words_read
+from bertsmith.tasks.baselines.linear import (
+    PENALTIES,
+    PENALTIES_OF_BAGS,
+    LinearModel,
+    Vectors,
+    fit_linear,
+    score_of_metric,
+)
+from bertsmith.tasks.baselines.n_grams import NGramModel
+from bertsmith.tasks.baselines.probe import pair_features, text_vectors
+from bertsmith.tasks.baselines.text_cosine import cosines_of_pairs, vectors_of_pairs
+from bertsmith.tasks.baselines.word_model import WordModel
+from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.encoding.units import Ints, Logits
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.similarity import metrics_of_examples
+from bertsmith.tasks.specs.task import Prediction
+
+RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
+MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
+MOST_WORDS_OF_BAG = 500_000  # a bag of words may have more examples, as counting and fitting them is fast
+MOST_TAGGED_WORDS = 20_000  # whose frozen vectors a linear model is fitted to
+
+_RESULTS = [{"name": str, "scores": {"*": float}, "intervals": dict, "seconds": float, "train_examples": int}]
+_FIX = f"remove the file {RESULTS_FILE} of the run, and resume"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """The baselines of a run.
+
+    Attributes:
+        results: for each system "name", "scores", "intervals", "seconds" and "train_examples", plain values for JSON.
+        lines: the lines of each system's predictions, by its name.
+        linear: the linear models on frozen vectors that can be saved as a model, by the names of their systems.
+        models: the models without an encoder, by the names of their systems; none after reading.
+    """
+
+    results: Sequence[Mapping[str, Any]] = ()
+    lines: Mapping[str, Sequence[Line]] = dataclasses.field(default_factory=dict)
+    linear: Mapping[str, LinearModel] = dataclasses.field(default_factory=dict)
+    models: Mapping[str, NGramModel | WordModel] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def read(run: Path) -> "Baselines | None":
+        """The systems that an earlier call of `write` left in a run folder; None if it did not get that far.
+
+        Raises:
+            InputError: a file is damaged.
+        """
+        if not (run / RESULTS_FILE).is_file():
+            return None
+        results, every = read_json(run / RESULTS_FILE), list(read_json_lines(run / LINES_FILE))
+        for name, content, shape in ((RESULTS_FILE, results, _RESULTS), (LINES_FILE, every, [{"baseline": str}])):
+            if found := misfit(content, shape):
+                raise InputError(expected=f"baselines in '{run / name}'", found=found, fix=_FIX)
+        lines: dict[str, list[Line]] = {}
+        for line in every:
+            lines.setdefault(line.pop("baseline"), []).append(line)
+        linear = _read_linear(run / WEIGHTS_FILE) if (run / WEIGHTS_FILE).is_file() else {}
+        return Baselines(results=results, lines=lines, linear=linear)
+
+    def write(self, run: Path) -> None:
+        """Writes the files; baselines.json comes last, so that all are complete once it exists."""
+        if self.linear:
+            tensors = {
+                _prefix(name) + part: np.asarray(getattr(model, part))
+                for name, model in self.linear.items()
+                for part in _PARTS
+            }
+            with atomic_file(run / WEIGHTS_FILE) as file:
+                file.write(safetensors.numpy.save(tensors))
+        for name, model in self.models.items():
+            model.write(run / SAVED[name])
+        lines = ({"baseline": name, **line} for name, part in self.lines.items() for line in part)
+        write_text(run / LINES_FILE, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        write_json(run / RESULTS_FILE, list(self.results))
+
+
+def baselines_of(job: FinetuningJob, run: Path, *, resume: bool) -> Baselines:
+    """The baselines of a job, computed and written to the run folder, or read from there.
+
+    Without dev examples, there are none.
+
+    Args:
+        resume: they may already be in the folder.
+
+    Raises:
+        BertsmithError: the base model cannot encode the texts, or a file of the folder is damaged.
+    """
+    if job.dev is None or not job.settings.baselines:
+        return Baselines()
+    result = Baselines.read(run) if resume else None
+    if result is None:
+        _Computation(job).run().write(run)
+        result = Baselines.read(run)  # so that a resumed run has the same values
+        assert result is not None
+    return result
+
+
+class _Computation:
+    """The systems of one job, which share the vectors of its texts."""
+
+    def __init__(self, job: FinetuningJob) -> None:
+        assert job.dev is not None, "systems are scored on dev examples"
+        self.job, self.dev, self._features = job, job.data.dev, job.dev
+        # Shorter vectors (Matryoshka) are what the training is for.
+        self.task = task_for(dataclasses.replace(job.task.spec, widths=())) if job.task.spec.widths else job.task
+        count, self._seed = len(job.data.train), job.training.seed
+        self._chosen = np.arange(count)
+        if count > MOST_EXAMPLES:
+            drawn = generator(self._seed, "examples of cheap systems").choice(count, MOST_EXAMPLES, replace=False)
+            self._chosen = np.sort(drawn)
+        self.train = self._examples(self._chosen)
+        self._linear: dict[str, LinearModel] = {}
+        self._models: dict[str, NGramModel | WordModel] = {}
+        self._counts = {FROZEN_COSINE: 0}  # training examples of the systems that do not have `train`
+
+    def run(self) -> Baselines:
+        """All systems of the task, in the order in which they are shown."""
+        results, lines, systems = [], {}, list(self._systems())
+        with Progress("baselines", len(systems), "systems") as progress:
+            for name, predict in systems:
+                result, part = self._scored(name, predict)
+                results.append(result)
+                lines[name] = part
+                progress.advance(1, name)
+        return Baselines(results=results, lines=lines, linear=self._linear, models=self._models)
+
+    def _scored(self, name: str, predict: Callable[[], Sequence[Prediction]]) -> tuple[dict[str, Any], list[Line]]:
+        """The entry of a system in the results, and the lines of its predictions."""
+        start = time.perf_counter()
+        predictions = predict()
+        seconds = time.perf_counter() - start
+        # As they will be read from the file, with lists in place of tuples.
+        part = [json.loads(json.dumps(line)) for line in example_lines(self.task, self.dev, predictions)]
+        scores = {key: float(value) for key, value in self.task.score(self.dev, predictions).items()}
+        result = {
+            "name": name,
+            "scores": scores,
+            "intervals": intervals(self.task.kind, scores, part, self.task.spec.scheme),
+            "seconds": round(seconds, 3),
+            "train_examples": self._counts.get(name, len(self.train)),
+        }
+        return result, part
+
+    def _systems(self) -> Iterator[tuple[str, Callable[[], Sequence[Prediction]]]]:
+        kind = self.task.kind
+        if kind == "tagging":
+            yield TAGS, functools.partial(self._words, TAGS)
+            yield VECTORS, self._word_vectors
+        elif kind in ("choice", "span"):
+            yield OVERLAP, functools.partial(self._words, OVERLAP)
+        elif kind in ("classification", "regression"):
+            yield BAG, self._bag
+            yield VECTORS, self._vectors
+            if self.train[0].second is not None:  # type: ignore[union-attr]
+                yield PAIRS, self._pairs
+                yield COSINE, self._cosine
+
+        elif kind == "similarity" and metrics_of_examples(self.dev):
+            yield WORDS_COSINE, functools.partial(self._words, WORDS_COSINE)
+            yield FROZEN_COSINE, self._frozen_cosine
+
+    def _examples(self, numbers: Ints) -> list[Example]:
+        return [self.job.data.train[number] for number in numbers.tolist()]
+
+    def _up_to(self, most: int, words: Sequence[int], name: str) -> Ints:
+        """The numbers of random training examples, ascending: all with at most `most` words in all, at least one.
+
+        Args:
+            words: of each example.
+            name: of the draw.
+        """
+        order = generator(self._seed, name).permutation(len(words))
+        count = int(np.searchsorted(np.cumsum(np.asarray(words)[order]), most, side="right"))
+        return np.sort(order[: max(1, count)])
+
+    def _words(self, name: str) -> Sequence[Prediction]:
+        train = self.job.data.train if name == TAGS else self.train
+        self._counts[name] = len(train)
+        self._models[name] = WordModel.fitted(self.task.spec, train)
+        return self._models[name].predict(self.dev)
+
+    def _word_vectors(self) -> Sequence[Prediction]:
+        """A linear model on the frozen vectors of words, each read in its sentence."""
+        sentences = cast("Sequence[TaggedExample]", self.job.data.train)
+        lengths = [len(sentence.words) for sentence in sentences]
+        chosen = self._examples(self._up_to(MOST_TAGGED_WORDS, lengths, "sentences of a linear model"))
+        self._counts[VECTORS] = len(chosen)
+        train, last = self.task.encode(chosen, self.job.tokenizer), self._encoder.choice("last")
+        assert train.targets is not None, "training examples have gold"
+        vectors, dev = (self._encoder.hidden_states(part, last)[:, 0] for part in (train, self._features))  # [W, D]
+        linear = fit_linear(vectors, train.targets, num_outputs=self._num_outputs, seed=self._seed)
+        if not self.job.folder.config.pools_tokens:
+            self._linear[VECTORS] = linear
+        return self._decoded(linear.outputs(dev))
+
+    def _bag(self) -> Sequence[Prediction]:
+        train, dev = (cast("Sequence[TextExample]", part) for part in (self.job.data.train, self.dev))
+        chosen = self._chosen
+        if len(chosen) < len(train):
+            words = [words_read(text, self.task.spec.settings) for text in train]
+            more = self._up_to(MOST_WORDS_OF_BAG, words, "examples of a bag of words")
+            chosen = max(chosen, more, key=len)
+        train = cast("Sequence[TextExample]", self._examples(chosen))
+        self._counts[BAG] = len(train)
+        bag = BagOfWords(train, self.task.spec.settings, self._num_outputs)
+        linear = self._fit(bag.columns(train), PENALTIES_OF_BAGS, chosen)
+        spec = dataclasses.replace(self.task.spec, reads="mean")
+        self._models[BAG] = NGramModel(spec=spec, bag=bag, linear=linear)
+        return self._of_units(linear.outputs(bag.columns(dev)))
+
+    def _vectors(self) -> Sequence[Prediction]:
+        train, dev = self._encoded(self.train), self._encoded(self.dev)
+        self._linear[VECTORS] = self._fit(train)
+        return self._of_units(self._linear[VECTORS].outputs(dev))
+
+    def _pairs(self) -> Sequence[Prediction]:
+        train, dev = (pair_features(*vectors) for vectors in self._apart)
+        linear = self._fit(train)
+        rows = self._features.rows
+        # As a model it reads rows of two texts, which must be all of both.
+        if self.job.tokenizer.template.has_segments and len(rows) == len(self.dev) and not rows.truncated:
+            self._linear[PAIRS] = linear
+        return self._of_units(linear.outputs(dev))
+
+    def _cosine(self) -> Sequence[Prediction]:
+        train, dev = (cosines_of_pairs(*vectors) for vectors in self._apart)
+        self._linear[COSINE] = self._fit(train)
+        return self._of_units(self._linear[COSINE].outputs(dev))
+
+    def _frozen_cosine(self) -> Sequence[Prediction]:
+        rows = self._features.rows
+        with self._encoder.progress(rows) as progress:
+            return self._decoded(self._encoder.row_vectors(rows, self._encoder.choice("last"), "mean", progress))
+
+    @property
+    def _num_outputs(self) -> int:
+        return max(1, len(self.task.spec.labels))
+
+    def _fit(self, inputs: Any, penalties: Sequence[float] = PENALTIES, examples: Ints | None = None) -> LinearModel:
+        targets = self.job.train.targets
+        assert targets is not None, "training examples have gold"
+        chosen = targets[self._chosen if examples is None else examples]
+        return fit_linear(
+            inputs,
+            chosen,
+            num_outputs=self._num_outputs,
+            seed=self._seed,
+            penalties=penalties,
+            score=score_of_metric(self.task.spec.metric, chosen),
+        )
+
+    def _of_units(self, outputs: Logits) -> Sequence[Prediction]:
+        """The task's predictions from outputs [E, K]; all windows of a long text get those of the text."""
+        return self._decoded(np.repeat(outputs, self._features.rows_per_unit, axis=0))
+
+    def _decoded(self, logits: Logits) -> Sequence[Prediction]:
+        return self.task.decode(self.dev, self._features, logits, self.job.tokenizer)
+
+    @functools.cached_property
+    def _encoder(self) -> FrozenEncoder:
+        with said_once():
+            return load_frozen_encoder(self.job.untrained, device=self.job.runtime.device)
+
+    def _encoded(self, examples: Sequence[Example]) -> Vectors:
+        return text_vectors(self._encoder, self.task, examples, self._encoder.choice("last"))
+
+    @functools.cached_property
+    def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
+        """The vectors of the first and of the second texts of the training and of the dev examples."""
+        train, dev = (vectors_of_pairs(self._encoder, self.task.spec, part) for part in (self.train, self.dev))
+        return train, dev
+
+
+_PARTS = ("weight", "bias", "penalty")
+
+
+def _prefix(name: str) -> str:
+    """What the tensors of a linear model begin with; nothing for the first one, as in older runs."""
+    return "" if name == VECTORS else f"{name}: "
+
+
+def _read_linear(path: Path) -> dict[str, LinearModel]:
+    try:
+        tensors = safetensors.numpy.load_file(path)
+        models = {}
+        for name in (VECTORS, PAIRS, COSINE):
+            if _prefix(name) + "weight" not in tensors:
+                continue
+            weight, bias, penalty = (tensors[_prefix(name) + part] for part in _PARTS)
+            models[name] = LinearModel(weight=weight, bias=bias, penalty=float(penalty))
+        if not models:
+            raise KeyError("weight")
+        return models
+    except (safetensors.SafetensorError, KeyError) as error:
+        raise InputError(expected=f"weight, bias and penalty in '{path}'", found=str(error)[:80], fix=_FIX) from error

@@ -1,0 +1,205 @@
+"""Compares fine-tuned models with the baselines: which one is the best, and whether it is better."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.models.model_files.metadata import NGRAM_ENCODER, ModelMetadata
+from bertsmith.models.parts.our_names import APART
+from bertsmith.recipes.finetuning.baselines import Baselines
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.results.baseline_lines import (
+    BAG,
+    BAG_FOLDER,
+    COSINE,
+    FROZEN_COSINE,
+    MODEL,
+    PAIRS,
+    SAVED,
+    SAVED_IF_BETTER,
+)
+from bertsmith.recipes.results.comparison import Lines, paired
+from bertsmith.recipes.results.predictions import Line, example_lines
+from bertsmith.tasks.baselines.linear import LinearModel
+from bertsmith.tasks.baselines.text_cosine import write_text_cosine
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.settings import HIERARCHICAL
+from bertsmith.tasks.specs.task import TaskSpec
+
+
+def best_baseline(
+    job: FinetuningJob, baselines: Baselines, scores: Mapping[str, float], lines: Lines, run: Path
+) -> dict[str, Any] | None:
+    """The best of the baselines next to the fine-tuned model; None without dev examples or baselines.
+
+    A baseline on frozen vectors that has a higher main score than the fine-tuned model is written to its folder of
+    `SAVED_IF_BETTER`; those on words alone are in folders of their own, see `SAVED`.
+
+    Args:
+        scores: those of the fine-tuned model.
+        lines: its predictions on the dev examples.
+
+    Returns:
+        "name", "metric", "score", "of_model" (the model's score), "examples", "compared" (the score of the test),
+        "difference" with its 95% interval "low" to "high" and "p_value" (left out for one example), and the "folder"
+        of the baseline in the run, if it is saved as a model.
+    """
+    spec = job.task.spec
+    metric = spec.metric
+    ranked = sorted(baselines.results, key=lambda result: -result["scores"].get(metric, float("-inf")))
+    if not ranked or metric not in scores or metric not in ranked[0]["scores"]:
+        return None
+    best = ranked[0]
+    name = best["name"]
+    found: dict[str, Any] = {
+        "name": name,
+        "metric": metric,
+        "score": best["scores"][metric],
+        "of_model": scores[metric],
+        "examples": len(lines),
+    }
+    if len(lines) > 1:
+        found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[name], lines)
+        found |= dataclasses.asdict(test)
+    if name in SAVED and (run / SAVED[name]).is_dir():  # missing in older runs
+        found["folder"] = SAVED[name]
+    elif (name in baselines.linear or name == FROZEN_COSINE) and is_better(found):
+        write_linear(job, baselines.linear.get(name), best, run / SAVED_IF_BETTER[name])
+        found["folder"] = SAVED_IF_BETTER[name]
+    return found
+
+
+def is_better(baseline: Mapping[str, Any] | None) -> bool:
+    """Whether a baseline, from `best_baseline`, has a higher main score than the fine-tuned model."""
+    return baseline is not None and baseline["score"] > baseline["of_model"]
+
+
+def with_bag_of_words(
+    job: FinetuningJob,
+    spec: TaskSpec,
+    baselines: Baselines,
+    scores: Mapping[str, float],
+    lines: Lines,
+    run: Path,
+) -> dict[str, Any]:
+    """What the mean of the fine-tuned model and the bag of words scores on the dev examples, for the report.
+
+    The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`, unless thresholds were fitted to the dev
+    examples: then, as in `scores`, each fold is scored with thresholds that were fitted to the other folds.
+
+    Args:
+        spec: that of the fine-tuned model.
+        scores: those of the fine-tuned model.
+        lines: its predictions on the dev examples.
+
+    Returns:
+        Empty if the task has no such mean; else "with_bag_of_words", its scores, and if its main score is higher than
+        those of both systems "better_mean": "name" and "score" of the better system, "examples", and the test as in
+        `best_baseline`.
+    """
+    if BAG not in baselines.lines or not (run / BAG_FOLDER).is_dir():
+        return {}
+    task, metric = task_for(spec), spec.metric
+    parts = {MODEL: lines, BAG: baselines.lines[BAG]}
+    averaged = task.averaged([[_prediction(line, spec) for line in part] for part in parts.values()])
+    if averaged is None:
+        return {}
+    used = task.score(job.data.dev, averaged).get(metric, float("-inf"))
+    averaged = task.cross_fitted(job.data.dev, averaged) or averaged
+    found = {name: float(score) for name, score in task.score(job.data.dev, averaged).items()}
+    entry: dict[str, Any] = {"with_bag_of_words": found}
+    of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
+    if not {metric} <= found.keys() & scores.keys() & of_bag.keys():
+        return entry
+    name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda one: one[1])
+    if min(found[metric], used) > score:  # the mean is used with the thresholds of the model
+        better: dict[str, Any] = {"name": name, "score": score, "examples": len(lines)}
+        if len(lines) > 1:
+            mean_lines = list(example_lines(task, job.data.dev, averaged))
+            better["compared"], test = paired(spec.kind, metric, spec.scheme, mean_lines, parts[name])
+            better |= dataclasses.asdict(test)
+        entry["better_mean"] = better
+    return entry
+
+
+def _prediction(line: Line, spec: TaskSpec) -> LabelPrediction | NumberPrediction:
+    given = line["prediction"]
+    if spec.kind == "regression":
+        return NumberPrediction(value=given["value"], cut_tokens=given["cut_tokens"])
+    chances = tuple(given["probabilities"][label] for label in spec.labels)
+    return LabelPrediction(
+        label=given["label"],
+        probability=max(chances),
+        probabilities=chances,
+        labels=spec.labels,
+        chosen=tuple(given["chosen"]),
+        cut_tokens=given["cut_tokens"],
+    )
+
+
+def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping[str, Any], folder: Path) -> None:
+    """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
+
+    These are the mean vectors of texts, the vectors of both texts of a pair, or those of words. A linear model on
+    cosines is no head: it is in a file next to the folder of the encoder, see `text_cosine`.
+
+    Args:
+        linear: None for the encoder alone, whose vectors are the baseline.
+        result: the entry of the baseline in `Baselines.results`.
+    """
+    spec = job.task.spec
+    # The head is one linear layer, whatever the fine-tuned model has in front of its own.
+    spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
+    if job.task.head.is_vector:
+        spec = dataclasses.replace(spec, widths=())  # shorter vectors are what the training is for
+    elif job.task.head.pooled:
+        settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts
+        if settings.long_text in HIERARCHICAL:
+            settings = dataclasses.replace(settings, long_text="windows")
+        spec = dataclasses.replace(spec, settings=settings)
+    head = task_for(spec).head
+    loaded = load_for_task(job.untrained, head, keep_head=False)
+    on_cosine = result["name"] == COSINE
+    has_layer = linear is not None and not on_cosine
+    if linear is not None and not on_cosine:
+        linear.copy_to(loaded.model.output_layer)
+    metadata = ModelMetadata(
+        task=spec.kind,
+        labels=spec.labels,
+        spec=spec.to_dict(),
+        trained_on={**job.digests(), "base": digest_of_tensors(job.untrained.tensors)},
+        training={
+            "examples": result["train_examples"],
+            "dev_examples": len(job.data.dev),
+            **({} if linear is None else {"penalty": linear.penalty}),
+            "seed": job.training.seed,
+        },
+        steps=job.untrained.metadata.steps,
+        tokens=job.untrained.metadata.tokens,
+        continued_from=job.untrained.metadata.continued_from,
+        scores=dict(result["scores"]),
+    )
+    if on_cosine:
+        metadata = dataclasses.replace(metadata, task=None, labels=(), spec=None, scores={})
+    save_pretrained(
+        folder / NGRAM_ENCODER if on_cosine else folder,
+        loaded.model,
+        loaded.tokenizer,
+        metadata,
+        trained=(head.saved_part,) if has_layer else (),
+        replace=True,
+    )
+    if on_cosine and linear is not None:
+        write_text_cosine(folder, spec, linear)
+
+
+def _read_by(result: Mapping[str, Any], job: FinetuningJob) -> str:
+    """What the head of a linear model reads; of tags the value of a plain head, which reads the states of tokens."""
+    if not job.task.head.pooled:
+        return "pooler" if job.folder.config.can_pool else "cls"
+    return APART if result["name"] == PAIRS else "mean"

@@ -1,0 +1,460 @@
+"""A fine-tuning job: a task and its examples, encoded once and trained repeatedly with different settings.
+
+::
+
+    TRAINING/                what every run folder holds: settings.json, metrics.jsonl
+    TRAINING/report.json     the scores of its best epoch
+    TRAINING/predictions.jsonl   that model's predictions on the dev examples, next to the gold labels
+    TRAINING/model/          that model
+"""
+
+import copy
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import recorded_warnings, warn
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.machine.runtime import Rank, Runtime, choose
+from bertsmith.base.processes.distributed import result_of_first_rank
+from bertsmith.base.processes.sharding import Division, whole_parameters
+from bertsmith.base.storage.files import digest_bytes, read_json, write_json, write_text
+from bertsmith.models.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
+from bertsmith.models.checkpoints.hub import model_name
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.special_pieces import with_special_pieces
+from bertsmith.models.checkpoints.weights import digest_of_tensors
+from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.own_head import OwnHead
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
+from bertsmith.recipes.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_last, unless_new
+from bertsmith.recipes.finetuning.vector_workload import workload_of
+from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
+from bertsmith.recipes.results.predictions import example_lines
+from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.units import EncodedExamples
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.checkpoint import take_whole
+from bertsmith.training.loop.guard import divergence_in_words
+from bertsmith.training.loop.loop import train
+from bertsmith.training.loop.run_folder import RunFolder, is_run
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.teaching import Teaching
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.baselines.linear import LinearModel
+
+BaseModel: TypeAlias = "Path | str | ModelFolder | FinetuningJob"
+
+_JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
+# Settings that do not change a training, so a resumed run may have others.
+WITHOUT_EFFECT = ("run.baselines", "run.merge", "run.refit")
+
+
+class Judged(NamedTuple):
+    """What dev examples say about a model.
+
+    Attributes:
+        spec: the spec of the task, with the values that are fitted to dev examples.
+        scores: of the dev examples; empty without any.
+        collapsed: whether the model gives the same answer to every example.
+        predictions: for the dev examples; None without any.
+    """
+
+    spec: TaskSpec
+    scores: Mapping[str, float]
+    collapsed: bool
+    predictions: Sequence[Prediction] | None
+
+
+class FinetuningJob:
+    """A base model, a task and its examples, ready to be trained; made by `prepare`.
+
+    Attributes:
+        task: the task, its rows no longer than the model reads.
+        untrained: the model folder from which baselines take frozen vectors, which must not have seen the labels.
+        base_name: the name of the base model, as it was before its pre-training was continued.
+        head: the head of the task, or the user's in its place.
+        teaching: a teacher to learn from, see `taught_by`; None by default.
+        recipe: its learning rate and the like.
+        training: the settings of the training loop, derived from the epochs.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        task: Task,
+        data: TaskData,
+        encoded: tuple[EncodedExamples, EncodedExamples | None],
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+        runtime: Runtime,
+        head: Head,
+    ) -> None:
+        assert folder.tokenizer is not None, "load_for_task checks this"
+        self.folder, self.task, self.data, self.head = folder, task, data, head
+        self.untrained, self.base_name = folder, model_name(folder.path)
+        self.train, self.dev = encoded
+        self.teaching: Teaching | None = None
+        self.tokenizer, self.runtime = folder.tokenizer, runtime
+        # Fitted when it is first needed, once for this job and all copies with other settings.
+        self._fit_linear_start = functools.cache(self._linear_start)
+        self._set(settings, recipe)
+
+    @staticmethod
+    def prepare(
+        source: "BaseModel",
+        spec: TaskSpec,
+        data: TaskData,
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+        own_head: type[OwnHead] | None = None,
+    ) -> "FinetuningJob":
+        """The job, with all examples checked and encoded.
+
+        Args:
+            source: the base model, or a job of the same examples, which only gets the settings.
+            own_head: the user's head, in place of the linear layer.
+
+        Raises:
+            BertsmithError: model, examples or settings do not fit; the message says which.
+        """
+        if isinstance(source, FinetuningJob):
+            return source.with_settings(settings, recipe)
+        folder = with_special_pieces(source if isinstance(source, ModelFolder) else load_any(source))
+        runtime = choose(settings.device, settings.precision)
+        runtime.tell()
+        task = task_for(spec_of_job(spec, folder, settings))
+        require_base(folder, settings, pooled=task.head.pooled)
+        for name in task.ignored_settings():
+            warn(f"{name} is ignored: {task.why_ignored(name)}")
+        own = dataclasses.replace(task.head, own=own_head)
+        tokenizer = load_for_task(folder, own, mapped=True, **loading_options(folder, settings)).tokenizer
+        with recorded_warnings() as warnings:
+            # A held-out dev set comes from the training file, so its labels must be known.
+            task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
+            if not data.held_out:
+                task.check(data.dev, gold=True)
+        data = dataclasses.replace(data, warnings=(*data.warnings, *warnings))
+        train_features = task.encode(data.train, tokenizer, training=True)
+        if not len(train_features):
+            raise ConfigError(
+                expected="examples in the training data", found="none", fix="name a file with labelled examples"
+            )
+        encoded = (train_features, task.encode(data.dev, tokenizer) if data.dev else None)
+        return FinetuningJob._on(folder, task, data, encoded, settings, recipe, runtime, own_head)
+
+    @staticmethod
+    def _on(
+        folder: ModelFolder,
+        task: Task,
+        data: TaskData,
+        encoded: tuple[EncodedExamples, EncodedExamples | None],
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+        runtime: Runtime,
+        own_head: type[OwnHead] | None,
+    ) -> "FinetuningJob":
+        """The job of encoded examples; decides what depends on the weights of the base model."""
+        train_features, _ = encoded
+        if task.head.pooled and not task.head.is_vector and settings.reads is not None:
+            from bertsmith.recipes.finetuning.linear_start import read_by_head
+
+            reads = read_by_head(settings.reads, folder, task, train_features, runtime.device, own_head)
+            settings = dataclasses.replace(settings, reads=reads)
+            task = task_for(dataclasses.replace(task.spec, reads=reads))
+        head = dataclasses.replace(task.head, own=own_head)
+        if settings.class_weights == "balanced":
+            assert train_features.targets is not None, "training examples have labels"
+            task = task.weighted(train_features.targets)
+        if settings.start == "linear":
+            from bertsmith.recipes.finetuning.linear_start import require_linear
+
+            require_linear(task, settings, own_head)
+        return FinetuningJob(folder, task, data, encoded, settings, recipe, runtime, head)
+
+    def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
+        """A job with the same examples and other settings; device, precision and what the head reads stay the same."""
+        changed = copy.copy(self)
+        changed._set(dataclasses.replace(settings, reads=self.settings.reads), recipe)
+        return changed
+
+    def taught_by(self, teaching: Teaching) -> "FinetuningJob":
+        """The job with a teacher, whose loss takes the place of that of the task."""
+        assert not self.settings.language_model_loss, "one loss next to that of the task"
+        changed = copy.copy(self)
+        changed.teaching = teaching
+        return changed
+
+    def on_base(self, folder: ModelFolder, chosen: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
+        """A job with the same encoded examples on a base model with the same tokenizer.
+
+        Args:
+            chosen: what the head reads and how it starts; a probe runs on the new model.
+        """
+        theirs, ours = folder.require_tokenizer(), self.tokenizer
+        assert (theirs.vocabulary.digest, theirs.settings) == (ours.vocabulary.digest, ours.settings), "the same pieces"
+        assert folder.config.max_tokens == self.folder.config.max_tokens, "the same rows"
+        settings = dataclasses.replace(self.settings, reads=chosen.reads, start=chosen.start)
+        encoded = (self.train, self.dev)
+        job = FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
+        job.base_name = self.base_name
+        return job
+
+    def on_all_examples(self) -> "FinetuningJob":
+        """The job with its dev examples as training examples, and so without scores; all else stays as it is."""
+        data = TaskData(train=[*self.data.train, *self.data.dev], dev=(), digests=self.data.digests)
+        encoded = (self.task.encode(data.train, self.tokenizer, training=True), None)
+        settings = (self.settings, self.recipe, self.runtime)
+        changed = FinetuningJob(self.folder, self.task, data, encoded, *settings, self.head)
+        changed.untrained, changed.base_name = self.untrained, self.base_name
+        return changed
+
+    def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
+        units, counted_units = len(self.train), self.epoch_units()
+        if settings.batch_size > units:
+            warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
+            settings = dataclasses.replace(settings, batch_size=units)
+        require_last(settings, recipe)
+        self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
+        self.training: TrainSettings = recipe.training(
+            steps=settings.steps(counted_units),
+            epoch=round(counted_units / settings.batch_size),
+            keep_best=self.task.selection_metric if self.dev is not None else None,
+        )
+
+    def epoch_units(self) -> int:
+        """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
+        return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
+
+    def first_model(self, *, seed: int, division: Division | None = None, mapped: bool = False) -> TaskModel:
+        """The base model with a new head, before the first step; see `load_for_task`."""
+        options = loading_options(self.folder, self.settings)
+        return load_for_task(self.folder, self.head, seed=seed, division=division, mapped=mapped, **options)
+
+    def started_model(self, seed: int, division: Division | None = None) -> EncoderForTask:
+        """The model that a training with a seed starts from."""
+        model = self.first_model(seed=seed, division=division).model
+        if self.settings.start == "linear":
+            with whole_parameters(model, f"{self.head.saved_part}."):
+                self.linear_start.copy_to(model.output_layer)
+        return model
+
+    def division(self, rank: Rank) -> Division | None:
+        """How the model is divided among processes, see `require_divisible`; None if each of them holds all of it."""
+        if self.training.shard and rank.count > 1:
+            require_divisible(self.head, self.settings)
+            return Division(rank, self.runtime.torch_device)
+        return None
+
+    def record(self) -> dict[str, Any]:
+        """The job's entries in settings.json."""
+        return {
+            "task": "finetuning",
+            "spec": unless_new(self.task.spec.record()),
+            "run": unless_new(to_dict(self.settings)),
+            "train": to_dict(self.training),
+            "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
+            **({} if self.head.own is None else {"head": self.head.own.__name__}),
+            **({} if self.teaching is None else {"teaching": dict(self.teaching.record())}),
+        }
+
+    def digests(self) -> dict[str, str]:
+        """The digests of the files, the vocabulary, the base model's weights, and the encoded training and dev rows."""
+        taught = {} if self.teaching is None else self.teaching.digests()
+        return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **self._computed_digests, **taught}
+
+    @functools.cached_property
+    def _computed_digests(self) -> dict[str, str]:
+        found = {"base": digest_of_tensors(self.folder.tensors)}
+        for split, features in (("train", self.train), ("dev", self.dev)):
+            if features is not None:
+                gold = b"" if features.targets is None else features.targets.tobytes()
+                found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
+        return found
+
+    @property
+    def linear_start(self) -> "LinearModel":
+        """The linear model that the new layer starts from, fitted once for all seeds and all trials of a search."""
+        return self._fit_linear_start()
+
+    def _linear_start(self) -> "LinearModel":
+        from bertsmith.recipes.finetuning.linear_start import LinearStart
+
+        pooling = self.task.spec.settings.pooling
+        return LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device, pooling).layer(self.head)
+
+    def train_once(
+        self,
+        path: Path,
+        seed: int,
+        on_scores: Callable[[Mapping[str, float]], None] | None = None,
+        *,
+        resume: bool = False,
+        rate_share: float = 1.0,
+        label: str = "training",
+        rank: Rank | None = None,
+    ) -> SeedResult:
+        """Trains with one seed in the run folder `path`, resumes that training, or returns its earlier result.
+
+        Args:
+            on_scores: receives the dev scores of every evaluation; may raise to end the training.
+            resume: the folder may already hold this training.
+            rate_share: the peak learning rate as a fraction of that of the job.
+            label: what its progress is called.
+            rank: this process among those that share every step of the training; by default it trains alone.
+
+        Raises:
+            BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
+        """
+        done, rank = path / REPORT_FILE, rank or Rank()
+        if resume and (found := result_of_first_rank(lambda: self._finished(path), rank)):
+            return SeedResult(**found)
+        training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
+        record = {**self.record(), "train": to_dict(training)}
+        is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
+        run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
+        model = self.started_model(seed, self.division(rank))
+        workload = workload_of(self.head)(
+            model,
+            self.task,
+            self.train,
+            None if self.dev is None else (self.data.dev, self.dev),
+            self.tokenizer,
+            self.settings,
+            self.runtime,
+            seed=seed,
+            on_scores=on_scores,
+            teaching=self.teaching,
+        )
+        with divergence_in_words(self.runtime.precision):
+            outcome = train(workload, training, run, rank=rank, label=label)
+            judged = self.judge(workload.model, rank)
+        result = SeedResult(
+            seed=seed,
+            scores=judged.scores,
+            collapsed=judged.collapsed,
+            best_step=outcome.best_step or outcome.steps,
+            steps=outcome.steps,
+            seconds=round(outcome.seconds, 3),
+            tokens=outcome.tokens,
+            learning_rate=training.learning_rate,
+        )
+        take_whole(workload.model, path, rank)
+
+        def finish() -> dict[str, Any]:
+            self.write_predictions(path / PREDICTIONS_FILE, judged.predictions)
+            self.write_model(path / MODEL_FOLDER, workload.model, judged.spec, result)
+            write_json(done, dataclasses.asdict(result))
+            run.clear()
+            return dataclasses.asdict(result)
+
+        return SeedResult(**result_of_first_rank(finish, rank))
+
+    def judge(self, model: EncoderForTask, rank: Rank) -> Judged:
+        """What the dev examples say about a model; without any, only whether it collapsed.
+
+        Args:
+            rank: this process among those that hold the model together.
+        """
+        model.eval()
+        # In fp32, like evaluation and prediction, so that they reproduce what is fitted and reported here.
+        exact = choose(self.runtime.device, "fp32")
+        if self.dev is None:
+            collapsed = not self.head.is_vector and self._is_one_answer(model, exact, rank)
+            return Judged(self.task.spec, {}, collapsed, None)
+        logits = task_logits(model, self.dev, exact, self.settings.micro_tokens, rank=rank)
+        predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
+        spec = self.task.tuned(self.data.dev, predictions)
+        if spec != self.task.spec:
+            predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
+        predictions = task_for(spec).cross_fitted(self.data.dev, predictions) or predictions
+        scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
+        collapsed = self.task.is_collapsed(predictions, self.data.dev)
+        if collapsed and self.keep == "last":
+            # Few dev examples may all deserve the same answer; the training examples hardly do.
+            collapsed = self._is_one_answer(model, exact, rank)
+        return Judged(spec, scores, collapsed, predictions)
+
+    def _is_one_answer(self, model: EncoderForTask, runtime: Runtime, rank: Rank) -> bool:
+        """Whether the model gives the same answer to all of the first training examples."""
+        examples = self.data.train[:_JUDGED]
+        features = self.task.encode(examples, self.tokenizer)
+        logits = task_logits(model, features, runtime, self.settings.micro_tokens, rank=rank)
+        return self.task.is_collapsed(self.task.decode(examples, features, logits, self.tokenizer), examples)
+
+    @staticmethod
+    def _finished(path: Path) -> dict[str, Any]:
+        """The result of a training that is finished; empty if it is not."""
+        if not (path / REPORT_FILE).is_file():
+            return {}
+        RunFolder.open(path).clear()  # a kill may have come before that
+        return dict(read_json(path / REPORT_FILE))
+
+    def write_model(
+        self,
+        folder: Path,
+        model: EncoderForTask,
+        spec: TaskSpec,
+        result: SeedResult,
+        origin: Mapping[str, Any] | None = None,
+        baseline: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Writes a model folder with the task in its metadata.
+
+        Args:
+            baseline: the best baseline on the same dev examples, with its score.
+            origin: what else the metadata says of its training, or says in place of what this training says.
+        """
+        metadata = ModelMetadata(
+            task=spec.kind,
+            labels=spec.labels,
+            spec=spec.to_dict(),
+            own_head=None if self.head.own is None else self.head.own.__name__,
+            trained_on=self.digests(),
+            training={
+                "base_model": self.base_name,
+                "examples": len(self.data.train),
+                "dev_examples": len(self.data.dev),
+                "epochs": self.settings.epochs,
+                "batch_size": self.settings.batch_size,
+                "learning_rate": result.learning_rate or self.training.learning_rate,
+                "seed": result.seed,
+                "steps": result.steps,
+                "best_step": result.best_step,
+                **({"kept": BEST_EVALUATION} if self._chooses_step else {}),
+                "tokens": result.tokens,
+                **({"collapsed": True} if result.collapsed else {}),
+                **({} if self.teaching is None else self.teaching.origin()),
+                **(origin or {}),
+            },
+            steps=self.folder.metadata.steps,
+            tokens=self.folder.metadata.tokens,
+            continued_from=self.folder.metadata.continued_from,
+            scores=dict(result.scores),
+            baseline=baseline,
+        )
+        trained = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
+        save_pretrained(
+            folder, model, self.tokenizer, metadata, trained=() if self.head.is_vector else trained, replace=True
+        )
+
+    @property
+    def _chooses_step(self) -> bool:
+        """Whether the dev examples choose among the evaluations of a training."""
+        return self.training.keep_best is not None and (self.training.evaluate_every or 0) < (self.training.steps or 0)
+
+    def write_predictions(self, path: Path, predictions: Sequence[Prediction] | None) -> None:
+        """Writes predictions on the dev examples next to their gold labels; nothing for None."""
+        if predictions is not None:
+            lines = example_lines(self.task, self.data.dev, predictions)
+            write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))

@@ -1,0 +1,210 @@
+"""The model of several trainings: the one with the best score, or the average of their weights.
+
+Trainings that start from the same base model and the same linear layer end close to each other, and the average of
+their weights is a model as well: no slower than one of them, and usually better than most. With few examples, the
+average includes the weights that they started from. Where dev examples were held out from few labelled ones, they only
+measure; `FinetuningJob.on_all_examples` is the job that trains on them too.
+
+Sources: Wortsman et al. (2022), "Model soups: averaging weights of multiple fine-tuned models improves accuracy without
+increasing inference time", section 2 (the uniform soup); Wortsman et al. (2022), "Robust fine-tuning of zero-shot
+models", section 3 (the average with the model before fine-tuning).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from bertsmith.base.core.progress import warn
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.base.storage.files import read_json_lines
+from bertsmith.models.checkpoints.assembly import load_for_task
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
+from bertsmith.recipes.results.comparison import LEVEL, Lines, paired
+from bertsmith.recipes.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
+from bertsmith.tasks.specs.task import TaskSpec
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.finetuning.job import FinetuningJob
+
+Trained = tuple[Path, SeedResult, int]  # the folder of a training, its result, and how often it was restarted
+Refit: TypeAlias = "tuple[FinetuningJob, list[Trained]]"  # a job on all examples, and its trainings
+
+
+class Kept(NamedTuple):
+    """The model that is kept of several trainings.
+
+    Attributes:
+        name: the folder of its training, or `AVERAGE`.
+        parts: the indices of the trainings that it consists of.
+        folder: its weights.
+        spec: with the values that are fitted to dev examples.
+        result: that of the best training; of an average with its own scores, and the cost of all.
+        predictions: the file of its predictions on the dev examples; without any, there is none.
+        with_start: whether the linear start is one more part of an average.
+        lost: the average that was made and is not kept.
+    """
+
+    name: str
+    parts: tuple[int, ...]
+    folder: ModelFolder
+    spec: TaskSpec
+    result: SeedResult
+    predictions: Path
+    with_start: bool = False
+    lost: "Kept | None" = None
+
+    @property
+    def lines(self) -> Lines:
+        """Its predictions on the dev examples, as they are written; empty without any."""
+        return read_json_lines(self.predictions) if self.predictions.is_file() else []
+
+
+def best_of(job: "FinetuningJob", results: Sequence[SeedResult]) -> int:
+    """The index of the result with the best score, the first of equal ones."""
+    metric = job.task.spec.metric
+    return max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
+
+
+def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept:
+    """The model that the settings of a job keep of its trainings.
+
+    An average is not kept if it collapsed or the best training is better by a paired test: its parts did not end close
+    to each other. Trainings that collapsed are no part of it.
+
+    Args:
+        out: the run folder, which gets the predictions of an average.
+    """
+    results = [result for _, result, _ in trained]
+    best = best_of(job, results)
+    path = trained[best][0]
+    folder = load_any(path / MODEL_FOLDER)
+    spec = TaskSpec.from_dict(folder.metadata.spec or {}, str(path))
+    one = Kept(path.name, (best,), folder, spec, results[best], path / PREDICTIONS_FILE)
+    parts = tuple(number for number, result in enumerate(results) if not result.collapsed)
+    if job.settings.merge != "average" or len(parts) < 2:
+        return one
+    several = _averaged(job, trained, parts, one, out / AVERAGE)
+    lost = several.result.collapsed or _is_better(job, one, several)
+    return one._replace(lost=several) if lost else several
+
+
+def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
+    """Whether a training is better than an average, by a paired test on the dev examples; False for too few of them."""
+    metric, lines = job.task.spec.metric, one.lines
+    if len(lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
+        return False
+    return paired(job.task.spec.kind, metric, job.task.spec.scheme, lines, several.lines)[1].p_value < LEVEL
+
+
+def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:
+    """The average of some trainings; writes its predictions on the dev examples, if there are any, to the folder."""
+    chosen = [trained[number] for number in parts]
+    # With few examples, the start is one more part; with more, it is too far behind the trainings.
+    with_start = job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES
+    folder = averaged_weights(job, best.folder, chosen, with_start)
+    model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
+    judged = job.judge(model, Rank())
+    out.mkdir(exist_ok=True)
+    job.write_predictions(out / PREDICTIONS_FILE, judged.predictions)
+    result = dataclasses.replace(
+        best.result,
+        scores=judged.scores,
+        collapsed=judged.collapsed,
+        seconds=round(sum(result.seconds for _, result, _ in chosen), 3),
+        tokens=sum(result.tokens for _, result, _ in chosen),
+    )
+    return Kept(AVERAGE, parts, folder, judged.spec, result, out / PREDICTIONS_FILE, with_start)
+
+
+def averaged_weights(
+    job: "FinetuningJob", folder: ModelFolder, trained: Sequence[Trained], with_start: bool
+) -> ModelFolder:
+    """A model folder with the average of trainings as its weights.
+
+    Args:
+        folder: one of the trained models.
+        with_start: whether the linear start counts as one more of them.
+    """
+    every = [load_any(path / MODEL_FOLDER).tensors for path, _, _ in trained]
+    if with_start:
+        state = job.started_model(job.training.seed).state_dict()
+        every.append({name: state[name] for name in folder.tensors})
+    return dataclasses.replace(folder, tensors=average_of(every))
+
+
+def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each tensor over models with the same tensors, computed in float64.
+
+    >>> average_of([{"bias": torch.zeros(2)}, {"bias": torch.tensor([1.0, 3.0])}])
+    {'bias': tensor([0.5000, 1.5000])}
+    """
+    found = {}
+    for name, first in models[0].items():
+        if first.is_floating_point():
+            every = torch.stack([model[name].to(torch.float64) for model in models])
+            found[name] = every.mean(dim=0).to(first.dtype)
+        else:
+            found[name] = first
+    return found
+
+
+def trains_on_all(job: "FinetuningJob") -> bool:
+    """Whether a job is trained again on all labelled examples once it has been scored."""
+    return job.settings.refit and job.data.held_out and bool(job.data.dev) and job.teaching is None
+
+
+def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", ModelFolder, SeedResult] | None:
+    """The job, weights and result of a model that is kept, from trainings on all examples, with the scores of before.
+
+    None if all of these trainings collapsed: then the model is the one that was scored.
+    """
+    job, every = again
+    learned = [one for one in every if not one[1].collapsed]
+    if not learned:
+        warn("every training on all examples collapsed, so the model is the one that was scored")
+        return None
+    path, result, _ = learned[0]
+    if kept.name == AVERAGE:
+        folder = averaged_weights(job, kept.folder, learned, kept.with_start)
+    else:
+        folder = load_any(path / MODEL_FOLDER)
+    return job, folder, dataclasses.replace(result, scores=kept.result.scores)
+
+
+def origin_of(job: "FinetuningJob", kept: Kept, writer: "FinetuningJob") -> dict[str, Any]:
+    """What the metadata of a model that is kept says of an average, and of a training on all examples.
+
+    Args:
+        job: whose dev examples were scored.
+        writer: whose examples the model was trained on.
+    """
+    several = {"average_of": len(kept.parts)} if kept.name == AVERAGE else {}
+    return several if writer is job else {**several, "dev_examples": len(job.data.dev), "trained_on_dev": True}
+
+
+def average_in_report(kept: Kept) -> dict[str, Any]:
+    """What report.json says of the average that was made, whether it is kept or not; empty without one."""
+    made = kept if kept.name == AVERAGE else kept.lost
+    if made is None:
+        return {}
+    return {AVERAGE: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}}
+
+
+def cost_of(results: Sequence[SeedResult]) -> dict[str, int]:
+    """What the metadata of a model that is kept says of the cost of all trainings; nothing for a single one.
+
+    Starts that collapsed, trials of a search and what was trained before, such as pairs, are not counted.
+    """
+    if len(results) < 2:
+        return {}
+    return {
+        "trainings": len(results),
+        "total_steps": sum(one.steps for one in results),
+        "total_tokens": sum(one.tokens for one in results),
+    }

@@ -1,0 +1,63 @@
+"""The lines that a fine-tuning prints before it starts: examples, steps, new parameters, settings."""
+
+from typing import TYPE_CHECKING
+
+from bertsmith.base.core.progress import counted
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.finetuning.job import FinetuningJob
+
+
+_FEWEST_STEPS = 10  # fewer hardly move a model in the right direction, and their warm-up is no warm-up
+
+
+def opening_lines(job: "FinetuningJob") -> list[str]:
+    """What a user should know before training starts."""
+    base = job.first_model(seed=0, mapped=True)
+    added = base.model.num_head_parameters
+    unread = {job.head.saved_part} if job.head.uses_pooler(job.folder.config) else {job.head.saved_part, "pooler"}
+    missing = [part for part in base.new_parts if part not in unread]
+    assert job.training.steps is not None, "a budget in steps"
+    examples = f"{len(job.data.train):,} training and {counted(len(job.data.dev), 'dev example')}"
+    steps = counted(job.training.steps, "step")
+    before = job.folder.metadata.spec
+    lines = [
+        f"{job.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
+        + (f", in place of the base model's head for {before.get('name', 'another task')}" if before else "")
+        + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
+    ]
+    if job.training.steps < _FEWEST_STEPS and job.settings.freeze != "body":
+        harm = "can make the model worse than its linear start" if job.settings.start == "linear" else "train nothing"
+        lines.append(f"only {steps}: so few {harm}; raise --epochs or lower --batch-size")
+    lines += cut_lines(job)
+    windows, of_epoch = len(job.train), job.epoch_units()
+    if windows > of_epoch:
+        lines.append(
+            f"{windows:,} windows for {counted(of_epoch, 'example')}; as in the paper's code, an epoch has as many "
+            f"windows as there are examples, {of_epoch / windows:.0%} of them"
+        )
+    if job.data.held_out:
+        held = "a tenth of the training examples is held out"
+        lines.append(f"no dev file: {held if job.data.dev else 'no label has an example to spare for scores'}")
+    return lines
+
+
+def cut_lines(job: "FinetuningJob") -> list[str]:
+    """How many rows of the training and of the dev examples were truncated; nothing for none."""
+    lines = []
+    for split, features in (("train", job.train), ("dev", job.dev)):
+        if features is not None and features.rows.truncated:
+            cut = f"{features.rows.truncated:,} of {counted(len(features.rows), 'row')} cut"
+            lines.append(f"{split}: {cut}, {counted(features.rows.cut_tokens, 'token')} in all")
+    return lines
+
+
+def options_of(job: "FinetuningJob") -> str:
+    """The settings that a recipe decides, as options of the command."""
+    one, rates = job.settings, job.training
+    values: dict[str, object] = {"reads": job.task.spec.reads} if job.head.pooled or job.head.has_reader else {}
+    values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
+    values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": job.keep}
+    if one.language_model_loss:
+        values["language-model-loss"] = f"{one.language_model_loss:g}"
+    return " ".join(f"--{name} {value}" for name, value in values.items())

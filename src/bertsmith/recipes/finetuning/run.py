@@ -1,0 +1,405 @@
+"""`bertsmith finetune` as a function: from a base model and examples to a model folder.
+
+::
+
+    RUN/settings.json        settings, machine, versions, digests of the inputs
+    RUN/seed-1/ ...          one training for each seed (see training); seed-1-again-1 where seed 1 collapsed
+    RUN/all/seed-1/ ...      the same trainings on all examples, where some had been held out
+    RUN/average/             predictions of the average of their weights
+    RUN/report.json          scores of every seed, their mean and spread, the best
+    RUN/predictions.jsonl    the predictions of the model that is kept on the dev examples, next to the gold labels
+    RUN/model/               the model that is kept: the best one, or the average
+    RUN/baselines.json ...   baselines on the same examples (see baselines)
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.base.core.progress import tell, warn
+from bertsmith.base.core.randomness import derive
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.base.processes.distributed import (
+    locked_by_first_rank,
+    on_every_rank,
+    on_first_rank,
+    process_group,
+    result_of_first_rank,
+    started_before,
+)
+from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.models.checkpoints.assembly import load_for_task
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.heads.own_head import OwnHead
+from bertsmith.recipes.finetuning.job import WITHOUT_EFFECT, BaseModel, FinetuningJob
+from bertsmith.recipes.finetuning.merging import (
+    Kept,
+    Refit,
+    Trained,
+    average_in_report,
+    best_of,
+    cost_of,
+    kept_of,
+    origin_of,
+    refitted,
+    trains_on_all,
+)
+from bertsmith.recipes.finetuning.opening import cut_lines, opening_lines, options_of
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.recipes.results.baseline_lines import lines_of_baselines
+from bertsmith.recipes.results.finished_run import (
+    AVERAGE,
+    COUNTS,
+    MODEL_FOLDER,
+    PREDICTIONS_FILE,
+    REPORT_FILE,
+    SeedResult,
+    kept_name,
+    kept_scores,
+    warning_lines,
+)
+from bertsmith.recipes.results.resampling import intervals
+from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.finetuning.baselines import Baselines
+
+ALL_FOLDER = "all"  # in RUN: the trainings on all examples
+SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
+SEEDS_OF_SMALL_SET = 3
+RESTARTS = 2  # of a seed whose model collapsed
+RATE_AFTER_COLLAPSE = 0.5  # learning rate of a restart, as a fraction of the rate of the start that collapsed
+_NARROW = 2**31  # upper limit for the seeds of restarts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningResult:
+    """The results of all seeds.
+
+    Attributes:
+        spec: the best model's spec, including its fitted values.
+        runs: one result per seed.
+        best: the index in `runs` of the model that was kept.
+        report: the content of report.json.
+        trials: the trials of the tuning, best first; empty without tuning.
+    """
+
+    spec: TaskSpec
+    runs: Sequence[SeedResult]
+    best: int
+    report: Mapping[str, Any]
+    trials: Sequence[Mapping[str, Any]] = ()
+
+
+def finetune(
+    source: BaseModel,
+    spec: TaskSpec,
+    data: TaskData,
+    out: Path | str,
+    settings: FinetuningSettings | None = None,
+    recipe: RecipeSettings | None = None,
+    *,
+    seeds: int | None = None,
+    resume: bool = False,
+    head: type[OwnHead] | None = None,
+    recipe_name: str = "2018",
+    source_name: str | None = None,
+    prepared_by: Mapping[str, Any] | None = None,
+) -> FinetuningResult:
+    """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
+
+    Several processes of `torchrun` train whole seeds each if there are at least as many seeds as processes, with the
+    results of one process; otherwise, or if the recipe divides the model among them, they share every step. All of them
+    return the result.
+
+    Args:
+        source: the base model: folder, Google checkpoint, run folder or hub id, or as it was read; or a job of the same
+            examples, which is not prepared again.
+        spec: the task.
+        data: its examples.
+        out: the run folder; new, unless `resume`.
+        settings: epochs, batch size and the like.
+        recipe: learning rate and schedule.
+        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one.
+        resume: resume the run in `out`, which must have the same settings and inputs.
+        head: the user's head, in place of the linear layer.
+        recipe_name: the recipe that the settings come from, for the record.
+        source_name: the base model as the user named it, for the record.
+        prepared_by: settings that made the examples what they are, by name, for the record.
+
+    Raises:
+        BertsmithError: model, data, settings or run folder do not fit; the message says which.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
+    rank = Rank.from_environment()
+    with process_group(rank, choose(settings.device, settings.precision).torch_device):
+        is_resumed = started_before(resume, rank, Path(out) / SETTINGS_FILE)
+        job = on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head), rank)
+        names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
+        return _received(_finetune(job, Path(out), seeds, names, rank, resume=is_resumed), rank)
+
+
+def _finetune(
+    job: FinetuningJob, out: Path, seeds: int | None, names: Mapping[str, Any], rank: Rank, *, resume: bool
+) -> FinetuningResult | None:
+    """The result, on rank 0; see `finetune`."""
+    from bertsmith.recipes.finetuning.baselines import baselines_of
+
+    count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
+    alone = is_spread(count, rank) and job.division(rank) is None
+    record = {**job.record(), **names, "seeds": count}
+    with locked_by_first_rank(out, rank, create=not resume):
+        free = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
+        run = RunFolder.prepare(out, record, job.digests(), resume=resume, rank=rank, may_change=free)
+        for line in (
+            *opening_lines(job),
+            f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",
+            *_who_trains(count, rank, alone=alone),
+        ):
+            tell(line)
+        baselines = on_first_rank(lambda: baselines_of(job, run.path, resume=resume), rank)
+
+        results = _train_seeds(job, run.path, range(count), rank, "training", resume=resume, alone=alone)
+        kept = on_first_rank(lambda: kept_of(job, results, run.path), rank)
+        again: Refit | None = None
+        if trains_on_all(job):
+            every = job.on_all_examples()
+            parts = result_of_first_rank(lambda: [] if kept is None else list(kept.parts), rank)
+            tell(f"now trained on all {len(every.data.train):,} examples, with those that were held out for the scores")
+            folder = run.path / ALL_FOLDER
+            what = "again on all examples,"
+            again = every, _train_seeds(every, folder, parts, rank, what, resume=resume, alone=alone)
+
+        def finish() -> FinetuningResult:
+            assert baselines is not None, "rank 0 computed them"
+            assert kept is not None, "rank 0 has it"
+            return _finish(job, run, results, kept, again, baselines)
+
+        return on_first_rank(finish, rank)
+
+
+def _train_seeds(
+    job: FinetuningJob, out: Path, numbers: Sequence[int], rank: Rank, what: str, *, resume: bool, alone: bool
+) -> list[Trained]:
+    """The trainings with some of the seeds; on other ranks than 0, those that this rank takes part in.
+
+    Args:
+        numbers: which seeds, counted from 0.
+        what: how the name of a training begins.
+        alone: whether each process trains whole seeds by itself.
+    """
+
+    def trained(number: int, who: Rank, *, again: bool) -> Trained:
+        seed = job.training.seed + number
+        which = f"{what} {numbers.index(number) + 1} of {len(numbers)}, seed {seed}"
+        label = which if len(numbers) > 1 else what.removesuffix(",")
+        return _train_seed(job, out, seed, again, label, who)
+
+    if not alone:
+        return [trained(number, rank, again=resume) for number in numbers]
+    mine = numbers[rank.index :: rank.count]
+    found = on_every_rank(lambda: [trained(number, Rank(), again=resume) for number in mine], rank)
+    # Those of other processes are read from their folders.
+    return [trained(number, Rank(), again=True) for number in numbers] if rank.index == 0 else found
+
+
+def is_spread(count: int, rank: Rank) -> bool:
+    """Whether each process trains whole seeds by itself, because there is at least one for each."""
+    return 1 < rank.count <= count
+
+
+def _who_trains(count: int, rank: Rank, *, alone: bool) -> list[str]:
+    """What each of several processes does, in a sentence; nothing for one process."""
+    if rank.count == 1:
+        return []
+    if alone:
+        return [f"{rank.count} processes train {count} seeds, each whole seeds by itself"]
+    why = "the model is divided among them" if is_spread(count, rank) else "there are fewer seeds than processes"
+    return [f"{rank.count} processes share every step, because {why}"]
+
+
+def _received(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
+    """The result of rank 0, on every rank."""
+    if result is not None and rank.count == 1:
+        return result
+
+    def as_plain() -> dict[str, Any]:
+        assert result is not None, "rank 0 has it"
+        runs = [dataclasses.asdict(one) for one in result.runs]
+        return {"spec": result.spec.to_dict(), "runs": runs, "best": result.best, "report": dict(result.report)}
+
+    received = result_of_first_rank(as_plain, rank)
+    spec, runs = TaskSpec.from_dict(received["spec"], "process 0"), [SeedResult(**one) for one in received["runs"]]
+    return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"])
+
+
+def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: str, rank: Rank) -> Trained:
+    """The folder of the training with a seed, its result, and how often it collapsed and was restarted.
+
+    A restart has another seed and half the learning rate. If all starts collapse, the one with the best score is kept.
+    """
+    collapsed: list[tuple[Path, SeedResult]] = []
+    rate = job.training.learning_rate
+    for again in range(RESTARTS + 1):
+        path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
+        drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed
+        share, name = RATE_AFTER_COLLAPSE**again, f"{label}, start {again + 1}" if again else label
+        result = job.train_once(path, drawn, resume=resume, rate_share=share, label=name, rank=rank)
+        if not result.collapsed:
+            return path, result, again
+        collapsed.append((path, result))
+        if again < RESTARTS:
+            which = f"seed {seed}{f', start {again + 1},' if again else ''}"
+            rate *= RATE_AFTER_COLLAPSE
+            warn(
+                f"{which} collapsed: one answer for every dev example; restarting with another seed and half the "
+                f"learning rate, {rate:g}"
+            )
+    path, result = collapsed[best_of(job, [result for _, result in collapsed])]
+    return path, result, RESTARTS
+
+
+def _finish(
+    job: FinetuningJob,
+    run: RunFolder,
+    trained: Sequence[Trained],
+    kept: Kept,
+    again: "Refit | None",
+    baselines: "Baselines",
+) -> FinetuningResult:
+    """Writes the model that is kept, and report.json.
+
+    Args:
+        again: the trainings on all examples that the model is made of; None if it is made of those that were scored.
+    """
+    from bertsmith.recipes.finetuning.cheaper import best_baseline, is_better, with_bag_of_words
+
+    metric = job.task.spec.metric
+    results = [result for _, result, _ in trained]
+    best = best_of(job, results)
+    spec, lines = kept.spec, kept.lines
+    final = None if again is None else refitted(kept, again)
+    writer, weights, result = final or (job, kept.folder, kept.result)
+    model = load_for_task(weights, job.head, keep_head=True, mapped=True).model
+    every = [*results, *(one for _, one, _ in (again[1] if again else ()))]
+    baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
+    origin = {**origin_of(job, kept, writer), **cost_of(every)}
+    writer.write_model(run.model, model, spec, result, origin, baseline)
+    if kept.predictions.is_file():
+        write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
+    seconds = sum(result.seconds for result in results)
+    report = {
+        "task": spec.name,
+        "kind": spec.kind,
+        "metric": metric,
+        "warnings": [*job.data.warnings, *cut_lines(job)],
+        "train_examples": len(job.data.train),
+        "dev_examples": len(job.data.dev),
+        "scores": {
+            name: dataclasses.asdict(spread([result.scores[name] for result in results])) for name in results[0].scores
+        },
+        "intervals": intervals(spec.kind, results[0].scores, lines, spec.scheme),
+        "temperature": spec.temperature,
+        "threshold": spec.threshold,
+        "settings": _of_advice(job, spec, results),
+        **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
+        "best": kept.name,
+        **average_in_report(kept),
+        **({} if final is None else {"trained_on_all": len(writer.data.train)}),
+        **({} if again is None else {"refit_runs": [dataclasses.asdict(one) for _, one, _ in again[1]]}),
+        "collapsed": sum(restarts + result.collapsed for _, result, restarts in trained),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
+        "pretraining": _pretraining_cost(job.folder),
+        "baselines": list(baselines.results),
+        "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
+    }
+    if all(result.collapsed for result in results):
+        report["advice"] = against_collapse(
+            learning_rate=job.training.learning_rate * RATE_AFTER_COLLAPSE**RESTARTS,
+            epochs=job.settings.epochs,
+            bias_correction=job.training.bias_correction,
+        )
+    report |= with_bag_of_words(job, spec, baselines, kept.result.scores, lines, run.path)
+    if is_better(baseline):
+        report["better_baseline"] = baseline
+    write_json(run.path / REPORT_FILE, report)
+    return FinetuningResult(spec=spec, runs=results, best=best, report=report)
+
+
+def _of_advice(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]) -> dict[str, Any]:
+    """The settings that advice should not repeat; `calibrate` is None where it has no effect."""
+    rates = [result.learning_rate or job.training.learning_rate for result in results]
+    single = spec.kind == "classification" and not spec.multi_label
+    return {
+        "epochs": job.settings.epochs,
+        "learning_rate": min(rates),
+        "start": job.settings.start,
+        "reads": spec.reads if job.task.head.pooled else None,
+        "has_segments": job.tokenizer.template.has_segments,
+        "calibrate": spec.settings.calibrate if single else None,
+    }
+
+
+def _pretraining_cost(base: ModelFolder) -> dict[str, float]:
+    """What the pre-training of a base model cost: "steps" and "tokens", and "seconds" if its run is here.
+
+    A cost that is not recorded is left out.
+    """
+    metadata, place = base.metadata, base.path
+    cost: dict[str, float] = {
+        name: value
+        for name, value in (("steps", metadata.steps), ("tokens", metadata.tokens))
+        if isinstance(value, int)
+    }
+    if metadata.task == "pretraining" and place.name == MODEL_FOLDER and (place.parent / SETTINGS_FILE).is_file():
+        seconds = [line.get("seconds") for line in RunFolder.open(place.parent).metrics("train")]
+        if seconds and isinstance(seconds[-1], int | float):
+            cost["seconds"] = round(seconds[-1], 3)
+    return cost
+
+
+def is_count(name: str) -> bool:
+    """Whether a value reported with the scores is a number of questions.
+
+    >>> is_count("has_ans_total"), is_count("has_ans_f1")
+    (True, False)
+    """
+    return name in COUNTS or name.endswith("_total")
+
+
+def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
+    """The lines that the command prints: each score as mean and spread over the seeds, and the best training.
+
+    The best score comes with its confidence interval over resampled dev examples.
+
+    Args:
+        report: the content of report.json.
+        run: the run folder, as the lines name it.
+    """
+    lines = []
+    for name, score in report["scores"].items():
+        if is_count(name):
+            continue
+        values = ", ".join(f"{value:.4f}" for value in score["values"])
+        several = f" ± {score['deviation']:.4f} ({values})" if len(score["values"]) > 1 else ""
+        lines.append(f"{name}: {score['mean']:.4f}{several}")
+    if report["collapsed"]:
+        lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
+    if all(run["collapsed"] for run in report["runs"]):
+        advice = f"; {report['advice']}" if "advice" in report else ""  # missing in older reports
+        lines.append(f"this model gives the same answer to every example{advice}")
+    metric, kept = report["metric"], kept_name(report)
+    if metric in report.get("intervals", {}):  # missing in older reports
+        score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
+        kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
+    how = "kept" if report["best"] == AVERAGE else f"best by {metric}"
+    lines.append(f"{how}: {kept}; {report['tokens_per_second']:,.0f} tokens/s")
+    if "trained_on_all" in report:  # missing in older reports, and where there is a dev file
+        lines.append(f"the model that is written was trained again, on all {report['trained_on_all']:,} examples")
+    return [*lines, *lines_of_baselines(report, run), *warning_lines(report)]

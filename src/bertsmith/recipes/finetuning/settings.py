@@ -1,0 +1,400 @@
+"""The settings of fine-tuning: how much data, which parameters, and the optimizer's recipe.
+
+Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier.py.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.settings import help_field, require, require_limits, to_dict
+from bertsmith.models.parts.our_names import APART, READER_CELLS, READERS, READS
+from bertsmith.training.loop.settings import TrainSettings
+
+FREEZE = ("nothing", "embeddings", "body")
+STARTS = ("random", "linear")
+_MANY_STEPS = 10**9  # more than any warm-up
+CLASS_WEIGHTS = ("none", "balanced")
+KEEPS = ("best", "last")
+MERGES = ("best", "average")
+PROBE = "probe"
+# What a search tries: the lists of the paper (appendix A.3) and other common ones.
+GRID: Mapping[str, tuple[float, ...]] = {
+    "learning_rate": (3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5),
+    "batch_size": (16, 32),
+    "epochs": (2, 3, 4),
+}
+LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
+# Fields that the first release did not have and did not record; they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {
+    "vector_loss": None,
+    "scale": 20.0,
+    "margin": 1.0,
+    "widths": None,
+    "reads": "pooler",
+    "bilstm_cells": READER_CELLS,
+    "bilstm_layers": "",
+    "normalize_layers": False,
+    "mix_penalty": 0.0,
+    "start": "random",
+    "class_weights": "none",
+    "keep": "best",
+    "baselines": True,
+    "merge": "best",
+    "refit": False,
+    "gradual_unfreezing": False,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "language_model_loss": 0.0,
+    "shard": False,
+    "activation_checkpointing": False,
+}
+_NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False, "both_orders": False}
+_OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
+    "squad2": {"batch_size": 48, "epochs": 2.0},
+    "swag": {"batch_size": 16, "learning_rate": 2e-5},
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningSettings:
+    """The settings of fine-tuning, apart from the optimizer's recipe.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    batch_size: int = help_field(
+        32,
+        "examples per optimizer step (for questions and tagging: windows); 2018: for squad2 48, for swag 16; "
+        "auto: 16 below 10,000 examples",
+        most=10**6,
+    )
+    epochs: float = help_field(
+        3.0, "passes over the training data; 2018: for squad2 2; auto: more for small training sets", most=10_000
+    )
+    freeze: str = help_field(
+        "nothing",
+        "what is not trained: nothing, embeddings, or body (all but the head and the pooler); auto: "
+        "embeddings below 10,000 examples",
+    )
+    reads: str | None = help_field(
+        None,
+        "input of the head; on whole texts: pooler, cls (the [CLS] state, without the pooler), mean "
+        "(over all tokens), pair (the means of both texts, their difference and product), apart (the "
+        "same, with each text encoded alone), concat (the [CLS] state, the maximum and the mean over "
+        "all tokens, with a hidden layer on top), bilstm or bilstm-attention (a BiLSTM over all "
+        "hidden states of each text, the second with attention between two texts, as in the "
+        "baselines of GLUE; auto then freezes the body), or probe: the one on which a linear model "
+        "scores best [pooler; auto: probe; ulmfit: concat]; for tags and answers: bilstm (over the tokens of a row) "
+        "[their hidden states]; of vectors of texts: mean, max or cls [mean]",
+    )
+    bilstm_cells: int | None = help_field(
+        None, "with --reads bilstm or bilstm-attention: cells of the BiLSTM in each direction [1500]", most=10**5
+    )
+    bilstm_layers: str | None = help_field(
+        None,
+        "hidden states that this BiLSTM reads: embeddings, second-to-last, last, concat-last-4, sum-last-4, sum-all or "
+        "sum-with-embeddings (a sum has learned weights and a learned scale), or numbers such as -1,-2 "
+        "[sum-with-embeddings]",
+    )
+    normalize_layers: bool = help_field(
+        False, "bring each of these hidden states to mean 0 and variance 1 before they are summed or concatenated"
+    )
+    mix_penalty: float = help_field(
+        0.0,
+        "L2 penalty on the scores of these learned weights: 0.001 leaves them free, 1 keeps the sum near the mean",
+    )
+    start: str = help_field(
+        "random",
+        "initial values of the new layer: random, or linear: fitted to the vectors of the base model; auto: linear",
+    )
+    class_weights: str = help_field(
+        "none",
+        "none, or balanced: every label has the same total weight in the loss of a classification, however rare it is",
+    )
+    reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
+    layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
+    gradual_unfreezing: bool = help_field(
+        False,
+        "gradual unfreezing: first train only the head, then one more layer from the top in every "
+        "epoch (in short runs sooner)",
+    )
+    dropout: float | None = help_field(
+        None,
+        "dropout of hidden states and attention; for an LSTM that between its layers, with which its "
+        "other rates are scaled [that of the model]",
+    )
+    micro_tokens: int = help_field(
+        4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
+    )
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
+    language_model_loss: float = help_field(
+        0.0,
+        "for a left-to-right model: weight of the language-model loss on the texts, added to the "
+        "loss of the task; 0.5 in GPT",
+    )
+    vector_loss: str | None = help_field(
+        None,
+        "similarity: cosine (squared difference from the score) or cosent (the order of the scores); pairs: ranking "
+        "(among all texts of the step), softmax or infersent (labels of pairs, as in Sentence-BERT and InferSent); "
+        "triplets: ranking or triplet (Euclidean distances); texts: ranking [cosine; ranking]",
+    )
+    scale: float = help_field(20.0, "ranking and cosent: factor on the cosines, the inverse of a temperature")
+    margin: float = help_field(
+        1.0, "--vector-loss triplet: margin by which the negative text must be further away than the positive one"
+    )
+    widths: str | None = help_field(
+        None,
+        "similarity, pairs, triplets, texts: also train shorter vectors, the first numbers of the "
+        "full ones, such as 192,96 (Matryoshka)",
+    )
+    merge: str = help_field(
+        "best",
+        "the model of several seeds: best (by its score on the dev data), or average (of their weights, below 500 "
+        "examples also of their linear start, unless the best is significantly better); auto: average below 10,000 "
+        "examples with --start linear",
+    )
+    refit: bool = help_field(
+        False,
+        "without a dev file: once the model has been scored on the examples that were held out, train it again on all; "
+        "auto: yes below 500 examples",
+    )
+    baselines: bool = help_field(True, "first score cheap baselines on the dev examples, for comparison; takes seconds")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "micro_tokens"):
+            value = getattr(self, name)
+            require(0 < value < math.inf, expected=f"{name} above 0", found=value, fix=f"give {name} another number")
+        require_limits(self)
+        require(
+            self.freeze in FREEZE,
+            expected="freeze as nothing, embeddings or body",
+            found=repr(self.freeze),
+            fix="use one of them",
+        )
+        require(
+            self.bilstm_cells is None or (self.bilstm_cells > 0 and self.reads in READERS),
+            expected=f"bilstm_cells above 0, and only with reads {' or '.join(READERS)}",
+            found=f"{self.bilstm_cells} with reads {self.reads}",
+            fix="give another number, or leave bilstm_cells out",
+        )
+        require(
+            0 <= self.mix_penalty < math.inf,
+            expected="mix_penalty of at least 0",
+            found=self.mix_penalty,
+            fix="use 0.001",
+        )
+        given = [name for name in ("bilstm_layers", "normalize_layers", "mix_penalty") if getattr(self, name)]
+        require(
+            not given or self.reads in READERS,
+            expected=f"{', '.join(given)} only with reads {' or '.join(READERS)}",
+            found=f"reads {self.reads}",
+            fix=f"leave {', '.join(given)} out",
+        )
+        for name, known in (
+            ("reads", (*READS, PROBE)),
+            ("start", STARTS),
+            ("class_weights", CLASS_WEIGHTS),
+            ("merge", MERGES),
+        ):
+            value = getattr(self, name)
+            require(
+                value is None or value in known,
+                expected=f"a known {name}",
+                found=repr(value),
+                fix=nearest(str(value), known),
+            )
+        require(
+            self.reinit_layers >= 0, expected="reinit_layers of at least 0", found=self.reinit_layers, fix="raise it"
+        )
+        require(
+            self.freeze != "body" or not self.reinit_layers,
+            expected="re-initialized layers that are trained",
+            found="a frozen body",
+            fix="leave one of freeze and reinit_layers out",
+        )
+        require(
+            self.freeze != "body" or not self.gradual_unfreezing,
+            expected="gradual unfreezing of layers that are trained",
+            found="a frozen body",
+            fix="leave one of freeze and gradual_unfreezing out",
+        )
+        require(
+            0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
+        )
+        require(
+            self.dropout is None or 0 <= self.dropout < 1,
+            expected="dropout from 0 to below 1",
+            found=self.dropout,
+            fix="give a fraction",
+        )
+        require(
+            0 <= self.language_model_loss < math.inf,
+            expected="language_model_loss of at least 0",
+            found=self.language_model_loss,
+            fix="use 0.5",
+        )
+        require(
+            not self.language_model_loss or (self.freeze != "body" and self.reads not in (APART, *READERS)),
+            expected="a body that is trained on whole rows, for a language-model loss",
+            found="freeze body" if self.freeze == "body" else f"reads {self.reads}",
+            fix="leave one of the two out",
+        )
+        for name in ("scale", "margin"):
+            value = getattr(self, name)
+            require(value > 0, expected=f"{name} above 0", found=value, fix=f"give {name} another number")
+        require(
+            self.precision != "fp16",
+            expected="bf16 or fp32 for training",
+            found="fp16, whose gradients underflow without loss scaling",
+            fix="use --precision bf16 or fp32",
+        )
+
+    def steps(self, units: int) -> int:
+        """The number of optimizer steps for a training set of that many units; at least one."""
+        return max(1, int(units / self.batch_size * self.epochs))
+
+
+def unless_new(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name, without those that the first release did not have and that do not change what it did.
+
+    The records of runs that it wrote can then be compared with those of today.
+    """
+    kept = {name: value for name, value in values.items() if name not in _NEW or value not in (None, _NEW[name])}
+    if "settings" in kept:  # of a task
+        kept["settings"] = {
+            name: value
+            for name, value in kept["settings"].items()
+            if name not in _NEW_OF_TASKS or value != _NEW_OF_TASKS[name]
+        }
+    return kept
+
+
+def of_the_paper(task: str) -> dict[str, float]:
+    """The settings that the paper used for a named task where they differ from the defaults.
+
+    Source: Devlin et al. (2018), sections 4.3 (SQuAD 2.0) and 4.4 (SWAG).
+
+    >>> of_the_paper("squad2"), of_the_paper("swag"), of_the_paper("cola")
+    ({'batch_size': 48, 'epochs': 2.0}, {'batch_size': 16, 'learning_rate': 2e-05}, {})
+    """
+    return dict(_OF_THE_PAPER.get(task, {}))
+
+
+def against_collapse(*, learning_rate: float, epochs: float, bias_correction: bool) -> str:
+    """What to try after every training collapsed, without what was already tried.
+
+    Args:
+        learning_rate: the lowest peak rate that was tried.
+        epochs: the highest number of epochs that was tried.
+        bias_correction: whether the moments were corrected.
+
+    >>> against_collapse(learning_rate=5e-5, epochs=3.0, bias_correction=True)
+    'try a learning rate below 5e-05, more epochs than 3, or a model that was pre-trained longer'
+    """
+    corrected = "" if bias_correction else "--bias-correction (without it the first steps are 2 to 6 times as long), "
+    return (
+        f"try a learning rate below {learning_rate:g}, {corrected}more epochs than {epochs:g}, or a model that was "
+        "pre-trained longer"
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeSettings:
+    """Learning rate, schedule, evaluation and checkpoints of fine-tuning; the steps follow from the epochs.
+
+    Ranges are checked when the values become `TrainSettings`.
+
+    Raises:
+        ConfigError: a number is infinite or NaN.
+    """
+
+    seed: int = help_field(1, "seed of the first training; the others use the following numbers")
+    learning_rate: float = help_field(
+        5e-5,
+        "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model, 0.128 / width "
+        "after little pre-training",
+    )
+    warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
+    schedule: str = help_field(
+        "tf_linear", "tf_linear (2018), hf_linear (auto), constant or slanted_triangular (ULMFiT)"
+    )
+    beta1: float = help_field(0.9, "decay rate of the first moment; ulmfit: 0.7")
+    beta2: float = help_field(0.999, "decay rate of the second moment; ulmfit: 0.99")
+    weight_decay: float = help_field(0.01, "decoupled weight decay, not applied to biases and layer norms")
+    epsilon: float = help_field(1e-6, "added to the square root of the second moment")
+    bias_correction: bool = help_field(False, "use Adam's bias correction; the 2018 code does not; auto: yes")
+    clip_norm: float = help_field(1.0, "maximum global norm of the gradient")
+    evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
+    keep: str = help_field(
+        "best",
+        "the model to keep: best (by evaluation on the dev data) or last; auto: last below 10,000 examples",
+    )
+    patience: int | None = help_field(None, "stop after this many evaluations without improvement")
+    shard: bool = help_field(
+        False,
+        "several processes: they share every step, and each holds a part of parameters, gradients and moments, for a "
+        "model that does not fit (FSDP2)",
+    )
+    activation_checkpointing: bool = help_field(
+        False,
+        "compute the states inside each layer again in the backward pass instead of keeping them: less memory, about a "
+        "third more time, the same losses",
+    )
+    log_every: int = help_field(10, "steps between log lines in metrics.jsonl")
+    save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
+    save_minutes: float | None = help_field(5.0, "minutes between checkpoints")
+    tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        require(
+            self.keep in KEEPS, expected="keep as best or last", found=repr(self.keep), fix=nearest(self.keep, KEEPS)
+        )
+        require(
+            self.keep == "best" or self.patience is None,
+            expected="keep best with patience",
+            found="keep last",
+            fix="leave one of the two out",
+        )
+        self.training(_MANY_STEPS, 1, None)  # what the loop refuses is refused before examples are read
+
+    def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
+        """The settings of the training loop.
+
+        Args:
+            steps: the steps of the whole training.
+            epoch: the steps per epoch; by default the dev set is scored after each epoch.
+            keep_best: the score by which the best model is selected; None without dev data.
+
+        Raises:
+            ConfigError: a value is invalid.
+        """
+        keep_best = keep_best if self.keep == "best" else None
+        values = {name: value for name, value in to_dict(self).items() if name != "keep"} | {
+            "steps": steps,
+            "evaluate_every": max(1, min(epoch, steps)) if self.evaluate_every is None else self.evaluate_every,
+            "evaluate_at_start": False,
+            "keep_best": keep_best,
+            "patience": self.patience if keep_best else None,
+            "keep_checkpoints": 1,
+        }
+        return TrainSettings(**values)
+
+
+def require_last(settings: FinetuningSettings, recipe: RecipeSettings) -> None:
+    """Checks that a training on all examples keeps its last model.
+
+    Raises:
+        ConfigError: it would keep that of the best evaluation, for which it has no dev data.
+    """
+    require(
+        not settings.refit or recipe.keep == "last",
+        expected="--keep last with --refit, as a training on all examples has no dev data to choose by",
+        found=f"keep {recipe.keep}",
+        fix="use --keep last, or leave --refit out",
+    )

@@ -1,0 +1,105 @@
+"""Training of vectors: the loss of a step compares texts of all its micro-batches.
+
+A loss that is a sum over units is computed for one micro-batch after another, as in any fine-tuning. Ranking and CoSENT
+compare every unit with all others of the step. A step of one micro-batch is computed directly. A larger one is computed
+twice: first the vectors of all micro-batches without their graphs, from which follow the loss of the step and its
+gradient for each vector; then each micro-batch again, with that gradient of its vectors. Dropout is a function of
+(seed, step, row), so both passes drop the same elements, and the gradients are those of one large micro-batch, in the
+memory of a small one. Where several processes share a step, each computes the vectors of all of them in the first pass,
+and those of its own micro-batches in the second.
+
+Source: Gao et al. (2021), "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3
+(GradCache).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.vector_losses import VectorLoss
+from bertsmith.models.parts.noise import noise_for
+from bertsmith.recipes.finetuning.workload import Finetuning
+from bertsmith.tasks.encoding.units import TaskBatch
+from bertsmith.tasks.specs.similarity import SimilarityTask
+from bertsmith.training.loop.workload import StepPlan
+
+
+class VectorTraining(Finetuning):
+    """The workload that trains the vectors of texts; see `Finetuning`."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        assert isinstance(self.task, SimilarityTask), "a task of vectors"
+        spec, settings = self.task.spec, self.settings
+        self.vector_loss = VectorLoss(
+            objective=spec.objective, scale=settings.scale, margin=settings.margin, widths=spec.widths
+        )
+        if not self.vector_loss.is_sum:
+            self.lanes = 1  # micro-batches that wait for each other gain nothing from threads
+        self._layer = self.model.output_layer if self.model.head.outputs else None
+        self._gradients: dict[int, Tensor] = {}  # of the vectors of each micro-batch of the step
+        self._shares: dict[int, Tensor] = {}
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The micro-batches of a rank in a step, and those of all ranks if the loss compares their vectors."""
+        plan_of = super().plan  # which a comprehension cannot call
+        own = plan_of(step, rank, world)
+        if world == 1 or self.vector_loss.is_sum:
+            return own
+        plans = [own if other == rank else plan_of(step, other, world) for other in range(world)]
+        return dataclasses.replace(own, everyone=[one for plan in plans for one in plan.micro_batches])
+
+    def begin_step(self, model: nn.Module, plan: StepPlan) -> None:
+        """Computes the vectors of the step, and the gradient of its loss for each, if its micro-batches share one."""
+        self._gradients, self._shares = {}, {}
+        everyone = plan.everyone or plan.micro_batches
+        if self.vector_loss.is_sum or len(everyone) == 1:
+            return
+        with torch.no_grad():
+            parts = [self._vectors(model, micro_batch) for micro_batch in everyone]
+        leaves = [part.detach().requires_grad_() for part in parts]
+        counts = [_texts_of_units(micro_batch) for micro_batch in everyone]
+        targets = [micro_batch.targets for micro_batch in everyone]
+        total = sum(len(part) for part in counts)
+        loss = self.vector_loss.of(torch.cat(leaves), torch.cat(counts), torch.cat(targets), self._layer, total)
+        gradients = torch.autograd.grad(loss, leaves)
+        for micro_batch, part, gradient in zip(everyone, counts, gradients, strict=True):
+            self._gradients[id(micro_batch)] = gradient
+            self._shares[id(micro_batch)] = loss.detach() * (len(part) / total)
+
+    def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """A micro-batch's contribution to the loss of its step, with that gradient, and no sums."""
+        vectors = self._vectors(model, micro_batch)
+        gradient = self._gradients.pop(id(micro_batch), None)
+        if gradient is None:
+            assert micro_batch.targets is not None, "what the vectors are compared by"
+            counts = _texts_of_units(micro_batch)
+            return self.vector_loss.of(vectors, counts, micro_batch.targets, self._layer, micro_batch.step_targets), {}
+        product = (vectors * gradient).sum()
+        return product - product.detach() + self._shares.pop(id(micro_batch)), {}
+
+    def _vectors(self, model: nn.Module, micro_batch: TaskBatch) -> Tensor:
+        """The vectors of the texts of a micro-batch, [R, D], those of each unit one after another."""
+        batch = micro_batch.batch
+        noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
+        vectors: Tensor = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype)
+        most = int(micro_batch.place_in_unit.max()) + 1
+        return vectors[(micro_batch.unit_of_row * most + micro_batch.place_in_unit).argsort()]
+
+    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Nothing besides the loss."""
+        return {}
+
+
+def workload_of(head: Head) -> type[Finetuning]:
+    """The workload that trains a model with this head."""
+    return VectorTraining if head.is_vector else Finetuning
+
+
+def _texts_of_units(micro_batch: TaskBatch) -> Tensor:
+    """The number of texts of each unit, int64 [U]."""
+    return torch.bincount(micro_batch.unit_of_row, minlength=micro_batch.num_units)

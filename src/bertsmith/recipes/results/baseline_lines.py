@@ -1,0 +1,217 @@
+"""The baselines of a run for display: their names, the printed lines, and the rows of the report.
+
+Everything is computed from the content of report.json.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertsmith.base.core.progress import counted
+from bertsmith.models.parts.our_names import APART
+from bertsmith.recipes.results.comparison import LEVEL
+from bertsmith.recipes.results.finished_run import AVERAGE, kept_name, kept_scores
+
+BAG, VECTORS, PAIRS, COSINE = (
+    "bag of words",
+    "linear model on frozen vectors",
+    "linear model on the vectors of both texts",
+    "cosine of the vectors of both texts",
+)
+WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
+TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
+MODEL = "fine-tuned model"
+LINEAR_FOLDER = "linear"
+BAG_FOLDER = "bag-of-words"
+# Of a run: the folders of the baselines that are always saved, ready to predict.
+SAVED = {BAG: BAG_FOLDER, TAGS: "frequent-tags", OVERLAP: "word-overlap", WORDS_COSINE: "word-cosine"}
+# Of those with the encoder of the base model, which are saved if they are better than the fine-tuned model.
+SAVED_IF_BETTER = {
+    VECTORS: LINEAR_FOLDER,
+    PAIRS: LINEAR_FOLDER,
+    COSINE: "text-cosine",
+    FROZEN_COSINE: "before-training",
+}
+
+# What to do where one of these is better. The names in braces are of `_given`; none repeats what a training was given.
+_OFFERS = {
+    BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
+    PAIRS: "vectors of single texts are enough for these pairs: {apart}`bertsmith embed`, and a linear model on top",
+    COSINE: "vectors of single texts are enough for these pairs: {apart}{similarity}`bertsmith embed`, and their "
+    "cosine",
+    WORDS_COSINE: "words are enough for these texts: `bertsmith search --method tf-idf` or bm25, without a model",
+    FROZEN_COSINE: "this training made the vectors worse: try {lower}more examples, or `bertsmith embed` with the base "
+    "model",
+    TAGS: "words without their context say as much: try {longer}more sentences, or a model that was pre-trained longer",
+    OVERLAP: "shared words say as much: try {longer}a model that was first fine-tuned on a larger set of such examples "
+    "(--task {larger}), or one that was pre-trained longer",
+}
+_MEAN_OF_A_TIE = "; the two differ by no more than noise: predict with their mean"  # see benchmarks/unseen_tasks.py
+_TELLING = 100  # dev examples; with fewer, nearly everything is a tie
+_OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-trained longer"
+
+
+def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
+    """The lines that the command prints: each baseline with its main score, what ties, and whether one is better.
+
+    Args:
+        report: the content of report.json; older ones have no baselines.
+        run: the run folder, as options and paths name it.
+    """
+    metric, lines = report["metric"], []
+    for one in report.get("baselines", ()):
+        if metric not in one["scores"]:
+            continue
+        between = one["intervals"].get(metric)
+        interval = f" (95% interval {between[0]:.4f} to {between[1]:.4f})" if between else ""
+        part = 0 < one["train_examples"] < report["train_examples"]  # none, if it does not learn
+        share = f", on {one['train_examples']:,} of the training examples" if part else ""
+        took = counted(max(1, round(one["seconds"])), "second")
+        lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
+    return [*lines, *lost_average(report), *mean_line(report, run), *_tie(report), *better_line(report, run)]
+
+
+def lost_average(report: Mapping[str, Any]) -> list[str]:
+    """The line on an average of several trainings that was not kept, with its score; empty without one.
+
+    Args:
+        report: as in `lines_of_baselines`.
+    """
+    average, metric = report.get(AVERAGE), report["metric"]
+    if average is None or report["best"] == AVERAGE or metric not in average["scores"]:
+        return []
+    why = f"{report['best']} is better by more than noise"
+    why = "it gives one answer to every dev example" if average["collapsed"] else why
+    of = counted(average["parts"], "training")
+    return [f"the average of {of} is not kept: {metric} {average['scores'][metric]:.4f}; {why}"]
+
+
+def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
+    """The line on the mean of the fine-tuned model and the bag of words, with its command; empty without such a mean.
+
+    Args:
+        report, run: as in `lines_of_baselines`.
+    """
+    metric, averaged = report["metric"], report.get("with_bag_of_words", {})  # missing in older reports
+    if metric not in averaged:
+        return []
+    said = f"the fine-tuned model averaged with the bag of words: {metric} {averaged[metric]:.4f}"
+    both = f"--model {run}/model --also {run}/{BAG_FOLDER}"
+    better = report.get("better_mean")
+    if better:
+        said += f", higher than either (the {better['name']}: {better['score']:.4f}){_tested(better, metric)}"
+        return [f"{said}; use the mean: `bertsmith predict {both}`"]
+    return [f"{said} ({both})" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")]
+
+
+def better_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
+    """The line on the baseline that scores higher than the fine-tuned model; empty if none does.
+
+    Args:
+        report, run: as in `lines_of_baselines`.
+    """
+    better = report.get("better_baseline")
+    return [verdict(better, run, report)] if better else []
+
+
+def _ties_with_bag(report: Mapping[str, Any]) -> bool:
+    """Whether enough dev examples do not tell the bag of words from the best training, whichever of the two is ahead.
+
+    Never if all trainings collapsed: a model that gives one answer adds nothing to a mean.
+    """
+    if report.get("dev_examples", 0) < _TELLING or all(run.get("collapsed", False) for run in report["runs"]):
+        return False
+    better = report.get("better_baseline", {})
+    return BAG in _tied(report) or (better.get("name") == BAG and better.get("p_value", 1.0) >= LEVEL)
+
+
+def _tie(report: Mapping[str, Any]) -> list[str]:
+    """The line that names trainings and baselines that are no better, but within the interval of the best training.
+
+    Baselines that are better have a line of their own, see `verdict`.
+    """
+    tied = _tied(report)
+    if not tied:
+        return []
+    named = ", ".join(f"{name} ({score:.4f})" for name, score in tied.items())
+    return [f"a tie within the interval of {kept_name(report)}: {named}; more dev examples would tell them apart"]
+
+
+def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
+    """The scores of trainings and baselines that are no better, but within the interval of the best training."""
+    metric = report["metric"]
+    if metric not in report.get("intervals", {}):
+        return {}
+    trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
+    systems = {one["name"]: one["scores"].get(metric) for one in report.get("baselines", ())}
+    trainings.pop(report["best"], None)
+    best, low = kept_scores(report).get(metric), report["intervals"][metric][0]
+    return {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
+
+
+def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, Any] | None = None) -> str:
+    """One line: which baseline scores higher than the fine-tuned model, by more than noise or not, and what to do.
+
+    The advice leaves out what the training was given.
+
+    Args:
+        better: from `better_baseline`.
+        run: the run folder, as the path of a saved baseline names it.
+        report: the content of report.json; without it, nothing is known to be given.
+    """
+    # A single example has no test, and shows no more than a higher score.
+    relation = "is better than" if better.get("p_value", 1.0) < LEVEL else "scores higher than"
+    said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
+    said += f"{better['of_model']:.4f}{_tested(better, better['metric'])}"
+    if "folder" in better:
+        said += f"; it is saved as a model, {run}/{better['folder']}"
+    if better["name"] == VECTORS and (report or {}).get("settings", {}).get("start") == "linear":
+        said += "; the training started from it and made it worse: try {lower}more epochs".format(
+            **_given(report or {})
+        )
+    if better.get("folder") in (BAG_FOLDER, LINEAR_FOLDER):
+        return said
+    return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE).format(**_given(report or {}))}"
+
+
+def _tested(test: Mapping[str, Any], metric: str) -> str:
+    """The result of a paired test as the end of a sentence; "" for a single example, which has none."""
+    if "p_value" not in test:
+        return ""
+    noise = "more than noise" if test["p_value"] < LEVEL else "within noise"
+    compared = "" if test["compared"] == metric else f" of {test['compared']}"
+    return (
+        f"; the difference{compared}, {test['difference']:+.4f} (95% interval {test['low']:+.4f} to "
+        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p = {test['p_value']:.4f}"
+    )
+
+
+def _given(report: Mapping[str, Any]) -> dict[str, str]:
+    """The parts of `_OFFERS` that depend on the task and on what the training was given."""
+    kind, settings = report.get("kind", ""), report.get("settings", {})  # missing in older reports
+    epochs, rate = settings.get("epochs"), settings.get("learning_rate")
+    no_apart = settings.get("reads") == APART or settings.get("has_segments") is False
+    return {
+        "apart": "" if no_apart else f"`bertsmith finetune --reads {APART}`, or ",
+        "similarity": "`bertsmith finetune --task similarity`, or " if kind == "regression" else "",
+        "longer": "more epochs, " if epochs is None else f"`--epochs {2 * epochs:g}`, ",
+        "lower": "a lower learning rate, " if rate is None else f"`--learning-rate {rate / 2:g}`, ",
+        "than": "" if rate is None else f" than {rate:g}",
+        "larger": "swag" if kind == "choice" else "squad",
+    }
+
+
+def rows_of_baselines(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
+    """The rows of a table of the baselines: name, each score with its interval, training examples, seconds.
+
+    Args:
+        names: the scores of the columns.
+    """
+    rows = []
+    for one in report.get("baselines", ()):
+        cells = []
+        for name in names:
+            between = one["intervals"].get(name)
+            value = f"{one['scores'][name]:.4f}" if name in one["scores"] else ""
+            cells.append(f"{value} ({between[0]:.4f} to {between[1]:.4f})" if between else value)
+        rows.append([one["name"], *cells, f"{one['train_examples']:,}", f"{one['seconds']:.1f}"])
+    return rows

@@ -1,0 +1,146 @@
+"""A finished fine-tuning run, read from its folder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.training.loop.run_folder import RunFolder
+
+REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
+AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
+MOST_WARNINGS = 5  # about the data, that the command repeats at its end
+TABLE_FILE = "trials.json"  # of a search for settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedResult:
+    """The result of one training.
+
+    Attributes:
+        seed: the seed.
+        scores: the scores of the best epoch on the dev examples.
+        collapsed: whether the model gives the same answer to every dev example.
+        best_step: the step whose model was kept.
+        steps: the number of steps.
+        seconds: the training time, including evaluations.
+        tokens: tokens trained on.
+        learning_rate: the peak rate; None in reports of older versions.
+    """
+
+    seed: int
+    scores: Mapping[str, float]
+    collapsed: bool
+    best_step: int
+    steps: int
+    seconds: float
+    tokens: int
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A run with everything that its page needs.
+
+    Attributes:
+        path: the folder.
+        name: name of the run on the page.
+        color: color of its name and, next to other runs, of its curves.
+        record: the content of settings.json.
+        report: the content of report.json.
+        logs: the lines of metrics.jsonl of each training, by folder.
+        lines: the lines of predictions.jsonl; empty without dev examples.
+        trials: trials of the search that chose its settings; empty without a search.
+    """
+
+    path: Path
+    name: str
+    color: str
+    record: Mapping[str, Any]
+    report: Mapping[str, Any]
+    logs: Mapping[str, Sequence[Mapping[str, Any]]]
+    lines: Sequence[Mapping[str, Any]]
+    trials: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The plain values of its `TaskSpec` at the start of training."""
+        return self.record["settings"].get("spec") or {}
+
+
+def kept_scores(report: Mapping[str, Any]) -> Mapping[str, float]:
+    """The scores of the model that was kept, from a report.json: those of the best training, or of the average."""
+    if report["best"] == AVERAGE:
+        return dict(report[AVERAGE]["scores"])
+    return dict(next(run["scores"] for run in report["runs"] if run["folder"] == report["best"]))
+
+
+def kept_name(report: Mapping[str, Any]) -> str:
+    """The model that was kept, in words: the folder of the best training, or of how many the average is."""
+    return f"the average of {report[AVERAGE]['parts']} trainings" if report["best"] == AVERAGE else str(report["best"])
+
+
+def warning_lines(report: Mapping[str, Any], most: int = MOST_WARNINGS) -> list[str]:
+    """The warnings about the examples of a run, from a report.json; older ones have none.
+
+    Args:
+        most: how many are listed.
+    """
+    warnings = list(report.get("warnings", ()))
+    more = [f"and {len(warnings) - most:,} more warnings, see the report"] if len(warnings) > most else []
+    return [*(f"about the data: {line}" for line in warnings[:most]), *more]
+
+
+def read_run(path: Path, name: str, color: str) -> FinishedRun:
+    """The run in a folder.
+
+    Raises:
+        RunError: the folder does not contain a finished fine-tuning run.
+        InputError: a file of the run is damaged.
+    """
+    record = RunFolder.open(path).record
+    if record["settings"].get("task") != "finetuning":
+        raise RunError(expected=f"a fine-tuning run in '{path}'", found="another run", fix="name a run of `finetune`")
+    if not (path / REPORT_FILE).is_file():
+        raise RunError(
+            expected=f"a finished fine-tuning run in '{path}'", found=f"no {REPORT_FILE}", fix="resume it with --resume"
+        )
+    report = read_json(path / REPORT_FILE)
+    if not (isinstance(report, dict) and {"kind", "metric", "scores", "runs", "best"} <= report.keys()):
+        raise RunError(
+            expected=f"the scores of all seeds in '{path / REPORT_FILE}'",
+            found="something else, such as those of a single training",
+            fix="name the folder that contains the folders of the seeds",
+        )
+    return FinishedRun(
+        path=path,
+        name=name,
+        color=color,
+        record=record,
+        report=report,
+        logs={run["folder"]: RunFolder(path / run["folder"], {}).metrics() for run in report["runs"]},
+        lines=_predictions(path / PREDICTIONS_FILE),
+        trials=read_json(path / TABLE_FILE) if (path / TABLE_FILE).is_file() else (),
+    )
+
+
+def _predictions(path: Path) -> list[dict[str, Any]]:
+    """The lines of a predictions.jsonl; empty if there is no such file."""
+    lines = read_json_lines(path) if path.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        if not (isinstance(line, dict) and {"id", "gold", "score", "prediction"} <= line.keys()):
+            raise InputError(
+                expected=f"id, gold, score and prediction in line {number} of '{path}'",
+                found=repr(line)[:40],
+                fix="restore the file or train again",
+            )
+    return lines
+
+
+def table_cells(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of the table of trials for display: settings, state, value and seconds."""
+    columns = [name for name in table[0] if name != "by_epoch"] if table else []
+    return [name.replace("_", " ") for name in columns], [[row.get(name) for name in columns] for row in table]

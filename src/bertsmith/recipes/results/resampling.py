@@ -1,0 +1,176 @@
+"""Resampling of scores: the per-example values from which a score can be recomputed for any subset of examples.
+
+Letter: E examples. Many scores are not means over examples (Matthews, F1 of classes or of entities, correlations), so
+the bootstrap draws rows of per-example values and computes the score from them. A proportion of right examples has an
+exact interval, which needs no draws.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.recipes.results.predictions import Line
+from bertsmith.tasks.metrics.answers import exact_match
+from bertsmith.tasks.metrics.entities import entity_spans
+from bertsmith.tasks.metrics.labels import CLASS_METRICS
+from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.metrics.similarity import pair_average_precision
+from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
+from bertsmith.tasks.specs.similarity import label_together
+
+DRAWS = 2_000
+
+Statistic = Callable[[npt.NDArray[np.generic]], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRows:
+    """Per-example values of a score, and how to compute the score from them.
+
+    Attributes:
+        rows: float [E] or [E, values per example].
+        statistic: computes the score of drawn rows; None for their mean.
+        is_proportion: the score is the mean of rows that are each 0 or 1.
+        unit: factor that the scorer applies; SQuAD's reports percentages.
+    """
+
+    rows: npt.NDArray[np.float64]
+    statistic: Statistic | None = None
+    is_proportion: bool = False
+    unit: float = 1.0
+
+
+def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") -> ScoreRows | None:
+    """The per-example values of a score; None if it cannot be computed from single examples.
+
+    Args:
+        kind: kind of the task.
+        metric: the score.
+        lines: from `example_lines`, or read from `predictions.jsonl`.
+        scheme: scheme of the tags; "" for plain tags.
+    """
+    table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS, "similarity": NUMBER_METRICS}.get(kind, {})
+    if kind == "tagging":
+        counted = scheme if metric != "accuracy" else ""
+        if metric not in _OF_COUNTS or (metric != "accuracy" and not scheme):
+            return None
+        rows = np.array([_tag_counts(line, counted) for line in lines])
+        return ScoreRows(rows=rows, statistic=_OF_COUNTS[metric])
+    if kind == "classification" and any(isinstance(line["gold"], list | tuple) for line in lines):
+        if metric == "micro_f1":
+            return ScoreRows(rows=np.array([_label_counts(line) for line in lines]), statistic=_f1)
+        if metric == "subset_accuracy":
+            return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+        return None
+    if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
+        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+    if (kind, metric) == ("similarity", "average_precision"):
+        together = label_together(str(line["gold"]) for line in lines)
+        rows = np.array([[float(line["gold"] == together), float(line["prediction"]["value"])] for line in lines])
+        return ScoreRows(rows=_ranked(rows), statistic=functools.partial(_of_columns, pair_average_precision))
+    if metric in table:
+        rows = np.array(_golds_and_answers(kind, lines))
+        rows = _ranked(rows) if (kind, metric) == ("similarity", "spearman") else rows
+        return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, table[metric]))
+    if kind == "span" and metric == "exact":
+        return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), is_proportion=True, unit=100.0)
+    if kind == "span" and metric == "f1":
+        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), unit=100.0)
+    return None
+
+
+def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: str = "") -> dict[str, list[float]]:
+    """Both ends of the 95% confidence interval of each score that has one, in the unit of the score.
+
+    The interval of a proportion is exact, that of other scores comes from the bootstrap. If all draws of the bootstrap
+    give the same score, because every example is right for example, they say nothing about other examples, and the
+    score has no interval. An interval that the bootstrap does not place around the score itself is extended to it.
+
+    Args:
+        scores: names of scores.
+        kind, lines, scheme: see `score_rows`.
+    """
+    result = {}
+    for metric in scores if lines else ():
+        made_of = score_rows(kind, metric, lines, scheme)
+        if made_of is not None:
+            if made_of.is_proportion:
+                low, high = proportion_interval(int(made_of.rows.sum()), len(made_of.rows))
+            else:
+                low, high = bootstrap_interval(made_of.rows, made_of.statistic, draws=DRAWS)
+            if low < high:
+                # Draws without the only example of a class may all have a higher macro F1 than the score itself.
+                score = float((np.mean if made_of.statistic is None else made_of.statistic)(made_of.rows))
+                result[metric] = [min(low, score) * made_of.unit, max(high, score) * made_of.unit]
+    return result
+
+
+def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: npt.NDArray[np.generic]) -> float:
+    """A score from the golds in the first column and the answers in the second."""
+    return float(metric(drawn[:, 0], drawn[:, 1]))
+
+
+def _ranked(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The golds and the mean ranks of the answers.
+
+    A paired test mixes the answers of two systems, and the cosines of one may all be higher than those of the other.
+    """
+    answers = rows[:, 1]
+    places = [np.searchsorted(np.sort(answers), answers, side=side) for side in ("left", "right")]
+    return np.stack([rows[:, 0], np.mean(places, axis=0)], axis=1)
+
+
+def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:
+    """Gold and predicted number of each example; label numbers for classification."""
+    if kind in ("regression", "similarity"):
+        return [[float(line["gold"]), float(line["prediction"]["value"])] for line in lines]
+    names = dict.fromkeys([*lines[0]["prediction"]["probabilities"], *(str(line["gold"]) for line in lines)])
+    numbers = {name: number for number, name in enumerate(names)}
+    return [[numbers[str(line["gold"])], numbers[line["prediction"]["label"]]] for line in lines]
+
+
+def _label_counts(line: Line) -> list[float]:
+    """Counts of right, gold and predicted labels of a multi-label example."""
+    gold, chosen = set(line["gold"]), set(line["prediction"]["chosen"])
+    return [len(gold & chosen), len(gold), len(chosen)]
+
+
+def _tag_counts(line: Line, scheme: str) -> list[float]:
+    """Counts of right, gold and predicted entities of a sentence, or of words if there is no scheme."""
+    gold, tags = line["gold"], line["prediction"]["tags"]
+    if not scheme:
+        return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
+    gold_spans, predicted_spans = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
+    return [len(gold_spans & predicted_spans), len(gold_spans), len(predicted_spans)]
+
+
+def _is_exact(line: Line) -> int:
+    return exact_match(line["prediction"]["text"], [answer["text"] for answer in line["gold"]])
+
+
+def _f1(drawn: npt.NDArray[np.generic]) -> float:
+    """F1 from rows of (right, gold, predicted); 0 if all are 0."""
+    right, gold, predicted = _sums(drawn)
+    return 2 * right / max(gold + predicted, 1.0)
+
+
+def _recall(drawn: npt.NDArray[np.generic]) -> float:
+    right, gold, _ = _sums(drawn)
+    return right / max(gold, 1.0)
+
+
+def _precision(drawn: npt.NDArray[np.generic]) -> float:
+    right, _, predicted = _sums(drawn)
+    return right / max(predicted, 1.0)
+
+
+def _sums(drawn: npt.NDArray[np.generic]) -> tuple[float, float, float]:
+    right, gold, predicted = np.asarray(drawn, dtype=np.float64).sum(axis=0).tolist()
+    return right, gold, predicted
+
+
+# If every word has a tag, accuracy equals recall.
+_OF_COUNTS: dict[str, Statistic] = {"f1": _f1, "precision": _precision, "recall": _recall, "accuracy": _recall}

@@ -1,0 +1,316 @@
+"""Reports on the predictions of a fine-tuned model, as HTML: confusion matrix, calibration, worst mistakes.
+
+Everything is computed from the lines of predictions.jsonl. Each has an id, the gold, the score of the example, the
+prediction, and usually the example's texts.
+
+Letters: E examples, K classes.
+"""
+
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.pages import html
+from bertsmith.base.pages.charts import diagonal_chart
+from bertsmith.tasks.metrics.answers import squad2_scores, squad_scores
+from bertsmith.tasks.metrics.calibration import expected_calibration_error, reliability
+from bertsmith.tasks.metrics.entities import entity_scores, entity_spans
+from bertsmith.tasks.metrics.labels import confusion
+
+WORST = 20  # mistakes shown
+LARGEST_TABLE = 20  # labels of a confusion matrix; with more, the confusions are listed
+MOST_POINTS = 3000  # of a scatter plot
+FITTED_HERE = (
+    "This calibration error is measured on the dev examples to which --calibrate fitted the temperature; on other "
+    "examples it is usually higher."
+)
+
+Line = Mapping[str, Any]
+Lines = Sequence[Line]
+
+_RATIOS = ("precision", "recall", "F1", "gold", "predicted")
+
+
+def details(kind: str, spec: Mapping[str, Any], lines: Lines) -> str:
+    """The sections of one run, as HTML.
+
+    Args:
+        kind: kind of the task, such as classification; a kind that is not known here has no sections.
+        spec: the plain values of its `TaskSpec`.
+        lines: lines of predictions.jsonl; without lines there are no sections.
+
+    Raises:
+        InputError: predictions do not fit the task, for example a probability above 1.
+    """
+    write = _KINDS.get(kind)
+    return write(spec, lines) if write is not None and lines else ""
+
+
+def _classification(spec: Mapping[str, Any], lines: Lines) -> str:
+    if spec.get("multi_label"):
+        return _several_labels(lines)
+    gold = [str(line["gold"]) for line in lines]
+    labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *gold]))
+    chances = [[line["prediction"]["probabilities"].get(label, 0.0) for label in labels] for line in lines]
+    note = FITTED_HERE if (spec.get("settings") or {}).get("calibrate") else ""
+    return _one_of(lines, labels, gold, [line["prediction"]["label"] for line in lines], np.array(chances), note)
+
+
+def _choice(spec: Mapping[str, Any], lines: Lines) -> str:
+    """Treats ending numbers as labels; endings that an example does not have get probability 0."""
+    widest = max(len(line["prediction"]["probabilities"]) for line in lines)
+    chances = np.zeros((len(lines), widest))
+    for row, line in zip(chances, lines, strict=True):
+        row[: len(line["prediction"]["probabilities"])] = line["prediction"]["probabilities"]
+    gold = [f"ending {line['gold']}" for line in lines]
+    predicted = [f"ending {line['prediction']['index']}" for line in lines]
+    return _one_of(lines, [f"ending {number}" for number in range(widest)], gold, predicted, chances)
+
+
+def _one_of(
+    lines: Lines,
+    labels: Sequence[str],
+    gold: Sequence[str],
+    predicted: Sequence[str],
+    chances: npt.NDArray[np.float64],
+    note: str = "",
+) -> str:
+    """Confusion matrix, calibration and mistakes of examples with one label each.
+
+    Args:
+        chances: float64 [E, K], probabilities.
+        note: a note on the calibration.
+    """
+    confidence = chances.max(axis=1).tolist()
+    wrong = [number for number in range(len(lines)) if gold[number] != predicted[number]]
+    wrong.sort(key=lambda number: -confidence[number])
+    rows = [(lines[n], (gold[n], predicted[n], f"{confidence[n]:.4f}")) for n in wrong[:WORST]]
+    numbers = {label: number for number, label in enumerate(labels)}
+    return (
+        _confusions("Confusion matrix", labels, gold, predicted)
+        + html.section("Labels", _label_scores(labels, gold, predicted))
+        + _calibration(chances, [numbers[label] for label in gold], note)
+        + _mistakes(rows, len(wrong), len(lines))
+    )
+
+
+def _several_labels(lines: Lines) -> str:
+    """Scores of each label, calibration of the yes/no decisions, and mistakes, for multi-label examples."""
+    gold_labels = (label for line in lines for label in line["gold"])
+    labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *gold_labels]))
+    chances = np.array([[line["prediction"]["probabilities"].get(label, 0.0) for label in labels] for line in lines])
+    gold = np.array([[label in line["gold"] for label in labels] for line in lines])
+    given = np.array([[label in line["prediction"]["chosen"] for label in labels] for line in lines])
+    both = [(gold & given).sum(axis=0), gold.sum(axis=0), given.sum(axis=0)]
+    # The model's confidence in the most confident of its wrong decisions about an example.
+    sure = np.where(gold != given, np.where(given, chances, 1 - chances), -1.0).max(axis=1)
+    wrong = [number for number in np.argsort(-sure, kind="stable").tolist() if sure[number] >= 0]
+    rows = [
+        (lines[n], (", ".join(lines[n]["gold"]), ", ".join(lines[n]["prediction"]["chosen"]), f"{sure[n]:.4f}"))
+        for n in wrong[:WORST]
+    ]
+    decisions = chances.reshape(-1)
+    return (
+        html.section("Labels", _ratios(labels, *(part.tolist() for part in both)))
+        + _calibration(np.stack([1 - decisions, decisions], axis=1), gold.reshape(-1).astype(int).tolist())
+        + _mistakes(rows, len(wrong), len(lines))
+    )
+
+
+def _regression(spec: Mapping[str, Any], lines: Lines) -> str:
+    step = -(-len(lines) // MOST_POINTS)
+    shown = lines[::step]
+    chart = diagonal_chart(
+        [float(line["gold"]) for line in shown],
+        [float(line["prediction"]["value"]) for line in shown],
+        x_label="gold",
+        y_label="predicted",
+    )
+    caption = "predicted against gold" + (f", one example of {step}" if step > 1 else "")
+    worst = sorted(lines, key=lambda line: float(line["score"]))[:WORST]
+    rows = [(line, (f"{line['gold']:g}", f"{line['prediction']['value']:.4f}")) for line in worst]
+    return html.figures([html.figure(caption, chart)]) + html.section(
+        "Largest errors", _examples(("gold", "predicted"), rows)
+    )
+
+
+def _span(spec: Mapping[str, Any], lines: Lines) -> str:
+    """Keys questions by position, because ids need not be unique across files."""
+    golds = {str(n): [answer["text"] for answer in line["gold"] or ()] for n, line in enumerate(lines)}
+    given = {str(n): str(line["prediction"]["text"]) for n, line in enumerate(lines)}
+    scores = squad2_scores(golds, given) if spec.get("unanswerable") else squad_scores(golds, given)
+    groups = {"": ("all questions", list(golds))}
+    if spec.get("unanswerable"):
+        groups["has_ans_"] = "with an answer", [n for n in golds if golds[n]]
+        groups["no_ans_"] = "without an answer", [n for n in golds if not golds[n]]
+    rows = [
+        [
+            title,
+            f"{len(numbers):,}",
+            f"{scores[prefix + 'exact']:.2f}",
+            f"{scores[prefix + 'f1']:.2f}",
+            f"{sum(bool(given[n]) for n in numbers):,}",
+        ]
+        for prefix, (title, numbers) in groups.items()
+        if numbers
+    ]
+    wrong = [line for line in lines if line["score"] < 1]
+    wrong.sort(key=lambda line: (line["score"], -line["prediction"]["probability"]))
+    worst = [
+        (
+            line,
+            (
+                " | ".join(dict.fromkeys(answer["text"] for answer in line["gold"] or ())) or "(no answer)",
+                line["prediction"]["text"] or "(no answer)",
+                f"{line['score']:.2f}",
+                f"{line['prediction']['probability']:.4f}",
+            ),
+        )
+        for line in wrong[:WORST]
+    ]
+    return html.section(
+        "Questions, scores in percent",
+        html.table(rows, ["", "questions", "exact match", "F1", "answered"]),
+    ) + html.section(
+        "Worst answers, most confident first", _examples(("gold", "predicted", "F1", "probability"), worst)
+    )
+
+
+def _tagging(spec: Mapping[str, Any], lines: Lines) -> str:
+    golds, given = [line["gold"] for line in lines], [line["prediction"]["tags"] for line in lines]
+    gold, predicted = [tag for tags in golds for tag in tags], [tag for tags in given for tag in tags]
+    if not gold:
+        return ""
+    labels = list(dict.fromkeys([*spec.get("labels", ()), *gold, *predicted]))
+    scheme = spec.get("scheme", "")
+    parts = [
+        html.section("Entities by type", _entities(golds, given, scheme))
+        if scheme
+        else html.section("Tags", _label_scores(labels, gold, predicted)),
+        _confusions("Confusion matrix of tags", labels, gold, predicted),
+    ]
+    words = [
+        (probability, line["id"], word, tag, other)
+        for line in lines
+        for word, tag, other, probability in zip(
+            line["prediction"]["words"],
+            line["gold"],
+            line["prediction"]["tags"],
+            line["prediction"]["probabilities"],
+            strict=True,
+        )
+        if tag != other
+    ]
+    words.sort(key=lambda word: -word[0])
+    rows = [[id, word, tag, other, f"{probability:.4f}"] for probability, id, word, tag, other in words[:WORST]]
+    title = f"Most confident of {len(words):,} wrong tags among {len(gold):,}"
+    parts.append(html.section(title, html.table(rows, ["sentence", "word", "gold", "predicted", "probability"])))
+    return "".join(parts)
+
+
+def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], scheme: str) -> str:
+    scores = entity_scores(golds, given, scheme)
+    in_gold, in_predicted = (
+        collections.Counter(kind for tags in sentences for kind, _, _ in entity_spans(tags, scheme))
+        for sentences in (golds, given)
+    )
+    ending = "_precision"
+    kinds = [name.removesuffix(ending) for name in scores if name.endswith(ending)]
+    rows = [
+        [
+            kind or "all",
+            *_known(
+                [scores[f"{kind}_{name}" if kind else name] for name in ("precision", "recall", "f1")],
+                in_gold[kind] if kind else in_gold.total(),
+                in_predicted[kind] if kind else in_predicted.total(),
+            ),
+            f"{in_gold[kind] if kind else in_gold.total():,}",
+            f"{in_predicted[kind] if kind else in_predicted.total():,}",
+        ]
+        for kind in (*kinds, "")
+    ]
+    return html.table(rows, ["type", *_RATIOS])
+
+
+def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
+    """The confusion matrix; with many labels, a list of the most frequent confusions."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    counts = confusion([numbers[label] for label in gold], [numbers[label] for label in predicted], len(labels))
+    if len(labels) <= LARGEST_TABLE:
+        return html.section(title, html.counts_table(labels, counts, "gold ↓ predicted →"))
+    pairs = collections.Counter((a, b) for a, b in zip(gold, predicted, strict=True) if a != b)
+    rows = [[a, b, f"{count:,}"] for (a, b), count in pairs.most_common(2 * WORST)]
+    return html.section(f"{title}: the most frequent", html.table(rows, ["gold", "predicted", "times"]))
+
+
+def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int], note: str = "") -> str:
+    """The reliability diagram and its numbers.
+
+    Args:
+        chances: float64 [E, K], probabilities.
+        gold: the gold class of each example.
+        note: a note below the numbers.
+    """
+    bins = reliability(chances, gold)
+    chart = diagonal_chart(
+        [part.confidence for part in bins],
+        [part.accuracy for part in bins],
+        x_label="confidence: probability of the most likely label",
+        y_label="accuracy",
+        limits=(0.0, 1.0),
+        joined=True,
+    )
+    rows = [[f"{part.confidence:.4f}", f"{part.accuracy:.4f}", f"{part.num_examples:,}"] for part in bins]
+    error = expected_calibration_error(chances, gold)
+    return html.figures([html.figure("reliability: perfect calibration is the dashed line", chart)]) + (
+        html.section(
+            f"Expected calibration error {error:.4f}",
+            html.table(rows, ["confidence", "accuracy", "examples"]),
+            html.note(note) if note else "",
+        )
+    )
+
+
+def _label_scores(labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
+    right = collections.Counter(label for label, other in zip(gold, predicted, strict=True) if label == other)
+    counts = (right, collections.Counter(gold), collections.Counter(predicted))
+    return _ratios(labels, *([count[label] for label in labels] for count in counts))
+
+
+def _ratios(labels: Sequence[str], right: Sequence[int], gold: Sequence[int], predicted: Sequence[int]) -> str:
+    """Precision, recall and F1 of each label, from its counts."""
+    rows = []
+    for label, hits, gold_labels, given in zip(labels, right, gold, predicted, strict=True):
+        ratios = (hits / max(1, given), hits / max(1, gold_labels), 2 * hits / max(1, gold_labels + given))
+        rows.append([label, *_known(ratios, gold_labels, given), f"{gold_labels:,}", f"{given:,}"])
+    return html.table(rows, ["label", *_RATIOS])
+
+
+def _known(ratios: Sequence[float], gold: int, given: int) -> list[str]:
+    """Precision, recall and F1; a dash where examples say nothing: none has the label, or gets it."""
+    return [f"{ratio:.4f}" if known else "–" for ratio, known in zip(ratios, (gold or given, gold, gold), strict=True)]
+
+
+def _mistakes(rows: Sequence[tuple[Line, Sequence[str]]], wrong: int, total: int) -> str:
+    title = f"Most confident of {wrong:,} mistakes among {total:,} examples"
+    return html.section(title, _examples(("gold", "predicted", "probability"), rows))
+
+
+def _examples(header: Sequence[str], rows: Sequence[tuple[Line, Sequence[str]]]) -> str:
+    """A table of examples, each with its id, its cells and, if any are known, its texts."""
+    has_texts = any(line.get("texts") for line, _ in rows)
+    texts = [[" | ".join(line.get("texts") or ())] if has_texts else [] for line, _ in rows]
+    cells = [[str(line["id"]), *cells, *text] for (line, cells), text in zip(rows, texts, strict=True)]
+    return html.table(cells, ["id", *header, *(["text"] if has_texts else [])])
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
+    "classification": _classification,
+    "regression": _regression,
+    "choice": _choice,
+    "span": _span,
+    "tagging": _tagging,
+}

@@ -1,0 +1,80 @@
+"""Scores of vectors on labelled texts: scored pairs, labelled pairs, partners, triplets and clusters.
+
+The vectors are those of `embed`, with the prompt for queries in front of the first text of an example and that for
+passages in front of the others, so any model that `embed` reads can be scored.
+
+Source: Muennighoff et al. (2023), "MTEB: Massive Text Embedding Benchmark", section 3.2, for the scores.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.metrics import v_measure_score
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.recipes.sentence_encoders.example_vectors import compared
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.datasets.labels import labels_of
+from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.tasks.specs.similarity import SimilarityPrediction, metrics_of_examples, similarity_scores
+
+CLUSTERING_BATCH, CLUSTERING_SEED = 500, 42  # of k-means, those of MTEB
+CLUSTERING = "clustering"  # the task whose examples are texts with a label each
+
+
+def score_vectors(
+    embedder: Embedder, examples: Sequence[Example], widths: Sequence[int] = ()
+) -> tuple[dict[str, float], list[SimilarityPrediction]]:
+    """The scores that fit the examples, and the vectors of each example's texts.
+
+    Args:
+        embedder: makes the vectors.
+        examples: pairs or triplets.
+        widths: as in `similarity_scores`.
+
+    Raises:
+        InputError: the examples are single texts.
+    """
+    if not metrics_of_examples(examples):
+        raise InputError(
+            expected="two texts or more in each example",
+            found="single texts",
+            fix="give scored pairs, pairs or triplets, or --task clustering for labelled texts",
+        )
+    predictions = compared(embedder, examples)
+    return similarity_scores(examples, [one.vectors for one in predictions], widths), predictions
+
+
+def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:
+    """The v-measure of k-means clusters of the vectors of labelled texts, and the tokens cut from each text.
+
+    The vectors are normalized, so that k-means compares directions as cosines do.
+
+    Raises:
+        InputError: there is one label only.
+    """
+    labels = [labels_of(example)[0] for example in examples]
+    if len(set(labels)) < 2:
+        raise InputError(
+            expected="texts with different labels to compare clusters with",
+            found=f"the label {labels[0]!r} alone",
+            fix="name the label column with --label-column",
+        )
+    vectors, cut = embedder.embed_counting([example.first for example in examples])
+    return {"v_measure": clustering_v_measure(unit(vectors), labels)}, cut.tolist()
+
+
+def clustering_v_measure(vectors: npt.NDArray[np.floating[Any]], labels: npt.ArrayLike) -> float:
+    """How well k-means clusters of the vectors [E, D] agree with the labels [E], from 0 to 1; k is that of the labels.
+
+    Source: Rosenberg and Hirschberg, "V-measure" (2007); k-means in batches as in MTEB.
+    """
+    gold = np.asarray(labels)
+    model = MiniBatchKMeans(
+        n_clusters=len(np.unique(gold)), batch_size=CLUSTERING_BATCH, n_init="auto", random_state=CLUSTERING_SEED
+    )
+    return float(v_measure_score(gold, model.fit(vectors).labels_))

@@ -1,0 +1,79 @@
+"""Hard negatives: texts that a model finds similar to another text, although they do not belong to it.
+
+Letters: Q first texts, C distinct second texts.
+
+Source: Xiong et al. (2021), "Approximate Nearest Neighbor Negative Contrastive Learning"; Moreira et al. (2024),
+"NV-Retriever", section 4.2, for the limit relative to the partner, which leaves out texts that may belong as well.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import tell
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.tasks.datasets.examples import Example, TextExample, TripletExample
+from bertsmith.tasks.metrics.vectors import unit
+
+LIMIT = 0.95  # of the cosine of the partner; what is nearer may belong to the text as well
+_BLOCK = 512  # first texts that are compared with all second ones at a time
+
+
+def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: int) -> list[Example]:
+    """The pairs, each with up to `count` second texts of others that are nearest to its first text.
+
+    Left out are partners of an equal first text, the first text itself, and texts nearer than `LIMIT` times the cosine
+    of the pair.
+
+    Args:
+        examples: pairs without labels.
+        embedder: finds what is near.
+
+    Raises:
+        ConfigError: the examples are no such pairs, or have one second text only.
+    """
+    pairs = [one for one in examples if isinstance(one, TextExample) and one.second is not None and one.label is None]
+    if len(pairs) != len(examples):
+        raise ConfigError(
+            expected="pairs without labels for hard negatives",
+            found="other examples",
+            fix="leave --hard-negatives out; labelled pairs and triplets have negatives of their own",
+        )
+    seconds = list(dict.fromkeys(str(pair.second) for pair in pairs))
+    if len(seconds) < 2:
+        raise ConfigError(
+            expected="different second texts, for hard negatives", found="one text", fix="leave --hard-negatives out"
+        )
+    place = {text: number for number, text in enumerate(seconds)}
+    partners: dict[str, set[int]] = {}
+    for pair in pairs:
+        partners.setdefault(pair.first, set()).add(place[str(pair.second)])
+    firsts = list(partners)
+    queries = unit(embedder.for_queries().embed(firsts))
+    candidates = unit(embedder.for_passages().embed(seconds))
+    row = {text: number for number, text in enumerate(firsts)}
+    ranked = np.empty((len(firsts), min(len(seconds), 10 * count + 50)), dtype=np.int64)
+    for start in range(0, len(firsts), _BLOCK):
+        scores = queries[start : start + _BLOCK] @ candidates.T  # [q, C]
+        ranked[start : start + _BLOCK] = np.argsort(-scores, axis=1, kind="stable")[:, : ranked.shape[1]]
+    result: list[Example] = []
+    mined = 0
+    for pair in pairs:
+        query, own = queries[row[pair.first]], candidates[place[str(pair.second)]]
+        limit = LIMIT * float(query @ own)
+        negatives = [
+            seconds[number]
+            for number in ranked[row[pair.first]].tolist()
+            if number not in partners[pair.first]
+            and seconds[number] != pair.first
+            and float(query @ candidates[number]) <= limit
+        ][:count]
+        mined += len(negatives)
+        if negatives:
+            texts = (pair.first, str(pair.second), *negatives)
+            result.append(TripletExample(id=pair.id, texts=texts, place=pair.place))
+        else:
+            result.append(pair)
+    tell(f"hard negatives: {mined:,} for {len(pairs):,} pairs")
+    return result

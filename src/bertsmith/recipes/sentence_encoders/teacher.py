@@ -1,0 +1,127 @@
+"""A model whose scores replace the labels of a sentence encoder's training: its teacher.
+
+A cross-encoder reads both texts together, which is slower and more accurate than comparing vectors. Its score is the
+number it predicts, or the probability of the label for texts that belong together. The score of a sentence encoder,
+such as a larger one, is the cosine of its vectors; teacher and student may differ in width and vocabulary.
+
+Source: Hofstätter et al. (2020), "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
+Distillation", section 3.2, for triplets; Thakur et al. (2021), "Augmented SBERT", section 3.1, for pairs; Tung and Mori
+(2019), "Similarity-Preserving Knowledge Distillation", section 3, for the similarities of a teacher's vectors.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import tell
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.pair_scorer import can_score_pairs
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
+from bertsmith.models.checkpoints.sentence_transformers import read_recipe
+from bertsmith.models.model_files.metadata import is_n_gram_folder
+from bertsmith.recipes.sentence_encoders.example_vectors import cosines_of
+from bertsmith.tasks.datasets.examples import (
+    PAIRS,
+    SIMILARITY,
+    TRIPLETS,
+    Example,
+    TextExample,
+    TripletExample,
+    texts_of_group,
+)
+from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.similarity import label_together
+
+
+def taught(
+    teacher: str | Path, task: str, examples: Sequence[Example], *, device: str = "auto"
+) -> tuple[str, list[Example]]:
+    """The name of the task and the training examples with the scores of a teacher.
+
+    Pairs get its score as their number, and become scored pairs; triplets get the difference of the scores of both
+    pairs as their margin.
+
+    Args:
+        teacher: a sentence encoder, or a model fine-tuned on pairs: classification or regression.
+        task: similarity, pairs or triplets.
+
+    Raises:
+        ConfigError: the teacher does not score pairs, or the task has none.
+        CheckpointError: the teacher cannot be read, or has neither a task head nor the files of a sentence encoder.
+    """
+    if task not in (SIMILARITY, PAIRS, TRIPLETS):
+        raise ConfigError(
+            expected=f"the task {SIMILARITY}, {PAIRS} or {TRIPLETS} for a teacher",
+            found=task,
+            fix="leave --teacher out",
+        )
+    embedder = _embedder_of(teacher, device)
+    if embedder is not None:
+        tell(f"teacher: '{teacher}' compares the vectors of {len(examples):,} examples")
+        scores = cosines_of(embedder, examples)
+    else:
+        scores = _scores_of_pairs(teacher, examples, device)
+    if task == TRIPLETS:
+        triplets = [one for one in examples if isinstance(one, TripletExample)]
+        return task, [
+            dataclasses.replace(one, margin=near - far) for one, (near, far, *_) in zip(triplets, scores, strict=True)
+        ]
+    pairs = [one for one in examples if isinstance(one, TextExample)]
+    return SIMILARITY, [dataclasses.replace(one, label=score) for one, (score, *_) in zip(pairs, scores, strict=True)]
+
+
+def _embedder_of(teacher: str | Path, device: str) -> Embedder | None:
+    """The embedder of a sentence encoder, with its files of sentence-transformers; None for any other model."""
+    place = Path(teacher)
+    if read_recipe(place) is None:
+        if is_onnx_folder(place) or is_n_gram_folder(place):
+            return None
+        place = load_any(teacher).path
+        if read_recipe(place) is None:
+            return None
+    return load_embedder(place, device=device)
+
+
+def _scores_of_pairs(teacher: str | Path, examples: Sequence[Example], device: str) -> list[tuple[float, ...]]:
+    """The scores that a cross-encoder gives the first text of each example with each of the next two.
+
+    Raises:
+        ConfigError: the model does not score pairs.
+    """
+    predictor = load_predictor(teacher, device=device)
+    spec = predictor.task.spec
+    if not can_score_pairs(spec):
+        raise ConfigError(
+            expected="a teacher that compares two texts: a sentence encoder, or a model of pairs",
+            found=f"'{teacher}', a model for {spec.title}",
+            fix="name another model, or fine-tune one on pairs, for example with --task sts-b",
+        )
+    tell(f"teacher: '{teacher}' scores {len(examples):,} examples")
+    groups = [texts_of_group(one) for one in examples]
+    places = range(1, max(map(len, groups), default=0))
+    columns = (_scores(predictor, [(texts[0], texts[place]) for texts in groups]) for place in places if place < 3)
+    return list(zip(*columns, strict=True))
+
+
+def _scores(predictor: Predictor, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """The teacher's score of each pair."""
+    examples = [
+        TextExample(id=str(number), first=first, second=second, place=f"pair {number}")
+        for number, (first, second) in enumerate(pairs, start=1)
+    ]
+    labels = predictor.task.spec.labels
+    chosen = label_together(labels) if labels else ""
+    scores = []
+    for found in predictor.predict(examples):
+        if isinstance(found, LabelPrediction):
+            scores.append(found.probabilities[found.labels.index(chosen)])
+        else:
+            assert isinstance(found, NumberPrediction), "a regression predicts numbers"
+            scores.append(found.value)
+    return scores

@@ -1,0 +1,167 @@
+"""The settings of a translation model: its shape and training, and beam search.
+
+Torch is not imported until a shape is requested: the command line needs the settings, but no model.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.settings import help_field, require, require_limits, split_settings
+from bertsmith.models.parts.our_names import require_score
+from bertsmith.training.loop.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from bertsmith.models.parts.config import EncoderConfig
+
+ARCHITECTURES = ("transformer", "lstm")
+
+_WARMUP = 4000  # steps in the paper, from which its highest rate follows
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationSettings:
+    """A new translation model and its training, apart from the training loop.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    architecture: str | None = help_field(
+        None, "architecture: transformer, or lstm (recurrent, with attention) [transformer]"
+    )
+    score: str | None = help_field(None, "attention score of an lstm: dot, general or concat [general]")
+    size: str = help_field(
+        "tiny",
+        "model size: tiny, mini, small, base or big; those of the papers are base and big, of an lstm only big",
+    )
+    vocab: str | None = help_field(
+        None, "a vocab.txt of WordPieces for both sides [learned from both sides of the pairs]"
+    )
+    pieces: int = help_field(8000, "size of a vocabulary that is learned, in pieces", most=10**6)
+    max_length: int = help_field(
+        128, "maximum tokens of a text, special tokens included; pairs with a longer one are left out", most=10**5
+    )
+    rows_per_step: int = help_field(64, "pairs per optimizer step", most=10**6)
+    dropout: float = help_field(
+        0.1, "dropout on the embeddings, and on the residual branches or the outputs of the lstm layers"
+    )
+    label_smoothing: float = help_field(
+        0.1, "label smoothing: fraction of the target probability that is spread evenly over all pieces"
+    )
+    positions: str | None = help_field(
+        None, "position embeddings of a transformer: sinusoidal, absolute (learned) or none [sinusoidal]"
+    )
+    micro_tokens: int = help_field(
+        4096, "maximum tokens per micro-batch, both sides; affects memory and speed, not the result", most=2**24
+    )
+    evaluation_pairs: int = help_field(200, "maximum pairs of the dev file per evaluation", most=10**6)
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        for name in ("rows_per_step", "micro_tokens", "evaluation_pairs"):
+            value = getattr(self, name)
+            require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        for name in ("dropout", "label_smoothing"):
+            value = getattr(self, name)
+            require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="give a fraction")
+        require(self.max_length >= 3, expected="max_length of at least 3", found=self.max_length, fix="raise it")
+
+        kind = self.kind
+        require(
+            kind in ARCHITECTURES,
+            expected="an architecture: transformer or lstm",
+            found=repr(kind),
+            fix=nearest(kind, ARCHITECTURES),
+        )
+        if self.score is not None:
+            require_score(self.score)
+        for name, owner in (("score", "lstm"), ("positions", "transformer")):
+            value = getattr(self, name)
+            require(
+                value is None or kind == owner,
+                expected=f"no {name} for the architecture '{kind}'",
+                found=repr(value),
+                fix=f"leave it out, or use the architecture '{owner}'",
+            )
+
+    @property
+    def kind(self) -> str:
+        """The architecture, or the default one."""
+        return ARCHITECTURES[0] if self.architecture is None else self.architecture
+
+    def config(self, pieces: int) -> "EncoderConfig":
+        """The shape of the model with a vocabulary of that many pieces."""
+        from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS
+
+        architecture = ENCODER_DECODERS[self.kind]
+        own: dict[str, Any] = {"score": "general" if self.score is None else self.score}
+        if self.kind == "transformer":
+            own = {
+                "position_embedding_type": "sinusoidal" if self.positions is None else self.positions,
+                "max_position_embeddings": max(512, 2 * self.max_length),
+            }
+        shape = architecture.named(self.size, vocab_size=pieces)
+        return architecture.named(
+            self.size,
+            vocab_size=pieces,
+            hidden_dropout_prob=self.dropout,
+            initializer_range=round(shape.hidden_size**-0.5, 6),
+            **own,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How a translation is searched.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    beam: int = help_field(4, "beam width; 1: greedy search", most=1000)
+    length_penalty: float = help_field(
+        0.6,
+        "length penalty: the log probability is divided by ((5 + pieces) / 6) to this power; 0 "
+        "prefers short translations",
+    )
+    longer: int = help_field(50, "maximum pieces of a translation beyond those of its source", most=10**5)
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        require(self.beam >= 1, expected="a beam of at least 1", found=self.beam, fix="raise it")
+        require(self.longer >= 0, expected="longer of at least 0", found=self.longer, fix="raise it")
+        require(
+            0 <= self.length_penalty < math.inf,
+            expected="a length penalty of at least 0",
+            found=self.length_penalty,
+            fix="use 0.6",
+        )
+
+
+def settings_from(given: Mapping[str, Any]) -> tuple[TranslationSettings, TrainSettings]:
+    """The settings of a training, from those that were given by name and, for the others, the recipe of the paper.
+
+    The highest learning rate is that of the paper for the width of the model, where its warm-up takes 4,000 steps; here
+    it takes a tenth of the steps unless `warmup_steps` is given.
+
+    Raises:
+        ConfigError: a name or a value is unknown.
+    """
+    parts = split_settings(given, [TranslationSettings, TrainSettings])
+    own = TranslationSettings(**parts[TranslationSettings])
+    width = own.config(1).hidden_size
+    usual: dict[str, Any] = {
+        "schedule": "noam",
+        "learning_rate": round((width * _WARMUP) ** -0.5, 6),
+        "warmup_share": 0.1,
+        "beta2": 0.98,
+        "epsilon": 1e-9,
+        "bias_correction": True,
+        "weight_decay": 0.0,
+    }
+    return own, TrainSettings(**{**usual, **parts[TrainSettings]})

@@ -1,1 +1,0 @@
-"""HTML pages and pictures: page elements, charts, and sections that several reports share."""

@@ -1,0 +1,119 @@
+"""A linear model on words and runs of letters, with the task that it answers: a folder that needs no encoder.
+
+::
+
+    FOLDER/n-grams.safetensors   weight [K, D] and bias [K]
+    FOLDER/n-grams.json          the terms, the labels, the settings
+
+It is no model folder: it has neither an encoder nor a tokenizer.
+
+Letters: E examples, D columns, K outputs.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors.numpy
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage.files import atomic_file, misfit, read_json, write_json
+from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
+from bertsmith.tasks.baselines.bag_of_words import BagOfWords, cut_words, misfit_of_terms
+from bertsmith.tasks.baselines.linear import LinearModel
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.text.tokenizers.pack import PackedRows
+
+KINDS = ("classification", "regression")
+FIX = "make it again with the command that wrote it"
+_SHAPE = {"spec": dict, "bag": {"pair": bool, "spaces": [{"terms": list, "rarity": list}], "settings": dict}}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class NGramModel:
+    """A linear model on the n-grams of texts, for a task on texts or pairs of texts.
+
+    Attributes:
+        spec: the task.
+        bag: the columns.
+        linear: weight and bias.
+    """
+
+    spec: TaskSpec
+    bag: BagOfWords
+    linear: LinearModel
+
+    def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
+        """One prediction per example; its `cut_tokens` are the words that were cut."""
+        texts = cast("Sequence[TextExample]", examples)
+        outputs = self.linear.outputs(self.bag.columns(texts)) if texts else np.zeros((0, 1), np.float32)
+        cut = np.array([cut_words(text, self.spec.settings) for text in texts], dtype=np.int32)
+        task: Any = task_for(self.spec)
+        return list(task.decode(examples, rows_of_units(np.ones(len(cut), dtype=np.int64), cut), outputs, None))
+
+    @property
+    def parameters(self) -> int:
+        """The numbers in weight and bias."""
+        return self.linear.weight.size + self.linear.bias.size
+
+    def write(self, folder: Path) -> None:
+        """Writes the two files; the terms come last, so that both are complete once they exist."""
+        with atomic_file(folder / NGRAM_WEIGHTS) as file:
+            file.write(safetensors.numpy.save({"weight": self.linear.weight, "bias": self.linear.bias}))
+        write_json(folder / NGRAM_TERMS, {"spec": self.spec.to_dict(), "bag": self.bag.state()})
+
+    @classmethod
+    def read(cls, folder: Path) -> "NGramModel":
+        """The model in a folder.
+
+        Raises:
+            InputError: there is none, or a file is damaged.
+            ConfigError: a setting is unknown or invalid.
+        """
+        place = folder / NGRAM_TERMS
+        found = read_json(place)
+        if wrong := misfit(found, _SHAPE) or misfit_of_terms(found["bag"]["spaces"]):
+            raise InputError(expected=f"terms in '{place}'", found=wrong, fix=FIX)
+        spec, bag = TaskSpec.from_dict(found["spec"], str(place)), BagOfWords.restored(found["bag"], str(place))
+        if spec.kind not in KINDS:
+            raise InputError(expected=f"{' or '.join(KINDS)} in '{place}'", found=spec.kind, fix=FIX)
+        outputs, place = max(1, len(spec.labels)), folder / NGRAM_WEIGHTS
+        try:
+            tensors = safetensors.numpy.load_file(place)
+            linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
+        except (safetensors.SafetensorError, KeyError, OSError) as error:
+            raise InputError(expected=f"weight and bias in '{place}'", found=str(error)[:80], fix=FIX) from None
+        shapes = (outputs, bag.num_columns), (outputs,)
+        both = (linear.weight, linear.bias)
+        if tuple(one.shape for one in both) != shapes or not all(np.isfinite(one).all() for one in both):
+            raise InputError(
+                expected=f"finite numbers of the shapes {shapes[0]} and {shapes[1]} in '{place}'",
+                found=f"{linear.weight.shape} and {linear.bias.shape}"
+                + ("" if all(np.isfinite(one).all() for one in both) else ", NaN or infinite"),
+                fix=FIX,
+            )
+        return cls(spec=spec, bag=bag, linear=linear)
+
+
+def rows_of_units(rows_per_unit: Any, cut: Any = None) -> EncodedExamples:
+    """Examples without tokens, for the decoding of a task.
+
+    Args:
+        rows_per_unit: the rows of each example, int64 [E].
+        cut: the words that each row lost, int32; None for none.
+    """
+    count = int(rows_per_unit.sum())
+    ones, zeros = np.ones(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
+    return EncodedExamples(
+        rows=PackedRows(zeros, zeros, ones, zeros if cut is None else cut),
+        rows_per_unit=rows_per_unit,
+        example_of_row=np.repeat(np.arange(len(rows_per_unit), dtype=np.int64), rows_per_unit),
+        read=np.arange(count, dtype=np.int64),
+        targets=None,
+        targets_per=PER_UNIT,
+    )

@@ -1,0 +1,112 @@
+"""A linear model on the cosine of the vectors of the two texts of a pair, with the encoder that gives the vectors.
+
+::
+
+    FOLDER/n-grams.json   the task, and under "cosine" weight [K] and bias [K]
+    FOLDER/encoder/       a model folder: the encoder, with which nothing was trained
+
+Letters: E examples, D width of a vector, K outputs.
+
+Source: Reimers and Gurevych (2019), "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", section 3.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.storage.files import misfit, read_json, write_json
+from bertsmith.models.model_files.metadata import NGRAM_TERMS
+from bertsmith.tasks.baselines.linear import LinearModel, Vectors
+from bertsmith.tasks.baselines.n_grams import FIX, KINDS, rows_of_units
+from bertsmith.tasks.baselines.probe import text_vectors
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+
+_SHAPE = {"spec": dict, "cosine": {"weight": [float], "bias": [float]}}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TextCosine:
+    """A linear model on one number, the cosine of two texts that are encoded separately.
+
+    Attributes:
+        spec: the task.
+        linear: weight [K, 1] and bias [K].
+        encoder: gives the vectors, the means over the tokens of a text.
+    """
+
+    spec: TaskSpec
+    linear: LinearModel
+    encoder: FrozenEncoder
+
+    def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
+        """One prediction per pair; its `cut_tokens` are those of both texts."""
+        if not examples:
+            return []
+        outputs = self.linear.outputs(cosines_of_pairs(*vectors_of_pairs(self.encoder, self.spec, examples)))
+        task, cut = cast("Any", task_for(self.spec)), np.zeros(len(examples), dtype=np.int32)
+        single, sides = _sides(self.spec, examples)
+        for side in sides:
+            features = single.encode(side, self.encoder.tokenizer)
+            cut += np.add.reduceat(features.rows.cut_by_row, features.first_rows)
+        return list(task.decode(examples, rows_of_units(np.ones(len(cut), dtype=np.int64), cut), outputs, None))
+
+    @staticmethod
+    def read(folder: Path, encoder: FrozenEncoder) -> "TextCosine":
+        """The model in a folder.
+
+        Args:
+            encoder: that of the folder.
+
+        Raises:
+            InputError: the file is damaged.
+            ConfigError: a setting is unknown or invalid.
+        """
+        file = folder / NGRAM_TERMS
+        values = read_json(file)
+        if wrong := misfit(values, _SHAPE):
+            raise InputError(expected=f"a linear model on a cosine in '{file}'", found=wrong, fix=FIX)
+        spec = TaskSpec.from_dict(values["spec"], str(file))
+        weight, bias = (np.array(values["cosine"][part], dtype=np.float32) for part in ("weight", "bias"))
+        outputs = max(1, len(spec.labels))
+        if spec.kind not in KINDS or not len(weight) == len(bias) == outputs or not np.isfinite([weight, bias]).all():
+            raise InputError(
+                expected=f"{outputs} finite weights and biases of a task of {' or '.join(KINDS)} in '{file}'",
+                found=f"{len(weight)} and {len(bias)} of {spec.kind}",
+                fix=FIX,
+            )
+        linear = LinearModel(weight=weight[:, None], bias=bias, penalty=0.0)
+        return TextCosine(spec=spec, linear=linear, encoder=encoder)
+
+
+def write_text_cosine(folder: Path, spec: TaskSpec, linear: LinearModel) -> None:
+    """Writes the file of the linear model; the encoder has to be there already, so that both are complete."""
+    numbers = {"weight": linear.weight[:, 0].tolist(), "bias": linear.bias.tolist()}
+    write_json(folder / NGRAM_TERMS, {"spec": spec.to_dict(), "cosine": numbers})
+
+
+def vectors_of_pairs(encoder: FrozenEncoder, spec: TaskSpec, pairs: Sequence[Example]) -> tuple[Vectors, Vectors]:
+    """The vectors of the first and of the second texts, float32 [E, D] each; every text is encoded by itself."""
+    single, sides = _sides(spec, pairs)
+    first, second = (text_vectors(encoder, single, side, encoder.choice("last")) for side in sides)
+    return first, second
+
+
+def cosines_of_pairs(first: Vectors, second: Vectors) -> Vectors:
+    """float32 [E, 1]."""
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.asarray((first * second).sum(axis=1) / np.maximum(lengths, 1e-12), dtype=np.float32)[:, None]
+
+
+def _sides(spec: TaskSpec, examples: Sequence[Example]) -> tuple[Task, tuple[list[TextExample], list[TextExample]]]:
+    """The task of single texts, and the first and the second texts."""
+    pairs = cast("Sequence[TextExample]", examples)
+    firsts = [dataclasses.replace(pair, second=None) for pair in pairs]
+    seconds = [dataclasses.replace(pair, first=pair.second or "", second=None) for pair in pairs]
+    return task_for(dataclasses.replace(spec, pair=False, reads="mean")), (firsts, seconds)

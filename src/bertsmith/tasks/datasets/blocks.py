@@ -1,0 +1,47 @@
+"""Blocks of texts or examples, limited in count and characters, to process streams of any length."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample, TripletExample
+
+BLOCK_TEXTS = 4096
+BLOCK_CHARACTERS = 2**24
+Item = TypeVar("Item")
+
+
+def text_blocks(
+    texts: Iterable[str], most_texts: int = BLOCK_TEXTS, most_characters: int = BLOCK_CHARACTERS
+) -> Iterator[list[str]]:
+    """Lists of texts in input order, within both limits; a text over the character limit gets a list of its own."""
+    return sized_blocks(texts, len, most_texts, most_characters)
+
+
+def sized_blocks(
+    items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_characters: int = BLOCK_CHARACTERS
+) -> Iterator[list[Item]]:
+    """Same as `text_blocks`, for any items; `size_of` returns the size of an item in characters."""
+    block: list[Item] = []
+    size = 0
+    for item in items:
+        more = size_of(item)
+        if block and (len(block) == most_items or size + more > most_characters):
+            yield block
+            block, size = [], 0
+        block.append(item)
+        size += more
+    if block:
+        yield block
+
+
+def characters_of(example: Example) -> int:
+    """The total number of characters in all texts of an example."""
+    if isinstance(example, TextExample):
+        return len(example.first) + len(example.second or "")
+    if isinstance(example, TripletExample):
+        return sum(map(len, example.texts))
+    if isinstance(example, ChoiceExample):
+        return len(example.context) + sum(len(ending) for ending in example.endings)
+    if isinstance(example, QuestionExample):
+        return len(example.question) + len(example.context)
+    return sum(len(word) for word in example.words)

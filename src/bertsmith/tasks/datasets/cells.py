@@ -1,0 +1,154 @@
+"""The cells of CSV and TSV tables, for every command that reads one: separators, quotes, line ends, ragged rows.
+
+CSV is what Python's `csv` reads: a row ends at a line feed, a carriage return, or both, unless it is in quotes. TSV has
+no quotes, as the official GLUE files have none. The first row has the names of the columns.
+"""
+
+import csv
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted
+from bertsmith.tasks.datasets.file_text import line_of
+from bertsmith.tasks.datasets.values import brief
+from bertsmith.text.documents.names import require_unique
+from bertsmith.text.documents.sources import LONGEST_RECORD, shown
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        place: file and line, or file and row.
+        values: text by column name; numbers, lists and records of JSON and Parquet are given as JSON.
+        unused: why its label is no gold, such as the annotator's rejection; empty if it is.
+    """
+
+    place: str
+    values: dict[str, str]
+    unused: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cell has a text, as in a row of a spreadsheet that was left free."""
+        return not any(value.strip() for value in self.values.values())
+
+
+NumberedCells = tuple[int, list[str]]
+"""The number of the first line of a row, from 1, and the cells of the row."""
+
+_MOST_HEADER_LINES = 100
+_LONE_RETURN = re.compile(r"(?<=\r)(?!\n)")
+_QUOTED_CELL = re.compile(r'(?:(?<=[,;\t])|\A)"(?:[^"]|"")*"')
+_OPEN_CELL = re.compile(r'(?:[,;\t]|\A)"')
+
+
+def csv_rows(lines: Iterable[str], path: Path | str) -> Iterator[NumberedCells]:
+    """The rows of a CSV table; a blank line is a row of one empty cell.
+
+    Args:
+        lines: with their line ends.
+        path: of the table, for messages.
+
+    Raises:
+        InputError: a quote is not closed, or text follows a closed one; the message names the line.
+    """
+    # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_RECORD))
+    lines = (part for line in lines for part in (_LONE_RETURN.split(line) if "\r" in line else (line,)) if part)
+    head = _header_lines(lines)
+    header = "".join(head) if len(head) < _MOST_HEADER_LINES else head[0]
+    reader = csv.reader(itertools.chain(head, lines), delimiter=separator_of(header, path), strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            yield line, cells or [""]
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            expected=f"a CSV row starting at {line_of(Path(path), line)}",
+            found=str(error),
+            fix="close every quote, and double quotes inside a cell",
+        ) from None
+
+
+def tsv_rows(lines: Iterable[str]) -> Iterator[NumberedCells]:
+    """The rows of a TSV table; a blank line is a row of one empty cell. Quotes are ordinary characters."""
+    for number, line in enumerate(lines, start=1):
+        yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
+
+
+def header_and_rows(rows: Iterator[NumberedCells], path: Path | str) -> tuple[list[str], Iterator[NumberedCells]]:
+    """The names of the columns, and the rows below them, each with as many cells.
+
+    A blank line is a row of one empty cell, a row of separators alone one of empty cells.
+
+    Raises:
+        InputError: two columns have the same name, no column has one, or a row has too many or too few cells; the
+            message names the line.
+    """
+    line, header = next(rows, (1, [""]))
+    header = [name.strip() for name in header]
+    require_unique(header, line_of(Path(path), line))
+    if not any(header):
+        raise InputError(
+            expected=f"column names in {line_of(Path(path), line)}",
+            found="a blank line" if len(header) == 1 else "empty cells",
+            fix="give each column a unique name",
+        )
+    return header, (_whole(row, len(header), path) for row in rows)
+
+
+def is_blank_line(cells: Sequence[str], header: Sequence[str]) -> bool:
+    """Whether these are the cells of a blank line, which is no row of a table with several columns."""
+    return cells == [""] and len(header) > 1
+
+
+def separator_of(header: str, path: Path | str = "") -> str:
+    r"""What separates the cells of a CSV file with this first row: a comma, unless it has only semicolons or tabs.
+
+    Raises:
+        InputError: it is a line for Excel that names the separator, not the columns.
+
+    >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
+    (',', ';', ',', ',')
+    >>> separator_of('"text\nof the mail";label')
+    ';'
+    """
+    if re.fullmatch(r'"?sep=.?"?[,;\t]*\s*', header, re.IGNORECASE):
+        raise InputError(
+            expected=f"the names of the columns in the first line of '{shown(str(path))}'",
+            found=f"{header.strip()!r}, which is for Excel",
+            fix="remove this line",
+        )
+    outside = re.sub(r'"[^"]*"', "", header)
+    others = [mark for mark in ";\t" if mark in outside]
+    return others[0] if len(others) == 1 and "," not in outside else ","
+
+
+def _header_lines(lines: Iterator[str]) -> list[str]:
+    """The lines of the first row, which has several if a name in quotes has line ends."""
+    head: list[str] = []
+    for line in lines:
+        head.append(line)
+        if len(head) == _MOST_HEADER_LINES or not _OPEN_CELL.search(_QUOTED_CELL.sub("", "".join(head))):
+            break
+    return head
+
+
+def _whole(row: NumberedCells, width: int, path: Path | str) -> NumberedCells:
+    line, cells = row
+    if len(cells) == width or cells == [""]:
+        return row
+    if not any(cells):
+        return line, [""] * width
+    raise InputError(
+        expected=f"{counted(width, 'column')} in {line_of(Path(path), line)}",
+        found=f"{len(cells)}, starting with {brief(cells[0])}",
+        fix="fix this line: a column separator is missing, or part of a text",
+    )

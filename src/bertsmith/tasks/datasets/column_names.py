@@ -1,0 +1,54 @@
+"""The names that columns of texts, labels and ids usually have, and how messages show the columns of a file."""
+
+from collections.abc import Collection, Iterable
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.tasks.datasets.values import brief
+
+SHOWN_COLUMNS = 12  # in a message
+TEXT_COLUMNS = (
+    "text sentence query question message review comment comment_text content tweet post body document utterance claim "
+    "text1 text_a sentence1 sentence_a premise question1 title headline"
+).split()
+# Of records that are searched; a record has the first of these, so that its longest text is found.
+PASSAGE_COLUMNS = ["text", *"passage contents content body abstract document paragraph".split(), *TEXT_COLUMNS]
+PAIR_COLUMNS = (
+    ("text", "text2"),
+    ("text", "text_pair"),
+    ("text", "pair"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("sentence", "sentence2"),
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("question", "answer"),
+    ("query", "document"),
+    ("query", "passage"),
+    ("claim", "evidence"),
+)
+LABEL_COLUMNS = (
+    "label labels class classes category categories gold_label target sentiment intent topic tags cats accept".split()
+)
+NUMBER_COLUMNS = "score label rating similarity relatedness_score value target stars".split()
+ID_COLUMNS = "id guid index idx pair_id".split()
+
+
+def plain_name(name: str) -> str:
+    """The name of a column as it is compared with known ones: lower case, with underscores."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def show_columns(names: Iterable[str]) -> str:
+    """Column names for a message, shortened if there are many."""
+    listed = [brief(name) for name in names]
+    rest = f" and {len(listed) - SHOWN_COLUMNS} more" if len(listed) > SHOWN_COLUMNS else ""
+    return "columns " + ", ".join(listed[:SHOWN_COLUMNS]) + rest
+
+
+def nearest_column(name: str, columns: Collection[str]) -> str:
+    """The fix for an unknown column: the nearest name, unless there are more columns than a message shows."""
+    return nearest(name, columns) if 0 < len(columns) <= SHOWN_COLUMNS else "name one of the columns"

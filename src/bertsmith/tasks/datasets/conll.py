@@ -1,0 +1,236 @@
+"""Reader and writer for tagged sentences, one word per line, as in the CoNLL shared tasks.
+
+Columns are separated by tabs, or by spaces on a line without tabs. A blank line ends a sentence. A line that starts
+with -DOCSTART- starts a document. A line that starts with `# ` and lacks the columns of a word is a comment. Files in
+CoNLL-U have rules of their own, see `conllu`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.storage.files import write_text
+from bertsmith.tasks.datasets.column_names import LABEL_COLUMNS, TEXT_COLUMNS
+from bertsmith.tasks.datasets.conllu import NEW_DOCUMENT, Layout, layout_of
+from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
+from bertsmith.tasks.datasets.values import brief, looks_like_json
+from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.sources import shown
+
+DOCUMENT_START = "-DOCSTART-"
+
+_FOR_TABLES = (
+    "use --task classification for one label of each text; for tags, write a word and its tag per line, or JSON lines "
+    "with marked spans; `predict` also reads plain texts, as lines on stdin"
+)
+_BLANK = " \t\r"
+_SPACES = re.compile("[ \t\r]+")
+
+
+def read_conll(
+    path: Path, *, word_column: int = 0, tag_column: int | None = -1, task: str | None = None, encoding: str = UTF_8
+) -> ExampleFile:
+    """The sentences of a file.
+
+    Args:
+        task: `ner` or `pos`: if the columns are the default ones, those of a file in CoNLL-U follow from their names.
+        word_column, tag_column: column numbers from 0, or from the end if negative; if `tag_column` is None, the
+            sentences have no tags.
+
+    Raises:
+        InputError: the file cannot be read or has no sentences, or a line has a different number of columns, an empty
+            word, or a tag with a space in it; the message gives file and line.
+    """
+    if suffix_of(path) == ".parquet":
+        raise _no_sentences(path, "a Parquet table", _FOR_TABLES)
+    text = file_text(path, what="a file of words and tags", encoding=encoding)
+    if looks_like_json(text):
+        raise _no_sentences(path, "JSON, which --task ner reads as texts with marked spans")
+    lines = lines_of(text)
+    if _is_header(lines[0]):
+        raise _no_sentences(path, f"a table of texts, with the header {brief(lines[0])}", _FOR_TABLES)
+    layout = layout_of(lines)
+    if layout is not None:
+        if task and (word_column, tag_column) == (0, -1):
+            file = f"'{shown(str(path))}'"
+            word_column, tag_column = layout.word_column(), layout.tag_column(task, file)
+            tell(f"{file}: read as CoNLL-U, words from FORM, tags from {layout.columns[tag_column]}")
+        return _of_layout(path, lines, layout, *_columns(path, len(layout.columns), word_column, tag_column))
+    count, has_tabs = _layout(lines)
+    word_at, tag_at = _columns(path, count, word_column, tag_column)
+    examples: list[TaggedExample] = []
+    words: list[str] = []
+    tags: list[str] = []
+    document = first_line = 0
+    for number, line in enumerate([*lines, ""], start=1):
+        cells = _cells(line)
+        is_start = bool(cells) and cells[0].startswith(DOCUMENT_START)
+        if words and (is_start or not cells):
+            place = line_of(path, first_line)
+            examples.append(_sentence(len(examples), words, tags if tag_column is not None else None, document, place))
+            words, tags = [], []
+        if is_start:
+            # Sentences before the first mark form a document, too.
+            document += bool(examples) and examples[-1].document == document
+        elif cells and not (_may_be_comment(line) and (has_tabs or len(cells) != count)):
+            first_line = first_line if words else number
+            word, tag = _word_and_tag(cells, count, word_at, tag_at, line_of(path, number))
+            words.append(word)
+            tags.append(tag)
+    assert examples, "a file with columns has a sentence"
+    return ExampleFile(examples=tuple(examples))
+
+
+def _sentence(
+    number: int, words: Sequence[str], tags: Sequence[str] | None, document: int, place: str
+) -> TaggedExample:
+    return TaggedExample(
+        id=str(number), words=tuple(words), tags=None if tags is None else tuple(tags), document=document, place=place
+    )
+
+
+def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, tag_at: int | None) -> ExampleFile:
+    """The sentences of a file in CoNLL-U: their syntactic words."""
+    examples: list[TaggedExample] = []
+    words: list[str] = []
+    tags: list[str] = []
+    document = first_line = left_out = 0
+    for number, line in enumerate([*lines, ""], start=1):
+        cells = _cells(line)
+        if words and not cells:
+            place = line_of(path, first_line)
+            examples.append(_sentence(len(examples), words, tags if tag_at is not None else None, document, place))
+            words, tags = [], []
+        elif line.startswith("#") and not words:
+            document += bool(NEW_DOCUMENT.match(line) and examples and examples[-1].document == document)
+        elif line.startswith("#") and layout.columns[0] == "ID":
+            raise InputError(
+                expected=f"a word in {line_of(path, number)}, since CoNLL-U has comments only before a sentence",
+                found=brief(line),
+                fix="move the comment before the sentence, or remove it",
+            )
+        elif cells and not layout.is_word(cells):
+            left_out += 1
+        elif cells:
+            first_line = first_line if words else number
+            word, tag = _word_and_tag(cells, len(layout.columns), word_at, tag_at, line_of(path, number))
+            if tag == "_" and tag_at is not None and layout.columns[tag_at] == "UPOS":
+                raise InputError(
+                    expected=f"a part of speech in {line_of(path, number)}",
+                    found="'_', which means that it is not annotated",
+                    fix="name another column with --tag-column, or another file",
+                )
+            words.append(word)
+            tags.append(tag)
+    if not examples:
+        raise _no_sentences(path, "only ranges, empty nodes and comments")
+    if left_out:
+        tell(
+            f"'{shown(str(path))}': {counted(left_out, 'line')} of CoNLL-U left out, with ranges (3-4) and "
+            "empty nodes (8.1), which are no words"
+        )
+    return ExampleFile(examples=tuple(examples))
+
+
+def write_conll(
+    path: Path, examples: Iterable[TaggedExample], predicted: Sequence[Sequence[str]] | None = None
+) -> None:
+    r"""Writes sentences atomically, tab-separated: the word, its gold tag and its predicted tag, if there are any.
+
+    The perl script conlleval reads such a file with `-d '\t'`.
+
+    Args:
+        predicted: one tag for each word of each sentence.
+    """
+    examples = list(examples)
+    assert predicted is None or len(predicted) == len(examples), "predictions of other sentences"
+    lines: list[str] = []
+    document = 0
+    for number, example in enumerate(examples):
+        if example.document != document:
+            lines += [DOCUMENT_START, ""]
+            document = example.document
+        columns = [column for column in (example.words, example.tags, predicted and predicted[number]) if column]
+        for cells in zip(*columns, strict=True):
+            assert not any(mark in cell for cell in cells for mark in "\t\r\n"), f"a tab or line end in {cells}"
+            lines.append("\t".join(cells))
+        lines.append("")
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _cells(line: str) -> list[str]:
+    """The columns of a line; empty for a blank line."""
+    stripped = line.strip(_BLANK)
+    if not stripped:
+        return []
+    kept = line.rstrip(_BLANK)
+    return kept.split("\t") if "\t" in kept else _SPACES.split(stripped)
+
+
+def _may_be_comment(line: str) -> bool:
+    return line.startswith("# ") and "\t" not in line
+
+
+def _layout(lines: Iterable[str]) -> tuple[int, bool]:
+    """The column count of the first line that is certainly a word, 0 if there is none; and whether it has tabs."""
+    for line in lines:
+        cells = _cells(line)
+        if cells and not cells[0].startswith(DOCUMENT_START) and not _may_be_comment(line):
+            return len(cells), "\t" in line.rstrip(_BLANK)
+    return 0, False
+
+
+def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -> tuple[int, int | None]:
+    """The column numbers of word and tag, counted from the first column."""
+    if not count:
+        raise _no_sentences(path, "only marks and comments")
+    wanted = [word_column] if tag_column is None else [word_column, tag_column]
+    found = {column % count for column in wanted if -count <= column < count}
+    if len(found) < len(wanted):
+        raise InputError(
+            expected=f"a word in column {word_column} of '{shown(str(path))}'"
+            + ("" if tag_column is None else f" and a tag in column {tag_column}"),
+            found=counted(count, "column"),
+            fix=_FOR_TABLES if suffix_of(path) == ".csv" else "name the columns with --word-column and --tag-column",
+        )
+    return word_column % count, None if tag_column is None else tag_column % count
+
+
+def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | None, place: str) -> tuple[str, str]:
+    """The word and the tag of a line; the tag is empty if there is no tag column."""
+    if len(cells) != count:
+        raise InputError(
+            expected=f"{counted(count, 'column')} in {place}, as in the lines above",
+            found=f"{len(cells)}, starting with {brief(cells[0])}",
+            fix="fix this line, or name a file with one word per line; tables of texts are for --task classification",
+        )
+    word = cells[word_at].strip(_BLANK)
+    if not word:
+        raise InputError(expected=f"a word in {place}", found="an empty column", fix="fix this line")
+    if tag_at is None:
+        return word, ""
+    tag = cells[tag_at].strip()
+    if len(tag.split()) != 1:
+        raise InputError(
+            expected=f"a tag without spaces in {place}",
+            found=brief(tag) if tag else "an empty column",
+            fix="fix this line, or set tag_column",
+        )
+    return word, tag
+
+
+def _is_header(line: str) -> bool:
+    """Whether a line names a column of texts and one of labels, which no line of a word does."""
+    names = {name.strip(' "\r').lower() for name in re.split("[\t,;]", line)}
+    return not names.isdisjoint(TEXT_COLUMNS) and not names.isdisjoint(LABEL_COLUMNS)
+
+
+def _no_sentences(path: Path, found: str, fix: str = "name a file in CoNLL format") -> InputError:
+    return InputError(
+        expected=f"sentences with one word per line in '{shown(str(path))}'",
+        found=found,
+        fix=fix,
+    )

@@ -1,0 +1,352 @@
+"""The nine tasks of GLUE and its diagnostic set: official files, labels, metrics and submissions.
+
+Columns and label order are those of BERT's original code (the processors of `run_classifier.py`) and of the official
+files. Fields are separated by tabs; quotes are ordinary characters.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bertsmith.base.core.errors import InputError, nearest
+from bertsmith.base.core.progress import counted
+from bertsmith.base.storage.files import write_text
+from bertsmith.tasks.datasets.cells import tsv_rows
+from bertsmith.tasks.datasets.column_names import show_columns
+from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of
+from bertsmith.tasks.datasets.values import brief, looks_like_json
+from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.sources import shown
+
+WNLI_WARNING = (
+    "WNLI's dev set contains sentences of its training set with the opposite label, so models score below chance; "
+    "BERT's authors left the task out of their table"
+)
+# The tasks of the same kind as MNLI that `nli` reads.
+NLI_TITLES = {"snli": "SNLI", "xnli": "XNLI"}
+NLI_LABELS = ("contradiction", "entailment", "neutral")  # in the order of MNLI
+LOWEST_SIMILARITY, HIGHEST_SIMILARITY = 0.0, 5.0
+
+_ID_COLUMNS = ("index", "id")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The columns of a file that hold texts and label: by name, or by number from 0 if the file has no header.
+
+    Attributes:
+        first: text A.
+        second: text B; None for single texts.
+        label: the gold label; None if the file has no labels.
+        count: the number of columns of a file without a header; None if there is a header.
+    """
+
+    first: str | int
+    second: str | int | None = None
+    label: str | int | None = None
+    count: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueTask:
+    """A task of GLUE.
+
+    Attributes:
+        title: the name of the task in the paper.
+        labels: in the order of the head's outputs; empty for STS-B, whose labels are numbers from 0 to 5.
+        metrics: the official metrics, the one of BERT's table first; the score of the task is their mean.
+        labelled: columns of the training and dev files; None if there are no official labelled files.
+        unlabelled: columns of the test file.
+        submission: name of the file for the evaluation server.
+        train_size: number of examples in the official training file; None if the model of another task is used.
+        trained_as: key of the task whose model is used.
+        skips_broken_rows: the official files have rows with missing fields, which every reader skips.
+    """
+
+    title: str
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...]
+    labelled: Columns | None
+    unlabelled: Columns
+    submission: str
+    train_size: int | None
+    trained_as: str
+    skips_broken_rows: bool = False
+
+    @property
+    def metric(self) -> str:
+        """The metric of BERT's table. For CoLA the caption says accuracy, but the values are Matthews correlations."""
+        return self.metrics[0]
+
+    @property
+    def pair(self) -> bool:
+        """Whether examples have a text B."""
+        return self.unlabelled.second is not None
+
+
+def _sentence_pairs(label: str | None) -> Columns:
+    return Columns(first="sentence1", second="sentence2", label=label)
+
+
+_MNLI = GlueTask(
+    title="MNLI",
+    labels=("contradiction", "entailment", "neutral"),
+    metrics=("accuracy",),
+    labelled=_sentence_pairs("gold_label"),
+    unlabelled=_sentence_pairs(None),
+    submission="MNLI-m.tsv",
+    train_size=392_702,
+    trained_as="mnli",
+)
+
+GLUE: dict[str, GlueTask] = {
+    "cola": GlueTask(
+        title="CoLA",
+        labels=("0", "1"),
+        metrics=("matthews",),
+        labelled=Columns(first=3, label=1, count=4),
+        unlabelled=Columns(first="sentence"),
+        submission="CoLA.tsv",
+        train_size=8_551,
+        trained_as="cola",
+    ),
+    "sst-2": GlueTask(
+        title="SST-2",
+        labels=("0", "1"),
+        metrics=("accuracy",),
+        labelled=Columns(first="sentence", label="label"),
+        unlabelled=Columns(first="sentence"),
+        submission="SST-2.tsv",
+        train_size=67_349,
+        trained_as="sst-2",
+    ),
+    "mrpc": GlueTask(
+        title="MRPC",
+        labels=("0", "1"),
+        metrics=("f1", "accuracy"),
+        labelled=Columns(first="#1 String", second="#2 String", label="Quality"),
+        unlabelled=Columns(first="#1 String", second="#2 String"),
+        submission="MRPC.tsv",
+        train_size=3_668,
+        trained_as="mrpc",
+    ),
+    "sts-b": GlueTask(
+        title="STS-B",
+        labels=(),
+        metrics=("spearman", "pearson"),
+        labelled=_sentence_pairs("score"),
+        unlabelled=_sentence_pairs(None),
+        submission="STS-B.tsv",
+        train_size=5_749,
+        trained_as="sts-b",
+    ),
+    "qqp": GlueTask(
+        title="QQP",
+        labels=("0", "1"),
+        metrics=("f1", "accuracy"),
+        labelled=Columns(first="question1", second="question2", label="is_duplicate"),
+        unlabelled=Columns(first="question1", second="question2"),
+        submission="QQP.tsv",
+        train_size=363_846,
+        trained_as="qqp",
+        skips_broken_rows=True,
+    ),
+    "mnli": _MNLI,
+    "mnli-mm": dataclasses.replace(_MNLI, title="MNLI-mm", submission="MNLI-mm.tsv", train_size=None),
+    "qnli": GlueTask(
+        title="QNLI",
+        labels=("entailment", "not_entailment"),
+        metrics=("accuracy",),
+        labelled=Columns(first="question", second="sentence", label="label"),
+        unlabelled=Columns(first="question", second="sentence"),
+        submission="QNLI.tsv",
+        train_size=104_743,
+        trained_as="qnli",
+    ),
+    "rte": GlueTask(
+        title="RTE",
+        labels=("entailment", "not_entailment"),
+        metrics=("accuracy",),
+        labelled=_sentence_pairs("label"),
+        unlabelled=_sentence_pairs(None),
+        submission="RTE.tsv",
+        train_size=2_490,
+        trained_as="rte",
+    ),
+    "wnli": GlueTask(
+        title="WNLI",
+        labels=("0", "1"),
+        metrics=("accuracy",),
+        labelled=_sentence_pairs("label"),
+        unlabelled=_sentence_pairs(None),
+        submission="WNLI.tsv",
+        train_size=635,
+        trained_as="wnli",
+    ),
+    "ax": dataclasses.replace(
+        _MNLI, title="diagnostic", metrics=("matthews",), labelled=None, submission="AX.tsv", train_size=None
+    ),
+}
+
+
+def glue_task(name: str) -> GlueTask:
+    """The task of this name, regardless of case.
+
+    Raises:
+        InputError: there is no such task.
+    """
+    key = name.lower()
+    if key not in GLUE:
+        raise InputError(expected="a task of GLUE", found=repr(name), fix=nearest(key, GLUE))
+    return GLUE[key]
+
+
+def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF_8) -> ExampleFile:
+    """The examples of an official TSV file.
+
+    Rows without labels are kept even if a text is empty, because the server expects an answer for every row.
+
+    Args:
+        labelled: the file is a training or dev file; if False, it is a test file, which has no labels.
+        encoding: of a text file without a byte order mark.
+
+    Raises:
+        InputError: the file cannot be read or belongs to another task, or a label is not one of the task's; the
+            message gives file and line.
+    """
+    columns = task.labelled if labelled else task.unlabelled
+    if columns is None:
+        raise InputError(
+            expected=f"a task with labelled files, to read '{shown(str(path))}'",
+            found=f"the {task.title} set, which is test data only",
+            fix=f"read it without labels, with a model of {task.trained_as}",
+        )
+    text = file_text(path, what=f"the TSV file of {task.title}", encoding=encoding)
+    if looks_like_json(text):
+        raise _other_file(task, path, "JSON")
+    rows = tsv_rows(lines_of(text))
+    if columns.count is None:
+        header = next(rows)[1]
+        first, second, label, number = _find(task, path, columns, header)
+        count = len(header)
+    else:
+        assert isinstance(columns.first, int), "columns of a file without a header are given by number"
+        assert isinstance(columns.label, int), "columns of a file without a header are given by number"
+        first, second, label, number, count = columns.first, None, columns.label, None, columns.count
+    examples, skipped = [], list[tuple[str, str]]()
+    for position, (line, cells) in enumerate(row for row in rows if row[1] != [""]):
+        place = line_of(path, line)
+        if len(cells) != count:
+            if not (task.skips_broken_rows and labelled):
+                raise InputError(
+                    expected=f"{counted(count, 'column')} of {task.title} in {place}",
+                    found=f"{len(cells)}, starting with {brief(cells[0])}",
+                    fix="restore the official file, or name another task",
+                )
+            skipped.append((place, f"{counted(len(cells), 'column')} instead of {count}"))
+            continue
+        gold = _gold(task, cells[label], place) if label is not None else None
+        texts = cells[first], None if second is None else cells[second]
+        if labelled and not all(part is None or part.strip() for part in texts):
+            skipped.append((place, "empty text"))
+            continue
+        name = str(position) if number is None else cells[number]
+        examples.append(TextExample(id=name, first=texts[0], second=texts[1], label=gold, place=place))
+    if not examples:
+        raise _other_file(task, path, "no examples below its header")
+    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+
+
+def write_submission(task: GlueTask, ids: Sequence[str], labels: Sequence[str | float], folder: Path) -> Path:
+    """Writes the answers to a test file in the evaluation server's format and returns the path of the file.
+
+    Args:
+        ids: ids of the test examples, in file order.
+        labels: names of classes; for STS-B numbers, which are clipped to 0 to 5.
+    """
+    assert len(ids) == len(labels), f"{len(ids)} ids and {len(labels)} labels"
+    if task.labels:
+        assert set(labels) <= set(task.labels), f"labels {set(labels) - set(task.labels)} of {task.title}"
+        answers = [str(label) for label in labels]
+    else:
+        answers = [f"{min(max(float(label), LOWEST_SIMILARITY), HIGHEST_SIMILARITY):.3f}" for label in labels]
+    path = folder / task.submission
+    lines = ["index\tprediction", *(f"{name}\t{answer}" for name, answer in zip(ids, answers, strict=True))]
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def glue_average(scores: Mapping[str, Mapping[str, float]], *, with_wnli: bool) -> float:
+    """The GLUE score: the mean over tasks, each counted once.
+
+    A task with two metrics counts with their mean, MNLI with the mean of matched (`mnli`) and mismatched (`mnli-mm`),
+    as on the leaderboard. The average of BERT's table is computed differently: see `published_scores.table_average`.
+
+    Args:
+        scores: by key in `GLUE` and by metric; the diagnostic set does not count.
+
+    Raises:
+        InputError: a task or a metric is missing.
+    """
+    values = {}
+    for key, task in GLUE.items():
+        if key == "ax" or (key == "wnli" and not with_wnli):
+            continue
+        for metric in task.metrics:
+            if metric not in scores.get(key, {}):
+                raise InputError(
+                    expected=f"the {metric} of {key} for the GLUE score",
+                    found=f"scores of {', '.join(scores) or 'no task'}",
+                    fix="score this task first",
+                )
+        values[key] = sum(scores[key][metric] for metric in task.metrics) / len(task.metrics)
+    values["mnli"] = (values["mnli"] + values.pop("mnli-mm")) / 2
+    return sum(values.values()) / len(values)
+
+
+def _find(
+    task: GlueTask, path: Path, columns: Columns, header: Sequence[str]
+) -> tuple[int, int | None, int | None, int | None]:
+    """The column numbers of text A, text B, label and id."""
+    wanted = [name for name in (columns.first, columns.second, columns.label) if name is not None]
+    for name in wanted:
+        if name not in header:
+            raise _other_file(task, path, f"no column {name!r} among {show_columns(header)}")
+    numbers = {name: number for number, name in enumerate(header)}
+    first, second, label = (
+        None if name is None else numbers[str(name)] for name in (columns.first, columns.second, columns.label)
+    )
+    assert first is not None, "every task has a text A"
+    return first, second, label, next((numbers[name] for name in _ID_COLUMNS if name in numbers), None)
+
+
+def _other_file(task: GlueTask, path: Path, found: str) -> InputError:
+    return InputError(
+        expected=f"the official TSV file of {task.title} in '{shown(str(path))}'",
+        found=found,
+        fix="name the file of this task; only test files have no labels",
+    )
+
+
+def _gold(task: GlueTask, cell: str, place: str) -> str | float:
+    """The label in a cell."""
+    cell = cell.strip()
+    if task.labels:
+        if cell not in task.labels:
+            raise InputError(
+                expected=f"a label of {task.title} in {place}, one of {', '.join(task.labels)}",
+                found=brief(cell),
+                fix="restore the official file, or name another task",
+            )
+        return cell
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if not LOWEST_SIMILARITY <= value <= HIGHEST_SIMILARITY or "_" in cell:
+        raise InputError(
+            expected=f"a number from 0 to 5 in {place}", found=brief(cell), fix="restore the official file"
+        )
+    return value

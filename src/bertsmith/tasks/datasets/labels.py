@@ -1,0 +1,210 @@
+"""Label names of a task: the labels of the training examples, and checks for unseen and unknown labels."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bertsmith.base.core.errors import InputError, nearest
+from bertsmith.base.core.progress import counted, warn
+from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.file_text import warn_of_places
+from bertsmith.tasks.datasets.label_cells import LONGEST_LABEL
+from bertsmith.tasks.metrics.entities import entity_spans, scheme_errors, scheme_of
+
+MOST_LABELS = 1000
+_MOST_NAMED = 10  # labels that a message lists individually
+
+
+def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
+    """The labels of the training examples, sorted by name (numbers by value, then by name).
+
+    Raises:
+        InputError: there is only one label, or too many for classes.
+    """
+    names: set[str] = set()
+    for example in examples:
+        if example.label is not None:
+            names |= set(labels_of(example))
+    if not 2 <= len(names) <= MOST_LABELS:
+        raise InputError(
+            expected=f"2 to {MOST_LABELS} labels in the training file",
+            found=f"{len(names)}: {', '.join(map(repr, sorted(names)[:3]))}",
+            fix="check the label column (--label-column)",
+        )
+    _warn_of_case(names)
+    if "-" in names and "+" not in names:
+        warn(
+            "'-' is learned as a class; if it marks rows without a label, remove them (rows with '-' in a column named "
+            "gold_label are skipped)"
+        )
+    # `1` and `01` have one value but are two labels: the text breaks the tie, so the order depends on the names alone.
+    by_value = all(name.isdecimal() and len(name) <= LONGEST_LABEL for name in names)
+    return tuple(sorted(names, key=lambda name: (int(name) if by_value else 0, name)))
+
+
+def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
+    """The tags of the training sentences: O first, then sorted by name, as a reader expects.
+
+    Raises:
+        InputError: there are no tags.
+    """
+    tags = {tag for sentence in sentences for tag in sentence.tags or ()}
+    if not tags:
+        raise InputError(expected="tags in the training file", found="none", fix="name the column with --tag-column")
+    _warn_of_case(tags)
+    return tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
+
+
+def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
+    """The tagging scheme of named-entity sentences.
+
+    Raises:
+        InputError: a tag belongs to no scheme.
+    """
+    scheme = scheme_of([sentence.tags or () for sentence in sentences])
+    if scheme:
+        return scheme
+    place, tag = next((one.place, tag) for one in sentences for tag in one.tags or () if not scheme_of([[tag]]))
+    raise InputError(
+        expected=f"a tag such as O, B-PER or I-PER in the sentence at {place}",
+        found=repr(tag),
+        fix="correct the tag, or use --task pos for plain tags without a scheme",
+    )
+
+
+def labels_of(example: Example) -> tuple[str, ...]:
+    """The gold labels of a text or the gold tags of a sentence; empty if there is no gold."""
+    if isinstance(example, TaggedExample):
+        return example.tags or ()
+    assert isinstance(example, TextExample), "labels of texts and of sentences"
+    if example.label is None:
+        return ()
+    return example.label if isinstance(example.label, tuple) else (str(example.label),)
+
+
+def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: Sequence[Example]) -> None:
+    """Warns of labels that never occur in training, so cannot be learned, and names the first dev example with one."""
+    seen = {label for example in examples for label in labels_of(example)}
+    absent = [label for label in labels if label not in seen]
+    if not absent:
+        return
+    unknown = ((example.place, label) for example in dev for label in labels_of(example) if label in absent)
+    first = next((f"; the first in the dev examples is {label!r} in {place}" for place, label in unknown), "")
+    warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
+
+
+def single_examples(examples: Sequence[TextExample]) -> dict[str, int]:
+    """The labels that a single example has, and the number of that example, from 0."""
+    counts, numbers = Counter[str](), dict[str, int]()
+    for number, example in enumerate(examples):
+        for label in labels_of(example):
+            counts[label] += 1
+            numbers[label] = number
+    return {label: numbers[label] for label, count in counts.items() if count == 1}
+
+
+def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: bool) -> None:
+    """Warns of labels that a single training example has.
+
+    Args:
+        examples: the training examples, with those held out of the same file.
+        held_out: whether the dev examples are among them.
+        can_map: whether the labels of the task can be mapped.
+    """
+    single = single_examples(examples)
+    if not single:
+        return
+    named = _listed(f"{label!r} ({examples[number].place})" for label, number in single.items())
+    effect = "is kept for training, so no score covers them" if held_out else "can hardly be learned from"
+    which, it, other = ("that label", "it", "another label") if len(single) == 1 else ("them", "them", "other labels")
+    merge = f", or merge {it} into {other} with --map" if can_map else ""
+    warn(f"labels with a single training example, which {effect}: {named}; add examples of {which}{merge}")
+
+
+def check_known(
+    examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label", fixed: str = ""
+) -> None:
+    """Returns if all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
+
+    Args:
+        labels: the known labels.
+        training: the examples are training examples.
+        what: the word for a label in messages.
+        fixed: the name of the task if its labels are fixed; otherwise they come from a training file.
+
+    Raises:
+        InputError: a training example has an unknown label, or no example has a known one.
+    """
+    known = set(labels)
+    times, places, total = Counter[str](), dict[str, str](), 0
+    for example in examples:
+        for name in labels_of(example):
+            total += 1
+            if name not in known:
+                times[name] += 1
+                places.setdefault(name, example.place)
+    if not times:
+        return
+    first = next(iter(times))
+    if training or times.total() == total:
+        suggestion, source = nearest(first, labels), f"{what}s come from the training file"
+        if fixed:
+            source = f"the {what}s of {fixed} are fixed: for others, use --task classification"
+        raise InputError(
+            expected=f"a known {what} in {places[first]}",
+            found=repr(first) if times.total() == 1 else _listed(f"{name!r} {_often(n)}" for name, n in times.items()),
+            fix=f"{suggestion} {source[0].upper()}{source[1:]}"
+            if suggestion.endswith("?")
+            else f"{suggestion}; {source}",
+        )
+    named = _listed(
+        f"{name!r} ({_often(count)}, {'in' if count == 1 else 'first in'} {places[name]})"
+        for name, count in times.most_common()
+    )
+    are = "is" if times.total() == 1 else "are"
+    warn(
+        f"{times.total():,} of {counted(total, f'gold {what}')} {are} unknown to the model, scored as a miss: {named}; "
+        "correct them, or train with examples of them"
+    )
+
+
+def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
+    """Returns if gold tags can be scored; warns of sentences that violate the scheme.
+
+    Raises:
+        InputError: a tag is not part of the scheme, so nothing can be scored.
+    """
+    places = {tag: sentence.place for sentence in reversed(sentences) for tag in labels_of(sentence)}
+    for tag, place in places.items():
+        try:
+            entity_spans((tag,), scheme)
+        except InputError:
+            raise InputError(
+                expected=f"a tag of {scheme} in {place}", found=repr(tag), fix="write the tags in the model's scheme"
+            ) from None
+    broken = []
+    for sentence in sentences:
+        for word, reason in scheme_errors(labels_of(sentence), scheme)[:1]:
+            broken.append((f"{sentence.place}, word {word + 1}", reason))
+    title = f"{len(broken)} of {counted(len(sentences), 'sentence')} with tags that violate {scheme}"
+    warn_of_places(f"{title}; scored as conlleval reads them", broken)
+
+
+def _listed(named: Iterable[str]) -> str:
+    """Names for a message, shortened if there are many."""
+    every = list(named)
+    rest = f" and {len(every) - _MOST_NAMED:,} more" if len(every) > _MOST_NAMED else ""
+    return ", ".join(every[:_MOST_NAMED]) + rest
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _warn_of_case(names: Iterable[str]) -> None:
+    """Warns of labels that differ only in case, and so are separate classes."""
+    alike: dict[str, list[str]] = {}
+    for name in sorted(names):
+        alike.setdefault(name.casefold(), []).append(name)
+    for group in alike.values():
+        if len(group) > 1:
+            warn(f"{' and '.join(map(repr, group))} differ only in case, and are different labels")

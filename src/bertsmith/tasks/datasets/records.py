@@ -1,0 +1,205 @@
+"""The records of JSON tables, in the shapes that other tools write.
+
+=============  ========================================================================================
+Label Studio   tasks with `data` and `annotations`; the choices become the column `label`, or, if there are
+               several questions, a column for each
+pandas         `DataFrame.to_json` with any `orient` that has the names of the columns
+Prodigy        records whose `answer` is `reject` or `ignore` have no gold
+spaCy          `[text, {"cats": ...}]`
+=============  ========================================================================================
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.tasks.datasets.file_text import line_of, lines_of
+from bertsmith.tasks.datasets.label_studio import annotations_of, choices_of, is_task, require_equal
+from bertsmith.tasks.datasets.values import brief, parse_json
+from bertsmith.text.documents.names import json_value, require_unique
+from bertsmith.text.documents.sources import shown
+
+ACCEPTED = "accept"  # Prodigy's answer to a record that was not rejected
+_REFUSALS = ("reject", "ignore")
+_ROW_LABEL = re.compile(r"-?\d+")
+
+
+class Record(NamedTuple):
+    """A record of a table.
+
+    Attributes:
+        place: file and line, or file and record.
+        values: by the name of the column.
+        unused: why its label is no gold; empty if it is.
+    """
+
+    place: str
+    values: Mapping[str, Any]
+    unused: str = ""
+
+
+def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) -> Iterator[Record]:
+    """The records of a JSON file in file order.
+
+    Args:
+        text: the content of the file.
+        lines: one record per line, even if the text starts with a list.
+        columns: names that columns of texts usually have.
+
+    Raises:
+        InputError: the text is not JSON, or a value is no record; the message gives the place.
+    """
+    values = _values(path, text, lines=lines, columns=columns)
+    first = next(values, None)
+    if first is None:
+        return
+    values = itertools.chain([first], values)
+    if is_task(first[1]):
+        yield from _of_tasks(path, values)
+        return
+    for place, value in values:
+        if _is_spacy_pair(value):
+            value = {**value[1], "text": value[0]}
+        if not isinstance(value, dict):
+            raise InputError(
+                expected=f"a JSON record {{...}} in {place}", found=brief(value), fix="write one record per example"
+            )
+        yield Record(place, value, rejection(value))
+
+
+def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, Any]]:
+    """Each value of a JSON file with its place: one value per line, or the items of one list.
+
+    Args:
+        text: the content of the file.
+        lines: the values are on lines even if the text starts with a list.
+
+    Raises:
+        InputError: a line, or the text, is not JSON; the message gives its place.
+    """
+    if not lines and text.lstrip().startswith("["):
+        for number, item in enumerate(parse_json(text, f"'{shown(str(path))}'"), start=1):
+            yield line_of(path, number, "record"), item
+        return
+    for number, line in enumerate(lines_of(text), start=1):
+        if line.strip():
+            place = line_of(path, number)
+            yield place, parse_json(line, place)
+
+
+def rejection(record: Mapping[str, Any]) -> str:
+    """Why a record of Prodigy has no gold: its answer; empty if it was accepted, or comes from another tool."""
+    answer = record.get("answer")
+    is_text = "question" in record  # the answer to a question may be any word
+    return f"the answer {answer!r} of the annotator" if answer in _REFUSALS and not is_text else ""
+
+
+def _values(path: Path, text: str, *, lines: bool, columns: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Each value of the file; the rows of a table of pandas, which is a single object."""
+    content = text.strip()
+    if not content.startswith("{") or not _is_one_object(content, lines=lines):
+        yield from json_records(path, text, lines=lines)
+        return
+    file = f"'{shown(str(path))}'"
+    value = parse_json(content, file)
+    rows = _rows_of_frame(value, file, columns)
+    if rows is None:
+        yield line_of(path, 1), value
+        return
+    for number, row in enumerate(rows, start=1):
+        yield line_of(path, number, "record"), row
+
+
+def _is_one_object(content: str, *, lines: bool) -> bool:
+    """Whether a text is a single object, on one line, or, unless there is one on each, on several."""
+    first = lines_of(content)[0]
+    if len(first) == len(content):
+        return True
+    if lines:
+        return False
+    try:
+        json_value(first)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _rows_of_frame(value: Any, file: str, columns: Sequence[str]) -> list[Any] | None:
+    """The rows of a table that pandas wrote as one object; None if it is no such table.
+
+    Raises:
+        InputError: the object may have rows or columns as its values.
+    """
+    if not isinstance(value, dict):
+        return None
+    data, names = value.get("data"), value.get("columns")
+    if value.keys() == {"schema", "data"} and isinstance(data, list):
+        return data
+    if {"columns", "data"} <= value.keys() <= {"columns", "index", "data"} and isinstance(data, list):
+        if (
+            not isinstance(names, list)
+            or not all(isinstance(name, str) for name in names)
+            or not all(isinstance(row, list) and len(row) == len(names) for row in data)
+        ):
+            raise InputError(
+                expected=f"the names of the columns and as many values in each row in {file}",
+                found=brief(names),
+                fix="write the table again, with orient='records'",
+            )
+        require_unique(names, file)
+        return [dict(zip(names, row, strict=True)) for row in data]
+    parts = list(value.values())
+    if not parts or not all(isinstance(part, dict) and part.keys() == parts[0].keys() for part in parts):
+        return None
+    outer, inner = list(value), list(parts[0])
+    is_columns = [_are_columns(outer, inner, columns), _are_columns(inner, outer, columns)]
+    if sum(is_columns) != 1:
+        raise InputError(
+            expected=f"a table whose columns have known names in {file}",
+            found=f"an object of objects with the keys {', '.join(map(brief, outer[:3]))} and "
+            f"{', '.join(map(brief, inner[:3]))}",
+            fix="write it again, with DataFrame.to_json(orient='records', lines=True)",
+        )
+    if is_columns[1]:
+        return parts
+    return [{name: value[name][label] for name in outer} for label in inner]
+
+
+def _are_columns(names: Sequence[str], labels: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether names are those of columns, and labels those of rows."""
+    numbered = [all(_ROW_LABEL.fullmatch(name) for name in part) for part in (names, labels)]
+    return numbered == [False, True] or (numbered == [False, False] and any(name.lower() in known for name in names))
+
+
+def _is_spacy_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict)
+
+
+def _of_tasks(path: Path, tasks: Iterator[tuple[str, Any]]) -> Iterator[Record]:
+    """The tasks of Label Studio as records of their data and choices."""
+    unread = Counter[str]()
+    read: list[tuple[str, Mapping[str, Any], dict[str, list[str]], list[Any], str]] = []
+    for place, task in tasks:
+        if not is_task(task):
+            raise InputError(expected=f"a task with 'data' in {place}", found=brief(task), fix="export the tasks again")
+        kept, skipped = annotations_of(task, place)
+        parts = [
+            choices_of(annotation, place, unread if not number else Counter()) for number, annotation in enumerate(kept)
+        ]
+        choices, spans = require_equal(parts, place) if parts else ({}, [])
+        read.append((place, task["data"], choices, spans, skipped))
+    questions = list(dict.fromkeys(name for _, _, choices, _, _ in read for name in choices))
+    file = f"'{shown(str(path))}'"
+    tell(
+        f"{file}: read as tasks of Label Studio: {len(read):,}, with choices for {counted(len(questions), 'question')}"
+    )
+    if unread:
+        warn(f"{file}: results of other types are not read: {', '.join(f'{n:,} {kind}' for kind, n in unread.items())}")
+    for place, data, choices, spans, skipped in read:
+        names = {"label" if len(questions) == 1 else name: choices.get(name, []) for name in questions}
+        yield Record(place, {**data, **names, **({"spans": spans} if spans else {})}, skipped)

@@ -1,0 +1,186 @@
+"""Reader for texts whose entities are marked by character offsets, as annotation tools export them.
+
+Records of JSON or rows of Parquet: `{"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}`. The spans may
+also be named `entities` or `label(s)` and be written `[0, 4, "PER"]`, as by Prodigy, spaCy and Doccano; a record may be
+the pair `[text, {"entities": ...}]` of spaCy. The other format is the JSON export of Label Studio: tasks with `data`
+and `annotations`. Ends are exclusive, and characters are code points.
+
+Texts are split into words as in prediction. A span that cuts a word is widened to its ends, and listed on stderr.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import warn
+from bertsmith.tasks.datasets.examples import ExampleFile
+from bertsmith.tasks.datasets.file_text import file_head, file_text, suffix_of
+from bertsmith.tasks.datasets.label_cells import BORDERS, LONGEST_LABEL
+from bertsmith.tasks.datasets.label_studio import annotations_of, is_task, require_equal, results_of
+from bertsmith.tasks.datasets.marked_texts import OWN_SCHEME, MarkedText, require_text, sentences_of
+from bertsmith.tasks.datasets.records import json_records, rejection
+from bertsmith.tasks.datasets.values import brief, clean, looks_like_json
+from bertsmith.tasks.datasets.words import MarkedSpan
+from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.sources import shown
+
+SUFFIXES = (".jsonl", ".json")
+SPAN_KEYS = ("spans", "entities", "label", "labels")
+
+
+def has_spans(path: Path, *, encoding: str = UTF_8) -> bool:
+    """Whether a file is JSON, by its extension or its first characters.
+
+    Raises:
+        InputError: the file is missing, or its compressed data is damaged.
+    """
+    if suffix_of(path) in SUFFIXES:
+        return True
+    return looks_like_json(file_head(path, encoding=encoding))
+
+
+def read_spans(
+    path: Path,
+    *,
+    text_column: str | None = None,
+    scheme: str = OWN_SCHEME,
+    records: Iterable[tuple[str, Any]] | None = None,
+) -> ExampleFile:
+    """The texts of a file as sentences with tags; each text is a document.
+
+    Skipped are texts that no one has annotated, and those that the annotator rejected.
+
+    Args:
+        text_column: the key of the text; by default `text`.
+        scheme: the scheme of the tags.
+        records: the place and the value of each record, if they have been read.
+
+    Raises:
+        InputError: the file cannot be read, no text is annotated, or a span is invalid: empty, outside of its text,
+            without a word, without one label, or sharing a word with another one; the message gives file and line.
+    """
+    if records is None:
+        content = file_text(path, what="texts with marked spans")
+        records = json_records(path, content, lines=suffix_of(path) == ".jsonl")
+    unread = Counter[str]()
+    file = f"'{shown(str(path))}'"
+    result = sentences_of(
+        file,
+        (_marked(record, place, text_column, unread) for place, record in records),
+        scheme=scheme,
+        fix=f"annotate them, or name the spans {', '.join(SPAN_KEYS[:2])} or {SPAN_KEYS[2]}",
+    )
+    if unread:
+        warn(f"{file}: results of other types are not read: {', '.join(f'{n:,} {kind}' for kind, n in unread.items())}")
+    return result
+
+
+def _marked(record: Any, place: str, text_column: str | None, unread: "Counter[str]") -> MarkedText:
+    """The text and the spans of a record; `unread` counts the results of Label Studio that are no spans."""
+    if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
+        record = {**record[1], text_column or "text": record[0]}
+    if not isinstance(record, dict):
+        raise InputError(
+            expected=f"a record with a text and its spans in {place}",
+            found=brief(record),
+            fix='write {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}, or rename a file with one '
+            "JSON list to end in .json",
+        )
+    if is_task(record):
+        text = text_of(record["data"], place, text_column)
+        kept, skipped = annotations_of(record, place)
+        parts = [
+            sorted(_results(text, annotation, place, Counter() if number else unread))
+            for number, annotation in enumerate(kept)
+        ]
+        return MarkedText(place, text, tuple(require_equal(parts, place)) if parts else (), skipped)
+    text = text_of(record, place, text_column)
+    answer = record.get("answer", "accept")
+    if answer != "accept":
+        return MarkedText(place, skipped=rejection(record) or f"the answer {brief(answer)} of the annotator")
+    keys = [key for key in SPAN_KEYS if record.get(key) is not None]
+    if not keys:
+        return MarkedText(place, skipped="no spans")
+    if len(keys) > 1:
+        raise InputError(
+            expected=f"one list of spans in {place}",
+            found=" and ".join(map(repr, keys)),
+            fix="remove all but one of these keys",
+        )
+    items = list_of(record[keys[0]], place, keys[0])
+    return MarkedText(place, text, tuple(span_of(item, text, place) for item in items))
+
+
+def _results(text: str, annotation: Mapping[str, Any], place: str, unread: "Counter[str]") -> Iterator[MarkedSpan]:
+    """The spans of an annotation of Label Studio."""
+    for result in results_of(annotation, place):
+        value = result.get("value") if isinstance(result, dict) else None
+        if isinstance(value, dict) and "labels" in value and "start" in value:
+            yield span_of(value, text, place)
+        else:
+            unread[str(result.get("type", "unnamed")) if isinstance(result, dict) else "unnamed"] += 1
+
+
+def span_of(item: Any, text: str, place: str) -> MarkedSpan:
+    """A span of a record, as an object or as a list of start, end and label.
+
+    Raises:
+        InputError: it is none, or the text that it names is not there.
+    """
+    values: Sequence[Any] = ()
+    if isinstance(item, list) and len(item) == 3:
+        values = item
+    elif isinstance(item, dict):
+        first, last = next((keys for keys in BORDERS if keys[0] in item), BORDERS[0])
+        labels = item.get("labels", [item.get("label")])
+        one = labels[0] if isinstance(labels, list) and len(labels) == 1 else None
+        values = (item.get(first), item.get(last), one)
+    label = clean(values[2]).strip() if values and isinstance(values[2], str) else ""
+    is_name = bool(label) and len(label) <= LONGEST_LABEL and label.isprintable()
+    if not is_name or any(type(border) is not int for border in values[:2]):
+        raise InputError(
+            expected=f"spans with start, end and one label in {place}",
+            found=brief(item),
+            fix='write {"start": 0, "end": 4, "label": "PER"} or [0, 4, "PER"]',
+        )
+    span = MarkedSpan(values[0], values[1], label)
+    stated = item.get("text") if isinstance(item, dict) else None
+    if isinstance(stated, str):
+        require_text(text, span, stated, place)
+    return span
+
+
+def text_of(values: Mapping[str, Any], place: str, text_column: str | None) -> str:
+    """The text of a record.
+
+    Raises:
+        InputError: there is none under the key.
+    """
+    text = values.get(text_column or "text")
+    if not isinstance(text, str):
+        keys = ", ".join(brief(key) for key in list(values)[:8])
+        raise InputError(
+            expected=f"a text under the key {text_column or 'text'!r} in {place}",
+            found=brief(text) if text is not None else f"the keys {keys}" if keys else "an empty record",
+            fix="name the key with --text-column, or correct the record",
+        )
+    return clean(text)
+
+
+def list_of(value: Any, place: str, key: str) -> Sequence[Any]:
+    """The list of spans under a key; empty if there is none.
+
+    Raises:
+        InputError: the value is no list.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise InputError(
+            expected=f"a list of spans under {key!r} in {place}",
+            found=brief(value),
+            fix="for one label per text, use --task classification; else write a list of spans",
+        )
+    return value

@@ -1,0 +1,122 @@
+"""Files of tagged sentences, of entities or of parts of speech: the format is detected from the content."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.settings import require
+from bertsmith.tasks.datasets.bioc import is_bioc, read_bioc
+from bertsmith.tasks.datasets.brat import is_brat, read_brat
+from bertsmith.tasks.datasets.conll import read_conll
+from bertsmith.tasks.datasets.examples import ExampleFile
+from bertsmith.tasks.datasets.file_text import file_head, file_text, suffix_of
+from bertsmith.tasks.datasets.parquet_records import parquet_records
+from bertsmith.tasks.datasets.pubtator import is_pubtator, read_pubtator
+from bertsmith.tasks.datasets.records import json_records
+from bertsmith.tasks.datasets.spans import has_spans, read_spans
+from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.datasets.token_records import has_words, read_token_records
+from bertsmith.tasks.datasets.values import looks_like_json
+from bertsmith.tasks.datasets.word_table import is_word_table, read_word_table
+from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.sources import shown
+
+_TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
+
+
+def read_tagged(
+    task: str,
+    path: Path,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    word_column: int = 0,
+    tag_column: int = -1,
+    scheme: str = "",
+    gold: bool = True,
+    encoding: str = UTF_8,
+) -> ExampleFile:
+    """The sentences of a file, or of a folder of brat.
+
+    Args:
+        task: `ner` or `pos`.
+        text_column: the key of texts with marked spans.
+        label_column: the key or column of tags, in records and tables of words.
+        word_column, tag_column: the columns of files with a word on each line.
+        scheme: of the tags that marked spans are read as; by default IOB2.
+        gold: whether tags are read in records and tables of words; if not, they may be missing.
+        encoding: of a text file without a byte order mark.
+
+    Raises:
+        InputError: the file is in none of the formats, or a part of it is invalid; the message names the place.
+        ConfigError: columns are numbered for a format that has none.
+    """
+    reader = None
+    if is_brat(path):
+        reader = read_brat
+    elif not path.is_dir() and suffix_of(path) not in _TABLES:
+        reader = (
+            read_bioc
+            if is_bioc(path, encoding=encoding)
+            else read_pubtator
+            if is_pubtator(path, encoding=encoding)
+            else None
+        )
+    has_columns = reader is None and not (
+        has_spans(path, encoding=encoding) or suffix_of(path) in (".parquet", ".xlsx")
+    )
+    require(
+        has_columns or (word_column, tag_column) == (0, -1),
+        expected=f"columns of words and tags in '{path}'",
+        found="JSON, which has none" if reader is None else "a format that has none",
+        fix="omit --word-column and --tag-column",
+    )
+    if reader is not None:
+        if task != "ner":
+            raise InputError(
+                expected=f"a tag for each word in '{shown(str(path))}'", found="marked spans", fix="use --task ner"
+            )
+        return reader(path, scheme=scheme or "IOB2", encoding=encoding)
+    if suffix_of(path) in _TABLES and is_word_table(_columns(path, encoding)):
+        return read_word_table(path, read_table(path, encoding=encoding), task, label_column=label_column, gold=gold)
+    if has_columns:
+        return read_conll(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
+    records = _records(path, encoding)
+    first = next(records, None)
+    if first is None:
+        raise InputError(expected=f"sentences in '{shown(str(path))}'", found="no rows", fix="name another file")
+    records = itertools.chain([first], records)
+    if has_words(first[1]):
+        return read_token_records(path, records, task, label_column=label_column, gold=gold)
+    if task == "ner":
+        return read_spans(path, text_column=text_column, scheme=scheme or "IOB2", records=records)
+    return read_conll(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
+
+
+def _columns(path: Path, encoding: str) -> list[str]:
+    """The names of the columns of a table; empty if the file is no table."""
+    if suffix_of(path) in (".csv", ".tsv"):
+        head = file_head(path, encoding=encoding).lstrip("\n\r")
+        if looks_like_json(head) or not is_word_table(_cells_of(head)):
+            return []
+    with quiet():  # the rows are read again, and how is said then
+        row = next(read_table(path, encoding=encoding), None)
+    return [] if row is None else list(row.values)
+
+
+def _cells_of(head: str) -> list[str]:
+    """What may be names of columns in the first line of a file."""
+    lines = head.replace("\r", "\n").split("\n", 1)
+    return [cell.strip(' "') for mark in ",;\t" for cell in lines[0].split(mark)]
+
+
+def _records(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
+    """The place and the value of each record of JSON or Parquet."""
+    if suffix_of(path) == ".parquet":
+        return parquet_records(path)
+    return json_records(
+        path, file_text(path, what="texts with marked spans", encoding=encoding), lines=suffix_of(path) == ".jsonl"
+    )

@@ -1,0 +1,196 @@
+"""A frozen encoder, which turns words and texts into vectors.
+
+Letters: R positions that are read, W words of all sentences, E examples, N rows, T tokens, n chosen layers, D width of
+the encoder.
+
+Vectors are computed once, in evaluation mode and without gradients, and stored as fp32 on the CPU. Only the chosen
+hidden states are kept; layers above the highest chosen one are not computed, and that one only where it is read.
+
+Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertsmith.base.core.progress import Progress
+from bertsmith.base.machine.runtime import Runtime
+from bertsmith.models.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.models.parts.batch import Batch, GatheredRows, Read
+from bertsmith.models.parts.encoder import Encoder, Trace
+from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
+from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
+from bertsmith.tasks.encoding.row_encoder import OF_ONE, RowEncoder
+from bertsmith.tasks.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
+from bertsmith.text.tokenizers.pack import PackedRows
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+Vectors = npt.NDArray[np.float32]
+
+
+class FrozenEncoder(RowEncoder):
+    """An encoder in torch whose parameters do not change.
+
+    Args:
+        model: the encoder; it is put into evaluation mode, without gradients.
+        tokenizer: of the model.
+        runtime: device and precision.
+        base_digest: returns the digest of the model's parameters; called only when needed.
+        micro_tokens: maximum tokens per micro-batch; None for a default that suits the device.
+        has_pooler: whether the pooler was trained.
+        kept: with int8, the linear layers that are kept in higher precision.
+    """
+
+    def __init__(
+        self,
+        model: Encoder,
+        tokenizer: Tokenizer,
+        runtime: Runtime,
+        *,
+        base_digest: Callable[[], str] | None = None,
+        micro_tokens: int | None = None,
+        has_pooler: bool = True,
+        kept: Sequence[str] = (),
+    ) -> None:
+        super().__init__(tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler)
+        self.kept = tuple(kept)
+        self._model = model.to(runtime.torch_device).eval().requires_grad_(False)
+        self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
+
+    @property
+    def model(self) -> Encoder:
+        """The encoder without heads."""
+        return self._model
+
+    @property
+    def reads_last(self) -> bool:
+        """Whether the position that represents a row is the last one."""
+        return self.model.config.is_causal
+
+    @property
+    def shows_attention(self) -> bool:
+        """Whether it shows its attention weights: whether it has any."""
+        return self.model.config.has_attention
+
+    def choice(self, name: str) -> LayerChoice:
+        """The choice of layers given by a name or by numbers; see `layer_choice`.
+
+        Raises:
+            ConfigError: as `layer_choice`, or a layer has another width than the last one.
+        """
+        return choice_of_widths(super().choice(name).name, self.model.widths)
+
+    def settings(self, choice: LayerChoice) -> dict[str, object]:
+        """See `RowEncoder`."""
+        int8 = {"int8": [self.runtime.int8_bits, *self.kept]} if self.runtime.precision == "int8" else {}
+        return {**super().settings(choice), **int8}
+
+    def hidden_states(self, features: EncodedExamples, choice: LayerChoice) -> Vectors:
+        """The chosen hidden states at the positions that are read, float32 [R, n, D], in the order of the features.
+
+        Raises:
+            ConfigError: the vectors take too much memory.
+        """
+        width = (len(choice.layers), self.hidden_size)
+        with self.progress(features.rows) as progress:
+            return self._vectors(
+                features, choice, lambda picked, _: picked.float(), width, "positions", progress=progress
+            )
+
+    def row_vectors(
+        self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
+    ) -> Vectors:
+        """See `RowEncoder`; also of a pair, [N, 4 * width].
+
+        Args:
+            pooling: also "pair" and "apart": for rows of two texts, `row_vectors.pair_of_rows` and `apart_of_rows`.
+        """
+        if pooling not in OF_TWO_TEXTS:
+            self.require_pooling(pooling, choice)
+        width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling in OF_TWO_TEXTS else 1)
+        features = rows_by_first(rows)
+        # One position per row is read, so the positions of the features are the rows.
+        return self._vectors(
+            features,
+            choice,
+            lambda picked, batch: self._pooled(picked, choice, pooling, batch),
+            (width,),
+            "texts",
+            reads=self._reads_rows if pooling in OF_ONE and not self._pools_mean(pooling) else lambda _: None,
+            apart=pooling == APART,
+            progress=progress,
+        )
+
+    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+        """See `RowEncoder`."""
+        features = separate_rows(rows, read)
+        width = (choice.width(self.hidden_size),)
+        return self._vectors(features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens")
+
+    def _pools_mean(self, pooling: str) -> bool:
+        return pooling == "pooler" and self.model.config.pools_mean
+
+    def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, batch: Batch) -> Tensor:
+        """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where one position per row was read."""
+        if pooling == "pooler":
+            joined = choice.join(picked)
+            return self.model.pool(mean_of_rows(joined, batch.lengths) if self._pools_mean(pooling) else joined).float()
+        mixed = choice.join(picked.float())
+        if pooling in OF_ONE:
+            return mixed
+        if pooling == PAIR:
+            return pair_of_rows(mixed, batch)
+        if pooling == APART:
+            return apart_of_rows(mixed, batch)
+        if pooling == "mean" and batch.num_rows == 1:
+            return mixed.mean(dim=0, keepdim=True)
+        return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(batch.lengths, device=mixed.device))
+
+    def _reads_rows(self, part: GatheredRows) -> Read:
+        return self.model.read_of_rows(part.batch)
+
+    @torch.inference_mode()
+    def _vectors(
+        self,
+        features: EncodedExamples,
+        choice: LayerChoice,
+        finish: Callable[[Tensor, Batch], Tensor],
+        width: tuple[int, ...],
+        what: str,
+        *,
+        reads: Callable[[GatheredRows], Read | None] = lambda part: part.read,
+        apart: bool = False,
+        progress: Progress | None = None,
+    ) -> Vectors:
+        """The results of `finish` on the chosen hidden states, float32 [R, *width]; equal rows are computed once.
+
+        Args:
+            finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and its rows.
+            what: what R counts, for error messages.
+            reads: returns the positions that `finish` receives, None for all tokens; by default those of the features.
+            apart: the encoder reads `Batch.texts_apart` of the rows, every token of them.
+            progress: counts the rows that are done.
+
+        Raises:
+            ConfigError: the vectors take too much memory.
+        """
+        depth = max(choice.layers)
+        model = self.model.lower(depth)
+        prunes = model.can_prune
+
+        def compute(part: RowPart) -> Logits:
+            gathered = part.gather(self.runtime.device)
+            trace, read = Trace(), reads(gathered)
+            sequences = gathered.batch.texts_apart.batch if apart else gathered.batch
+            model(sequences, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
+            states = trace.hidden_states
+            if read is not None:
+                whole = states[:depth] if prunes else states
+                states = [*(read.pick(state) for state in whole), *states[len(whole) :]]
+            found: Logits = finish(choice.pick(states), gathered.batch).float().cpu().numpy()
+            return found
+
+        return self._collect(features, compute, width, what, micro_tokens=self.micro_tokens, progress=progress)

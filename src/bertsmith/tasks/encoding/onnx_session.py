@@ -1,0 +1,238 @@
+"""ONNX graphs from the outside: their inputs and outputs, padded batches, and a session that runs one; without torch.
+
+Letters: B sequences of a padded batch, S tokens of the longest one, N rows, T tokens, K outputs.
+
+Inputs and outputs have the names used by `transformers`. Values at padding are not defined.
+"""
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine.processor import hardware
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.tasks.encoding.units import Ints
+from bertsmith.text.tokenizers.encoded import places_of
+from bertsmith.text.tokenizers.pack import PackedRows
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+PER_SEQUENCE, PER_TOKEN, PER_ENDING = "sequence", "token", "ending"
+
+# On the processor, onnxruntime takes about five times as long for this fused sum and norm as for the two by themselves.
+SLOW_FUSIONS = ("SkipLayerNormFusion",)
+
+Array = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Outputs = dict[str, Array]
+Runner = Callable[[dict[str, Ints]], Outputs]
+
+
+class Segmented(Protocol):
+    """What says how many segments a model has: its configuration, or the shape of an export."""
+
+    @property
+    def type_vocab_size(self) -> int:
+        """The number of segments."""
+
+
+class Output(NamedTuple):
+    """An output of a graph: its name, and what one row of it describes."""
+
+    name: str
+    per: str
+
+
+def inputs_of(config: Segmented, reads: str = "pooler") -> tuple[str, ...]:
+    """The inputs of a graph; a model with fewer than two segments has no segment ids, unless its head reads pairs."""
+    return INPUTS if config.type_vocab_size > 1 or reads in OF_TWO_TEXTS else INPUTS[:2]
+
+
+def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
+    """The outputs of a graph, with the names used by `transformers`.
+
+    Args:
+        kind: the kind of task; None for a pre-trained model or a bare encoder.
+        parts: the parts beyond embeddings and layers that exist.
+
+    >>> [output.name for output in outputs_of(None, ["pooler", "mlm"])]
+    ['logits', 'last_hidden_state', 'pooler_output']
+    """
+    if kind == "span":
+        return (Output("start_logits", PER_TOKEN), Output("end_logits", PER_TOKEN))
+    if kind is not None:
+        return (Output("logits", {"tagging": PER_TOKEN, "choice": PER_ENDING}.get(kind, PER_SEQUENCE)),)
+    found = [Output("logits", PER_TOKEN)] if "mlm" in parts else []
+    if "nsp" in parts and "pooler" in parts:
+        found.append(Output("seq_relationship_logits" if found else "logits", PER_SEQUENCE))
+    found.append(Output("last_hidden_state", PER_TOKEN))
+    return (*found, Output("pooler_output", PER_SEQUENCE)) if "pooler" in parts else tuple(found)
+
+
+def package(name: str, purpose: str = "for --to onnx", extra: str = "export") -> Any:
+    """The imported module of a package of an extra.
+
+    Args:
+        purpose: what it is needed for, for the message.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        packages = "the packages onnx and onnxruntime" if extra == "export" else f"the package {name}"
+        raise ConfigError(
+            expected=f"{packages}, {purpose}",
+            found=f"no {name}",
+            fix=f"install them (pip install 'bertsmith[{extra}]')" if extra == "export" else f"pip install {name}",
+        ) from None
+
+
+def padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints], Flags]:
+    """The chosen rows as padded inputs, int64 [B, S] each, and a mask of real tokens, bool [B, S]."""
+    lengths = rows.lengths[chosen]
+    real = np.arange(lengths.max()) < lengths[:, None]
+    index = places_of(rows.offsets[chosen], lengths.astype(np.int64))
+    ids, segments = np.full(real.shape, pad_id, dtype=np.int64), np.zeros(real.shape, dtype=np.int64)
+    ids[real], segments[real] = rows.token_ids[index], rows.segment_ids[index]
+    return dict(zip(INPUTS, (ids, real.astype(np.int64), segments), strict=True)), real
+
+
+def unpadded(values: Array, per: str, real: Flags) -> Array:
+    """Padded values without the padding, one row per token, sequence or ending."""
+    if per == PER_TOKEN:
+        return values[real]
+    return values.reshape(-1, 1) if per == PER_ENDING else values
+
+
+class Session:
+    """A session of ONNX Runtime on the processor, for one graph. It may be used from several threads.
+
+    Args:
+        path: the file of the graph.
+        threads: how many compute together; None for `num_threads()`.
+
+    Raises:
+        ConfigError: onnxruntime is not installed.
+        CheckpointError: onnxruntime cannot load the file.
+    """
+
+    def __init__(self, path: Path, threads: int | None = None) -> None:
+        onnxruntime = package("onnxruntime", "which runs ONNX graphs", extra="light")
+        # onnxruntime has one exception class per status code, without a common base.
+        names_there = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
+        self._failures: tuple[type[Exception], ...] = tuple(
+            value for value in names_there if isinstance(value, type) and issubclass(value, Exception)
+        )
+        self._path, self._version = path, onnxruntime.__version__
+        self._threads = num_threads() if threads is None else threads
+        self._process = os.getpid()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.log_severity_level = 3  # errors
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
+            )
+        except self._failures as error:
+            raise self._refusal(error) from None
+        self._names = [output.name for output in self._session.get_outputs()]
+        self._asked = [one.name for one in self._session.get_inputs()]
+        # Otherwise the heads that are not asked for are computed, too.
+        self._run_options = onnxruntime.RunOptions()
+        self._run_options.only_execute_path_to_fetches = True
+
+    def width(self, name: str) -> int:
+        """The size of the last axis of an output, where the graph fixes it."""
+        shape = next(one.shape for one in self._session.get_outputs() if one.name == name)
+        return int(shape[-1])
+
+    def run(self, inputs: Mapping[str, Ints], names: Sequence[str]) -> Outputs:
+        """Some outputs by name, for inputs by name.
+
+        Raises:
+            CheckpointError: onnxruntime cannot run the graph on these inputs.
+            ConfigError: several threads compute, and this process was forked from the one that loaded the graph.
+        """
+        if self._threads > 1 and self._process != os.getpid():  # it would wait for threads that are not here
+            raise ConfigError(
+                expected=f"the process that loaded {self._path.name}",
+                found="a child that was forked from it",
+                fix="load the model in the child, or start it by multiprocessing's 'spawn'",
+            )
+        try:
+            found = self._session.run(list(names), {name: inputs[name] for name in self._asked}, self._run_options)
+        except self._failures as error:
+            raise self._refusal(error) from None
+        return dict(zip(names, found, strict=True))
+
+    def __call__(self, inputs: Mapping[str, Ints]) -> Outputs:
+        """All outputs by name; raises as `run`."""
+        return self.run(inputs, self._names)
+
+    def _refusal(self, error: BaseException) -> CheckpointError:
+        return CheckpointError(
+            expected=f"{self._path.name} to run in onnxruntime {self._version}",
+            found=str(error)[:300],
+            fix="export the model again, or try another version of onnxruntime",
+        )
+
+
+class Hooks:
+    """Functions that are called in front of every forward pass, as `torch.nn.Module` has them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hooks: list[Callable[..., None]] = []
+
+    def add(self, hook: Callable[..., None]) -> "Hook":
+        """Calls `hook` in front of every pass until `remove()` of what is returned is called."""
+        with self._lock:
+            self._hooks = [*self._hooks, hook]
+        return Hook(self, hook)
+
+    def remove(self, hook: Callable[..., None]) -> None:
+        """Calls `hook` no longer."""
+        with self._lock:
+            self._hooks = [one for one in self._hooks if one is not hook]
+
+    def call(self) -> None:
+        """Calls all of them, in order."""
+        for hook in self._hooks:
+            hook()
+
+
+class Hook(NamedTuple):
+    """A function that was added to `Hooks`."""
+
+    hooks: Hooks
+    function: Callable[..., None]
+
+    def remove(self) -> None:
+        """Calls the function no longer."""
+        self.hooks.remove(self.function)
+
+
+def needs_reduced_range() -> bool:
+    """Whether this processor adds two uint8 x int8 products in 16 bits, where large sums saturate.
+
+    This is the case on x86 without VNNI. If unknown, the answer is yes, which costs one bit.
+    """
+    return hardware().int8_bits != 8
+
+
+def num_threads() -> int:
+    """The threads of a computation: those of torch if it is imported, else `OMP_NUM_THREADS`, else one per core."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return int(torch.get_num_threads())
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) else len(os.sched_getaffinity(0))

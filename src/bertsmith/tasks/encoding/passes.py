@@ -1,0 +1,192 @@
+"""Inference over encoded rows: equal rows are computed once, in batches of similar length, one by one or in parallel.
+
+The function that computes a batch is given; nothing here needs torch, except to join the results of several processes.
+
+Letters: U units, N rows, R positions that the head reads, r those of some rows, K outputs of the head.
+"""
+
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.finite import require_finite
+from bertsmith.base.machine.runtime import ALONE, Rank
+from bertsmith.models.parts.batch import cut_by_tokens, rows_index
+from bertsmith.tasks.encoding.units import EncodedExamples, Ints, Logits, RowPart, separate_rows, sorted_rows
+from bertsmith.text.tokenizers.pack import PackedRows
+
+_COPIED = 2**16  # entries copied at a time, so that copying takes hardly any memory
+
+
+class Parallel(NamedTuple):
+    """How batches are computed at the same time, each by a thread of its own.
+
+    Attributes:
+        workers: number of threads.
+        tokens: maximum tokens (or one row) of a batch.
+        min_tokens: with fewer tokens in total, batches are computed one by one.
+        new_compute: returns what computes a batch, as in `computed`; several threads call it.
+        before_each: called before every batch, by the thread that waits for all of them.
+    """
+
+    workers: int
+    tokens: int
+    min_tokens: int
+    new_compute: Callable[[], Callable[[RowPart], Logits]]
+    before_each: Callable[[], None]
+
+
+def computed(
+    features: EncodedExamples,
+    compute: Callable[[RowPart], Logits],
+    *,
+    width: tuple[int, ...],
+    micro_tokens: int,
+    advance: Callable[[float], None] | None = None,
+    rank: Rank = ALONE,
+    parallel: Parallel | None = None,
+) -> npt.NDArray[np.float32]:
+    """The results of `compute` for every position that is read, float32 [R, *width], in the order of the features.
+
+    Equal rows are computed once: the last digits of a result depend on the row's place in the batch, so only this way
+    do equal texts in one call get equal numbers. Rows are sorted by length and split by tokens, even those of one unit,
+    unless the head reads these together; then equal units are computed once.
+
+    Args:
+        compute: returns float32 [r, *width] for some rows.
+        width: the shape of the result for one position.
+        micro_tokens: maximum tokens (or one row) to compute together.
+        advance: receives the fraction of rows done since its last call.
+        rank: this process among those that call it together with the same features. They share the work and all get
+            the results of one process: the same bytes, unless it would compute fewer parts than there are processes.
+        parallel: how batches of many rows are computed at the same time; None if one by one is as fast.
+
+    Raises:
+        NotFiniteError: a result is NaN or infinite; its `index` is the example.
+    """
+    found = np.zeros((features.num_read, *width), dtype=np.float32)
+    if not len(features):
+        return found
+    if features.windows_of_first is not None:
+        found = _computed_by_unit(features, compute, found, micro_tokens, advance, rank)
+        require_finite(found, lambda place: _example_at(features, place))
+        return found
+    if len(features.rows) == 1:
+        found[:] = compute(RowPart(features=features, rows=np.zeros(1, dtype=np.int64)))
+        if advance is not None:
+            advance(1.0)
+        require_finite(found, lambda place: _example_at(features, place))
+        return found
+    different, place = _different(features)
+    # Each result is written to the first place that needs it, then copied to the others.
+    first = np.unique(place, return_index=True)[1]
+    order = np.argsort(different.lengths, kind="stable")
+    if parallel is not None and int(different.lengths.sum()) < parallel.min_tokens:
+        parallel = None
+    micro_tokens = micro_tokens if parallel is None else parallel.tokens
+    cuts = cut_by_tokens(order, different.lengths, micro_tokens, rank.count)
+    dealt = rank.dealt(len(cuts))
+    parts = (RowPart(features=different, rows=sorted_rows(different, cuts[number])) for number, _ in dealt)
+    computing = _one_by_one(compute, parts) if parallel is None else _in_parallel(parallel, parts)
+    for (number, counts), (part, results) in zip(dealt, computing, strict=True):
+        if counts:
+            found[first[part.chosen]] = results
+        if advance is not None:
+            advance(sum(map(len, cuts[number : number + rank.count])) / len(different))
+    found = _joined(found, rank)
+    source = first[place]
+    copies = np.flatnonzero(source != np.arange(len(source)))
+    for begin in range(0, len(copies), _COPIED):
+        entries = copies[begin : begin + _COPIED]
+        found[entries] = found[source[entries]]
+    require_finite(found, lambda place: _example_at(features, place))
+    return found
+
+
+def _one_by_one(compute: Callable[[RowPart], Logits], parts: Iterable[RowPart]) -> Iterator[tuple[RowPart, Logits]]:
+    """Each part with its results, in order."""
+    for part in parts:
+        yield part, compute(part)
+
+
+def _in_parallel(parallel: Parallel, parts: Iterable[RowPart]) -> Iterator[tuple[RowPart, Logits]]:
+    """The same, with several parts computed at the same time; after an error, no further part is begun."""
+    compute, begun = parallel.new_compute(), collections.deque[tuple[RowPart, Future[Logits]]]()
+    threads = ThreadPoolExecutor(parallel.workers)
+    try:
+        for part in parts:
+            parallel.before_each()
+            begun.append((part, threads.submit(compute, part)))
+            if len(begun) > parallel.workers:  # one is ready for the first thread that is free
+                first, results = begun.popleft()
+                yield first, results.result()
+        for first, results in begun:
+            yield first, results.result()
+    finally:
+        threads.shutdown(cancel_futures=True)  # waits for the parts that are being computed
+
+
+def _computed_by_unit(
+    features: EncodedExamples,
+    compute: Callable[[RowPart], Logits],
+    found: npt.NDArray[np.float32],
+    micro_tokens: int,
+    advance: Callable[[float], None] | None,
+    rank: Rank,
+) -> npt.NDArray[np.float32]:
+    """`found`, filled with the results for units whose rows are computed together."""
+    rows = features.rows
+    lengths = features.unit_tokens.astype(np.int32)
+    whole = PackedRows(rows.token_ids, rows.segment_ids, lengths, np.zeros_like(lengths))
+    which = whole.distinct()[1]
+    first = np.unique(which, return_index=True)[1]
+    order = first[np.argsort(features.unit_tokens[first], kind="stable")]
+    cuts = cut_by_tokens(order, features.unit_tokens, micro_tokens, rank.count)
+    for number, counts in rank.dealt(len(cuts)):
+        rows_of_units = rows_index(features.rows_per_unit, cuts[number])
+        part = RowPart(features=features, rows=sorted_rows(features, rows_of_units))
+        results = compute(part)
+        if counts:
+            found[part.chosen] = results
+        if advance is not None:
+            advance(sum(map(len, cuts[number : number + rank.count])) / len(order))
+    found = _joined(found, rank)
+    source = first[which]
+    copied = np.flatnonzero(source != np.arange(len(source)))
+    found[rows_index(features.rows_per_unit, copied)] = found[rows_index(features.rows_per_unit, source[copied])]
+    return found
+
+
+def _joined(found: npt.NDArray[np.float32], rank: Rank) -> npt.NDArray[np.float32]:
+    """The results of all processes, which are zero wherever a process has computed none."""
+    if rank.count == 1:
+        return found
+    import torch
+
+    from bertsmith.base.processes.distributed import sum_over_ranks
+
+    return sum_over_ranks(torch.from_numpy(found), rank).numpy()
+
+
+def _example_at(features: EncodedExamples, place: int) -> int:
+    """The example that a position which is read belongs to."""
+    row = np.searchsorted(np.cumsum(features.read_per_row), place, side="right")
+    return int(features.example_of_row[row])
+
+
+def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
+    """The distinct rows as separate units, and for each position that is read its index among theirs, int64 [R].
+
+    If different positions are read in equal rows, all of them are read in the row that represents them.
+    """
+    rows, which = features.rows.distinct()
+    if features.read is None:
+        read, place = None, rows_index(rows.lengths, which)
+    else:
+        shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
+        read, place = np.unique(features.read + shift, return_inverse=True)
+    return separate_rows(rows, read), place

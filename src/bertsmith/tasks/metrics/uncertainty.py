@@ -1,0 +1,221 @@
+"""The uncertainty of scores and of their differences: over random restarts, and over the examples of a test set.
+
+Letter: E examples. The bootstrap draws E examples with replacement, many times, and measures how much the score varies.
+
+A proportion, such as accuracy, has an exact interval instead: when all of a few examples are right, all draws are
+equal, as if the score were certain.
+
+Sources: Clopper and Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial" (1934);
+Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 13 and 15; Noreen, "Computer-Intensive Methods
+for Testing Hypotheses" (1989), for approximate randomization.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted
+from bertsmith.base.core.randomness import generator
+
+DRAWS = 10_000
+CONFIDENCE = 0.95
+
+_ROOM = 2**22  # example indices held in memory at once
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spread:
+    """Scores of several runs.
+
+    Attributes:
+        mean: their mean.
+        deviation: their sample standard deviation (with their number minus one as divisor); 0 for a single run.
+        values: the scores themselves.
+    """
+
+    mean: float
+    deviation: float
+    values: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PairedTest:
+    """The difference between two systems on the same examples, and how certain it is.
+
+    Attributes:
+        difference: the mean of the first minus that of the second.
+        low: the lower end of its 95% confidence interval.
+        high: the upper end.
+        p_value: the probability of a difference at least as large, in either direction, by chance; never 0.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """The mean and the standard deviation of the scores of several runs.
+
+    >>> spread([1.0, 2.0, 3.0])
+    Spread(mean=2.0, deviation=1.0, values=(1.0, 2.0, 3.0))
+
+    Raises:
+        InputError: there are none.
+    """
+    scores = np.asarray(values, dtype=np.float64)
+    _require_examples(scores, least=1)
+    deviation = float(scores.std(ddof=1)) if len(scores) > 1 else 0.0
+    return Spread(float(scores.mean()), deviation, tuple(scores.tolist()))
+
+
+def paired_test(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    seed: int = 0,
+    draws: int = DRAWS,
+    *,
+    statistic: Callable[[npt.NDArray[np.generic]], float] | None = None,
+) -> PairedTest:
+    """The difference between two systems on the same examples, with interval and two-sided p-value.
+
+    The interval is that of the paired bootstrap: it contains the middle 95% of the differences of the draws. The
+    p-value is that of approximate randomization: if the systems are equally good, the two results for an example are
+    interchangeable, so the p-value is the fraction of random swaps after which they differ at least as much; the
+    observed difference counts as one of them. It is therefore valid for a handful of examples too, which allow no more
+    than 2^E different swaps.
+
+    Args:
+        first: float [E], the contribution of each example to the score of the first system; or, with a statistic, rows
+            [E, any] with the gold label and the prediction of each example.
+        second: the same for the second system, in the same order.
+        seed: determines the draws.
+        draws: the number of bootstrap draws, and of swaps.
+        statistic: the score of drawn rows, such as a correlation; by default the mean.
+
+    Raises:
+        InputError: the lengths differ, or there are fewer than two examples.
+    """
+    ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if ours.shape != theirs.shape:
+        raise InputError(
+            expected="scores of the same examples",
+            found=f"shapes {list(ours.shape)} and {list(theirs.shape)}",
+            fix="predict the same file with both",
+        )
+    _require_examples(ours, least=2)
+    score = np.mean if statistic is None else statistic
+    difference = float(score(ours) - score(theirs))
+    parts, swaps = _draw(len(ours), draws, seed, "paired bootstrap"), _swaps(len(ours), draws, seed)
+    if statistic is None:
+        each = ours - theirs
+        means = np.concatenate([each[chosen].mean(axis=1) for chosen in parts])
+        swapped = np.concatenate([np.where(swap, -each, each).mean(axis=1) for swap in swaps])
+        largest = float(np.abs(each).max())
+    else:
+        means = np.array([score(ours[chosen]) - score(theirs[chosen]) for part in parts for chosen in part])
+        swapped = np.array([_swapped(ours, theirs, swap, statistic) for part in swaps for swap in part])
+        largest = 1.0
+    # A swap that reproduces the difference may be off by rounding.
+    as_far = int(np.sum(np.abs(swapped) >= abs(difference) - 1e-12 * largest))
+    low, high = _middle(means, CONFIDENCE)
+    return PairedTest(difference, low, high, (1 + as_far) / (draws + 1))
+
+
+def bootstrap_interval(
+    values: npt.ArrayLike,
+    statistic: Callable[[npt.NDArray[np.generic]], float] | None = None,
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+    confidence: float = CONFIDENCE,
+) -> tuple[float, float]:
+    """The bootstrap confidence interval of a score: the middle fraction `confidence` of the scores of the draws.
+
+    Args:
+        values: [E] or [E, anything]; rows are drawn, so a row may contain the gold label and the prediction of an
+            example.
+        statistic: the score of drawn rows; by default their mean.
+        seed: determines the draws.
+        draws: the number of draws.
+        confidence: a fraction, above 0 and below 1.
+
+    Raises:
+        InputError: there are no examples.
+    """
+    assert 0.0 < confidence < 1.0, confidence
+    rows = np.asarray(values)
+    _require_examples(rows, least=1)
+    score = np.mean if statistic is None else statistic
+    parts = _draw(len(rows), draws, seed, "bootstrap interval")
+    scores = np.array([float(score(rows[chosen])) for part in parts for chosen in part])
+    return _middle(scores, confidence)
+
+
+def proportion_interval(right: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact (Clopper-Pearson) confidence interval of a proportion: `right` of `total` independent examples.
+
+    Its ends are the proportions under which as many right examples, or as few, have a probability of
+    (1 - confidence) / 2.
+
+    >>> low, high = proportion_interval(8, 8)
+    >>> round(low, 2), high
+    (0.63, 1.0)
+
+    Raises:
+        InputError: there are no examples.
+    """
+    from scipy.special import betaincinv  # the import takes a moment, which predictions need not wait for
+
+    assert 0 <= right <= total, (right, total)
+    _require_examples(np.zeros(total), least=1)
+    tail = (1.0 - confidence) / 2
+    low = 0.0 if right == 0 else float(betaincinv(right, total - right + 1, tail))
+    high = 1.0 if right == total else float(betaincinv(right + 1, total - right, 1.0 - tail))
+    return low, high
+
+
+def _draw(num_examples: int, draws: int, seed: int, purpose: str) -> Iterator[npt.NDArray[np.int64]]:
+    """The indices of drawn examples, int64 [D, E] at a time, `draws` rows in total."""
+    assert draws >= 1, draws
+    random = generator(seed, purpose)
+    at_once = max(1, _ROOM // num_examples)
+    for done in range(0, draws, at_once):
+        yield random.integers(num_examples, size=(min(at_once, draws - done), num_examples))
+
+
+def _swaps(num_examples: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Which examples are swapped, bool [D, E] at a time, `draws` rows in total."""
+    random = generator(seed, "approximate randomization")
+    at_once = max(1, _ROOM // num_examples)
+    for done in range(0, draws, at_once):
+        yield random.integers(2, size=(min(at_once, draws - done), num_examples), dtype=np.int8).astype(np.bool_)
+
+
+def _swapped(
+    ours: Floats, theirs: Floats, swap: npt.NDArray[np.bool_], statistic: Callable[[npt.NDArray[np.generic]], float]
+) -> float:
+    """The difference of two scores after some examples were swapped."""
+    which = swap.reshape(-1, *[1] * (ours.ndim - 1))
+    return float(statistic(np.where(which, theirs, ours)) - statistic(np.where(which, ours, theirs)))
+
+
+def _middle(values: Floats, share: float) -> tuple[float, float]:
+    """Both ends of the middle fraction of the values."""
+    low, high = np.quantile(values, [(1.0 - share) / 2, (1.0 + share) / 2])
+    return float(low), float(high)
+
+
+def _require_examples(values: npt.NDArray[np.generic], *, least: int) -> None:
+    if values.ndim < 1 or len(values) < least:
+        raise InputError(
+            expected=f"at least {counted(least, 'value')}",
+            found=f"{values.size}",
+            fix="score more examples or runs",
+        )

@@ -1,0 +1,232 @@
+"""The tasks by name, each with its file format, labels, metrics and defaults.
+
+=====================  ==============  ==========================================================================
+name                   kind            files
+=====================  ==============  ==========================================================================
+cola ... wnli          as in GLUE      the official TSV files of the nine GLUE tasks
+snli, xnli             classification  the official TSV and JSONL files, and the copies on the hub
+squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0, and questions as rows
+swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
+ner, pos               tagging         words with tags, in columns, records or tables; ner also reads texts with marked
+                                       spans; see `datasets.tagged_files`
+classification         classification  tables with one or two texts and a label; see `datasets.tables`
+multi-label            classification  the same; an example may have several labels or none
+patents                classification  patents and their subclasses, as JSON lines of USPTO-2M or tables of claims
+relations              classification  texts with two marked spans and the relation of the two, as JSON lines, or tables
+                                       of texts in which @TYPE$ stands for each
+regression             regression      as classification, with a number as the label
+similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
+triplets, texts                        `datasets.text_groups`
+spam, spam4,           classification  as classification, with the preset's labels; examples come with the package
+sentiment, claim,
+truth
+=====================  ==============  ==========================================================================
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import cast
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.progress import warn
+from bertsmith.base.core.settings import require
+from bertsmith.tasks.datasets.examples import FORMS, Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
+from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
+from bertsmith.tasks.datasets.hierarchy import by_label, read_hierarchy
+from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
+from bertsmith.tasks.metrics.labels import AT_METRICS
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.task import TaskSpec, title_of
+from bertsmith.text.documents.encodings import UTF_8
+
+# Labels in the order of the outputs.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "spam": ("Spam", "Not Spam"),
+    "spam4": ("Spam", "Not Spam", "Social", "Promotion"),
+    "sentiment": ("negative", "positive"),
+    "claim": ("Not Claim", "Claim"),
+    "truth": ("False", "True"),
+}
+FIXED_LABELS = (*GLUE, *NLI, *PRESETS)
+SEVERAL = ("multi-label", "patents")  # labels for a text
+GENERAL = ("classification", *SEVERAL, "relations", "regression")
+CHOICES = ("swag", "codah", "choice")
+TAGS = ("ner", "pos")
+QUESTIONS = ("squad", "squad2")
+TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *PRESETS)
+
+
+def task_name(name: str) -> str:
+    """The name as spelled in the table of tasks; case, dashes and underscores do not matter.
+
+    >>> task_name("SST2"), task_name("STS_B")
+    ('sst-2', 'sts-b')
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    plain = {known.replace("-", ""): known for known in TASK_NAMES}
+    spelled = str(name).lower()
+    result = plain.get(spelled.replace("-", "").replace("_", ""))
+    require(result is not None, expected="a known task", found=repr(name), fix=nearest(spelled, TASK_NAMES))
+    return cast("str", result)
+
+
+def kind_of(name: str) -> str:
+    """The kind of a named task.
+
+    >>> kind_of("sts-b"), kind_of("pos"), kind_of("spam")
+    ('regression', 'tagging', 'classification')
+    """
+    for names, kind in ((QUESTIONS, "span"), (CHOICES, "choice"), (TAGS, "tagging"), (FORMS, "similarity")):
+        if name in names:
+            return kind
+    is_number = not GLUE[name].labels if name in GLUE else name == "regression"
+    return "regression" if is_number else "classification"
+
+
+def bundled_examples(name: str) -> Path | None:
+    """The file of a preset's examples that comes with the package; None for other tasks."""
+    path = Path(str(resources.files("bertsmith.tasks.datasets") / "presets" / f"{name}.tsv"))
+    return path if name in PRESETS and path.is_file() else None
+
+
+def spec_for(
+    name: str,
+    examples: Sequence[Example],
+    settings: TaskSettings | None = None,
+    hierarchy: str | None = None,
+    encoding: str = UTF_8,
+) -> TaskSpec:
+    """The spec of a task, with the labels of the training examples if the task does not fix them.
+
+    Args:
+        hierarchy: of the labels, see `ColumnSettings`; their ancestors become labels, too.
+        encoding: of the file of the hierarchy, unless it has a byte order mark.
+
+    Raises:
+        InputError: there is only one label, or too many to be classes.
+    """
+    settings = settings or default_settings(name)
+    if name in GLUE:
+        glue = GLUE[name]
+        return TaskSpec(
+            kind=kind_of(name),
+            name=name,
+            labels=glue.labels,
+            pair=glue.pair,
+            metric=glue.metric,
+            metrics=glue.metrics,
+            settings=settings,
+        )
+    if name in NLI:
+        return TaskSpec(kind="classification", name=name, labels=NLI_LABELS, pair=True, settings=settings)
+    if name in QUESTIONS:
+        return TaskSpec(
+            kind="span",
+            name=name,
+            unanswerable=name == "squad2",
+            metric="f1",
+            metrics=("exact", "f1"),
+            settings=settings,
+        )
+    if name in CHOICES:
+        return TaskSpec(kind="choice", name=name, settings=settings)
+    if name in TAGS:
+        return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
+    if name in FORMS:
+        return vector_spec(name, examples, settings)
+    texts = cast("Sequence[TextExample]", examples)
+    pair = bool(texts) and texts[0].second is not None
+    if name == "regression":
+        metrics = ("pearson", "spearman", "mse")
+        return TaskSpec(kind="regression", name=name, pair=pair, metric="pearson", metrics=metrics, settings=settings)
+    labels = PRESETS.get(name) or class_labels(texts)
+    several = name in SEVERAL
+    parents: tuple[str, ...] = ()
+    if hierarchy is not None:
+        labels, parents = by_label(labels, read_hierarchy(hierarchy, labels, encoding))
+    return TaskSpec(
+        kind="classification",
+        name=name,
+        labels=labels,
+        pair=pair,
+        multi_label=several,
+        metric="micro_f1" if several else "accuracy",
+        metrics=_metrics_of_several(name) if several else ("accuracy", "macro_f1"),
+        parents=parents,
+        settings=settings,
+    )
+
+
+def _metrics_of_several(name: str) -> tuple[str, ...]:
+    """The scores of a task of several labels; those of the most probable ones where there are hundreds."""
+    return ("micro_f1", "macro_f1", "subset_accuracy", *(AT_METRICS if name == "patents" else ()))
+
+
+def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
+    """The official spec of a task of GLUE, NLI or SQuAD for another tool's model with as many outputs; else `spec`.
+
+    The maximum length remains that of the model. Outputs named like the labels keep their order; otherwise they are
+    assigned in the order of the task, with a warning on stderr.
+    """
+    if name in QUESTIONS:
+        return spec_for(name, (), spec.settings)
+    if name not in GLUE and name not in NLI:
+        return spec
+    official = spec_for(name, (), spec.settings)
+    if len(official.labels) != len(spec.labels):
+        return spec
+    own = tuple(label.lower() for label in spec.labels)
+    if sorted(own) == sorted(official.labels):
+        return dataclasses.replace(official, labels=own)
+    warn(f"the outputs {', '.join(spec.labels)} are taken as the labels {', '.join(official.labels)} of {name}")
+    return official
+
+
+def default_settings(name: str) -> TaskSettings:
+    """The lengths used in the paper: 384 tokens with a stride of 128 for questions, 128 tokens otherwise."""
+    return TaskSettings(max_length=384 if name in QUESTIONS else 128)
+
+
+def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskSettings) -> TaskSpec:
+    labels = tag_labels(sentences)
+    scheme = "" if name == "pos" else scheme_of_names(sentences)
+    metrics = ("precision", "recall", "f1", "accuracy") if scheme else ("accuracy",)
+    return TaskSpec(
+        kind="tagging",
+        name=name,
+        labels=labels,
+        scheme=scheme,
+        metric="f1" if scheme else "accuracy",
+        metrics=metrics,
+        settings=settings,
+    )
+
+
+def form_of(spec: TaskSpec) -> str:
+    """The named task whose file format a model reads: its own, or the generic one of its kind."""
+    if spec.name in TASK_NAMES:
+        return spec.name
+    if spec.multi_label:
+        return "multi-label"
+    return {"span": "squad2" if spec.unanswerable else "squad", "tagging": "ner"}.get(spec.kind, spec.kind)
+
+
+def require_kind(name: str, spec: TaskSpec) -> None:
+    """Checks that a model can be scored on a task's files.
+
+    Raises:
+        ConfigError: the model is for another kind of task.
+    """
+    kind = kind_of(name)
+    require(
+        kind == spec.kind,
+        expected=f"a file for the model's task, {spec.title}",
+        found=f"the format of {title_of(name, kind)}",
+        fix="name a model for that task, or another --task",
+    )

@@ -1,0 +1,185 @@
+"""Regression: a number for a text or a pair of texts, such as the similarity of two sentences from 0 to 5.
+
+Source: Devlin et al. (2018), appendix B.1 (STS-B); a single output trained with the squared error.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
+from bertsmith.tasks.metrics.numbers import NUMBER_METRICS, spearman
+from bertsmith.tasks.specs.head_of_spec import head_on_rows
+from bertsmith.tasks.specs.settings import HIERARCHICAL
+from bertsmith.tasks.specs.task import Prediction, TaskWithLoss
+from bertsmith.tasks.specs.whole_texts import (
+    NO_ORDER,
+    check_texts,
+    encode_texts,
+    pooled_logits,
+    pooled_units,
+    require_segments,
+)
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.models.heads.task_head import Head
+    from bertsmith.tasks.encoding.units import TaskBatch
+
+SIGMOID = "sigmoid"  # as `TaskSpec.activation`
+_COLLAPSED_SPREAD = 0.01  # of the gold values' standard deviation
+_NOT_BY_CHANCE = 1.96  # standard errors
+LARGEST = 1e15  # of a gold value: sums of squared errors stay finite in fp32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberPrediction(Prediction):
+    """The predicted number for a text.
+
+    Attributes:
+        value: the number.
+    """
+
+    value: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"value": self.value, "cut_tokens": self.cut_tokens}
+
+    def line(self) -> str:
+        """The number with four decimal places."""
+        return f"{self.value:.4f}"
+
+
+class RegressionTask(TaskWithLoss):
+    """Predicts a number for each text or pair."""
+
+    kind = "regression"
+    settings_used = frozenset({"long_text", "stride", "pooling", "both_orders"})
+
+    @property
+    def head(self) -> "Head":
+        """A linear layer with one output on the vector of a row."""
+        return head_on_rows(self.spec, 1)
+
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
+        """Checks that texts are present and gold values are numbers; see `Task.check`."""
+        check_texts(examples, pair=self.spec.pair, gold=gold)
+        if gold:
+            for example in examples:
+                assert isinstance(example, TextExample)
+                if not (isinstance(example.label, float) and abs(example.label) <= LARGEST):
+                    raise InputError(
+                        expected=f"a number from {-LARGEST:g} to {LARGEST:g} in {example.place}",
+                        found=repr(example.label),
+                        fix="correct the row, or scale the numbers",
+                    )
+        numbers = set(_gold(examples).tolist()) if training else set()
+        if len(numbers) == 1:
+            raise InputError(
+                expected="different numbers in the training examples",
+                found=f"{numbers.pop():g} in each",
+                fix="add examples with other numbers, or name another column with --label-column",
+            )
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
+        """One unit per example; see `Task.encode`."""
+        texts = cast("Sequence[TextExample]", examples)
+        require_segments(self.spec, tokenizer)
+        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings, self.spec.prompt)
+        labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
+        return EncodedExamples(
+            rows=rows,
+            rows_per_unit=per_unit,
+            example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
+            read=rows.offsets[:-1],
+            targets=_gold(texts).astype(np.float32) if labelled else None,
+            targets_per=PER_UNIT,
+            windows_of_first=of_first if self.spec.settings.long_text in HIERARCHICAL else None,
+        )
+
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
+        """The squared error; see `TaskWithLoss.loss`."""
+        import torch
+
+        assert batch.targets is not None
+        values = pooled_units(logits.float(), batch, self.spec.settings.pooling)[:, 0]
+        loss = (values - batch.targets).square().sum()
+        return loss, {"squared_error": loss.detach(), "count": torch.tensor(batch.num_units, device=logits.device)}
+
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The squared error against the teacher's numbers; see `TaskWithLoss.soft_loss`."""
+        from bertsmith.tasks.specs.soft_targets import exact
+
+        pooling = self.spec.settings.pooling
+        return (
+            (pooled_units(exact(logits), batch, pooling) - pooled_units(exact(wanted), batch, pooling)).square().sum()
+        )
+
+    def decode(
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
+    ) -> list[NumberPrediction]:
+        """One `NumberPrediction` per example; see `Task.decode`."""
+        numbers = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0]
+        if self.spec.activation == SIGMOID:
+            numbers = 0.5 * (1 + np.tanh(0.5 * numbers))  # no exponential that overflows
+        values = numbers.tolist()
+        cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
+        return [NumberPrediction(value=value, cut_tokens=lost) for value, lost in zip(values, cut, strict=True)]
+
+    def averaged(self, found: Sequence[Sequence[NumberPrediction]]) -> list[NumberPrediction]:
+        """The means of the numbers of several models; see `Task.averaged`."""
+        return [
+            NumberPrediction(
+                value=float(np.mean([one.value for one in same])), cut_tokens=max(one.cut_tokens for one in same)
+            )
+            for same in zip(*found, strict=True)
+        ]
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[NumberPrediction]) -> dict[str, float]:
+        """The metrics of the spec."""
+        gold, values = _gold(examples), np.array([prediction.value for prediction in predictions])
+        return {name: NUMBER_METRICS[name](gold, values) for name in self.spec.metrics}
+
+    def example_scores(
+        self, examples: Sequence[Example], predictions: Sequence[NumberPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """The negative squared error, float64 [E]."""
+        values = np.array([prediction.value for prediction in predictions])
+        return np.asarray(-((_gold(examples) - values) ** 2))
+
+    def is_collapsed(self, predictions: Sequence[NumberPrediction], examples: Sequence[Example]) -> bool:
+        """Whether all predictions are nearly equal although the gold values differ, and do not rank them either.
+
+        A model that ranks its examples has learned something, however small the differences: its Spearman correlation
+        with the gold values is then further from zero than that of random numbers (95%, by its standard error).
+        """
+        gold, values = _gold(examples), np.array([prediction.value for prediction in predictions])
+        if not gold.std() > 0 or values.std() >= _COLLAPSED_SPREAD * gold.std():
+            return False
+        return abs(spearman(gold, values)) * math.sqrt(len(gold) - 1) < _NOT_BY_CHANCE
+
+    def ignored_settings(self) -> list[str]:
+        """The ignored settings of `Task`, plus the order of texts where there is one."""
+        alone = self.spec.settings.both_orders and self.spec.pair is False
+        return [*super().ignored_settings(), *(["both_orders"] if alone else [])]
+
+    def why_ignored(self, name: str) -> str:
+        """Why a setting has no effect; see `Task.why_ignored`."""
+        return NO_ORDER if name == "both_orders" else super().why_ignored(name)
+
+    def log_sums(self, sums: Any) -> dict[str, float]:
+        """The mean squared error for a log line."""
+        return {"squared_error": sums["squared_error"] / sums["count"]} if sums.get("count") else {}
+
+
+def _gold(examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+    return np.array([float(cast("TextExample", example).label) for example in examples])  # type: ignore[arg-type]

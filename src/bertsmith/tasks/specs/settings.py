@@ -1,0 +1,112 @@
+"""The settings of a task: how texts are truncated and answers decoded, and the columns of its files.
+
+They are the options of several commands, whose help needs them; nothing here needs torch.
+"""
+
+import dataclasses
+
+from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.text.documents.encodings import UTF_8, require_encoding
+from bertsmith.text.tokenizers.pack import TRUNCATIONS
+
+HIERARCHICAL = {"hierarchical": "transformer", "hierarchical-bilstm": "bilstm"}  # what reads the windows
+WINDOWED = ("windows", *HIERARCHICAL)
+LONG_TEXTS = (*TRUNCATIONS, *WINDOWED)
+POOLINGS = ("mean", "max", "sum")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSettings:
+    """How a task truncates texts and decodes answers; stored with the model and used everywhere.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]", most=10**6)
+    long_text: str = help_field(
+        "longest_first",
+        "how to treat texts that are too long: longest_first, halves (as transformers cuts pairs), head, tail, "
+        "head_tail, windows (logits are pooled), "
+        "hierarchical (a small Transformer over the vectors of all windows, trained with the model), "
+        "hierarchical-bilstm (a BiLSTM instead) or error",
+    )
+    stride: int = help_field(128, "tokens from the start of one window to the next", most=10**6)
+    pooling: str = help_field(
+        "mean", "how the logits of a text's windows, or of both orders of a pair, are pooled: mean, max or sum"
+    )
+    both_orders: bool = help_field(
+        False,
+        "classification and regression of pairs: encode each pair in both orders and pool both "
+        "scores, so that the order does not matter; with pooling sum, the output layer scores the "
+        "sum of both states, as in GPT",
+    )
+    max_question: int = help_field(64, "maximum tokens of a question", most=10**6)
+    max_answer: int = help_field(30, "maximum tokens of an answer", most=10**6)
+    n_best: int = help_field(20, "number of candidate answers to keep", most=10_000)
+    calibrate: bool = help_field(
+        False, "classification: fit a temperature on the dev examples, for calibrated probabilities"
+    )
+    tune_threshold: bool = help_field(
+        False,
+        "binary and multi-label classification: tune the threshold on the probability of a label for "
+        "the best metric on the dev examples",
+    )
+    label_thresholds: bool = help_field(
+        False,
+        "multi-label classification: tune a threshold for each label that 5 dev examples or more have, for the best "
+        "micro F1 or, with --metric macro_f1, the best F1 of each label; the other labels get a common one",
+    )
+    document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
+    query_prompt: str = help_field(
+        "", "similarity, pairs, triplets: prompt before the first text of each example, and before queries in `search`"
+    )
+    passage_prompt: str = help_field(
+        "", "similarity, pairs, triplets: prompt before the other texts, and before passages in `search`"
+    )
+    constrained_tags: bool = help_field(
+        True,
+        "tagging: predict only sequences of tags that the scheme allows; otherwise the most likely tag of each word",
+    )
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        for name in ("max_length", "stride", "max_question", "max_answer", "n_best"):
+            value = getattr(self, name)
+            require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
+        for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
+            value = getattr(self, name)
+            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+        require(
+            self.pooling != "sum" or (self.both_orders and self.long_text != "windows"),
+            expected="pooling sum with both_orders, where every pair has two rows",
+            found="windows" if self.long_text == "windows" else "one row for each example",
+            fix="use --pooling mean, or give --both-orders",
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnSettings:
+    """The columns that hold the parts of an example, for tasks without a fixed format, and the rows that are read."""
+
+    text_column: str | None = help_field(None, "column of the text [detected by name]")
+    pair_column: str | None = help_field(None, "column of the second text, for pairs [detected by name]")
+    label_column: str | None = help_field(None, "column of the label [detected by name]")
+    skip_unlabelled: bool = help_field(False, "skip and list rows without a label, which are an error")
+    word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
+    tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
+    hierarchy: str | None = help_field(
+        None,
+        "multi-label and patents: hierarchy of the labels: a file with a label, a tab and its parent "
+        "on each line, or cpc (the codes contain their parents). Parents are trained and predicted "
+        "with their labels",
+    )
+    language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")
+    encoding: str = help_field(
+        UTF_8,
+        "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has precedence",
+    )
+
+    def __post_init__(self) -> None:
+        require_encoding(self.encoding)

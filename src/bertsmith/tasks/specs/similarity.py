@@ -1,0 +1,386 @@
+"""Sentence encoders: vectors of texts whose cosine measures how similar they are, or whether they belong together.
+
+Letters: U units, E examples, R rows, D width of the vectors.
+
+An example is a pair, a triplet or a single text. Its texts are rows of their own, one after another, so no text sees
+another. The logits of this kind are the vectors of the rows, and a prediction is the vectors of an example's texts.
+
+What the loss compares depends on the objective of the spec:
+
+- cosine, cosent: the cosine of a pair and its score;
+- ranking: which text of the step belongs to the first one; the others of the step do not;
+- softmax, infersent: the label of a pair, from both vectors and their difference, and with infersent their product;
+- triplet, margin: the distances of a text to one that belongs to it and to one that does not.
+
+Sources: Reimers and Gurevych (2019), "Sentence-BERT", section 3; Conneau et al. (2017), "Supervised Learning of
+Universal Sentence Representations from Natural Language Inference Data", section 3.1, for infersent; Henderson et al.
+(2017), "Efficient Natural Language Response Suggestion for Smart Reply", section 4.4, for ranking; Gao et al. (2021),
+"SimCSE", for single texts, which are read twice with different dropout.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.models.parts.our_names import COSENT, COSINE, INFERSENT, MARGIN, NO_TEXT, RANKING, TRIPLET, WITH_LAYER
+from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
+from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
+from bertsmith.tasks.metrics.numbers import pearson, spearman
+from bertsmith.tasks.metrics.similarity import best_pair_accuracy, pair_average_precision, ranks_of_partners
+from bertsmith.tasks.metrics.vectors import cosines
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.task_head import Head
+
+SCORES = ("spearman", "pearson")
+LABELLED = ("average_precision", "accuracy")
+PARTNERS = ("recall@1", "mrr@10")
+TRIPLETS = ("triplet_accuracy",)
+# Names of labels of pairs that belong together, and of those that say the opposite rather than something else.
+TOGETHER = ("entailment", "1", "true", "yes", "duplicate", "paraphrase", "equivalent", "positive", "relevant")
+AGAINST = ("contradiction", "0", "false", "no", "not_duplicate", "not_equivalent", "negative", "irrelevant")
+_COLLAPSED = 0.9999  # length of the mean of unit vectors, from which all texts have the same vector
+_DEEPEST = 10  # ranks that count in mrr@10
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimilarityPrediction(Prediction):
+    """The vectors of the texts of an example.
+
+    Attributes:
+        value: the cosine of the first two texts; 1 for a single text.
+        others: the cosines of the first text with those that do not belong to it; empty for pairs.
+        vectors: float32 [texts, D].
+    """
+
+    value: float
+    others: tuple[float, ...] = ()
+    vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)
+
+    @staticmethod
+    def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":
+        """The prediction for an example whose texts have these vectors [texts, D]."""
+        found = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:]).tolist()
+        return SimilarityPrediction(
+            value=found[0] if found else 1.0, others=tuple(found[1:]), vectors=vectors, cut_tokens=cut_tokens
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        others = {"others": list(self.others)} if self.others else {}
+        return {"value": self.value, **others, "cut_tokens": self.cut_tokens}
+
+    def line(self) -> str:
+        """The cosine with four decimal places."""
+        return f"{self.value:.4f}"
+
+
+class SimilarityTask(Task):
+    """Scores the vectors of texts; what trains them is in `finetuning.vector_workload`."""
+
+    kind = "similarity"
+    settings_used = frozenset({"query_prompt", "passage_prompt"})
+
+    @property
+    def head(self) -> "Head":
+        """No layer: the vector of a row is the result. Objectives with labels have a layer in training only."""
+        from bertsmith.models.heads.task_head import Head
+
+        spec = self.spec
+        outputs = len(spec.labels) if spec.objective in WITH_LAYER else 0
+        return Head(
+            part="classifier",
+            outputs=outputs,
+            pooled=True,
+            reads=spec.reads,
+            is_vector=True,
+            has_product=spec.objective == INFERSENT,
+        )
+
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
+        """Checks that there are texts, and in training those that the objective compares; see `Task.check`."""
+        metrics = metrics_of_examples(examples) if examples else ()
+        for example in examples:
+            texts = texts_of_group(example)
+            if gold and not training and (metrics == () or len(texts) < 2):
+                raise InputError(
+                    expected=f"two texts in {_place(example)}", found=str(len(texts)), fix="correct the row"
+                )
+            if gold and not training and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
+                raise InputError(
+                    expected=f"the same kind of example in {_place(example)} as in the first row, with its gold",
+                    found="another one, or none",
+                    fix="correct the row",
+                )
+            for text in texts:
+                if gold and not text.strip():
+                    raise InputError(
+                        expected=f"a text in {_place(example)}", found="an empty one", fix="fill it or remove the row"
+                    )
+        if training:
+            self._check_objective(examples)
+
+    def _lacks_gold(self, example: Example) -> bool:
+        """Whether a pair of a task of scores has none."""
+        return (
+            isinstance(example, TextExample)
+            and example.label is None
+            and self.spec.metrics[:1] in (SCORES[:1], LABELLED[:1])
+        )
+
+    def _check_objective(self, examples: Sequence[Example]) -> None:
+        objective, first = self.spec.objective, examples[0]
+        label = first.label if isinstance(first, TextExample) else None
+        if objective in (COSINE, COSENT):
+            if not isinstance(label, float):
+                raise InputError(
+                    expected=f"a number in {_place(first)}, for --vector-loss {objective}",
+                    found=repr(label) if label is not None else "none",
+                    fix="use --task similarity with scored pairs, or --vector-loss ranking",
+                )
+            gold = {cast("TextExample", one).label for one in examples}
+            if len(gold) < 2:
+                raise InputError(
+                    expected="different scores in the training examples",
+                    found=f"{label:g} in each",
+                    fix="add pairs that are more or less similar, or use --task pairs",
+                )
+        elif objective in WITH_LAYER and not isinstance(label, str):
+            raise InputError(
+                expected=f"a label in {_place(first)}, for --vector-loss {objective}", found="none", fix="use ranking"
+            )
+        elif objective in (TRIPLET, MARGIN) and not isinstance(first, TripletExample):
+            raise InputError(
+                expected=f"a triplet in {_place(first)}, for --vector-loss {objective}",
+                found="another example",
+                fix="use --task triplets",
+            )
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
+        """One row per text and, except for labelled pairs in training, one unit per example; see `Task.encode`.
+
+        In training by ranking, pairs whose label says that they do not belong together are no units: their second text
+        joins the units of its first one, if there are any, as a text that does not belong.
+        """
+        groups = _Groups.of(self.spec.objective if training else "", examples, self.spec.name == TEXTS)
+        settings = self.spec.settings
+        prompts = (settings.query_prompt, settings.passage_prompt)
+        every = [prompts[position > 0] + text for texts in groups.texts for position, text in enumerate(texts)]
+        # As `Embedder` reads them, so that vectors in training, of `embed` and of the server are the same.
+        encoded = tokenizer.encode_batch(every, special_tokens="own")
+        rows = pack_rows(encoded, template=tokenizer.template, max_length=settings.max_length)
+        counts = np.array([len(texts) for texts in groups.texts], dtype=np.int64)
+        return EncodedExamples(
+            rows=rows,
+            rows_per_unit=counts,
+            example_of_row=np.repeat(np.array(groups.numbers, dtype=np.int64), counts),
+            read=rows.offsets[:-1],
+            targets=self._targets(groups) if training else None,
+            targets_per=PER_UNIT,
+        )
+
+    def _targets(self, groups: "_Groups") -> npt.NDArray[np.generic]:
+        """What the objective compares, by unit.
+
+        Scores as float32 [U], scaled so that the largest one is 1; labels as int64 [U]; or the ids of the texts of the
+        unit, int64 [U, texts], equal for equal texts.
+        """
+        objective = self.spec.objective
+        if objective in (COSINE, COSENT):
+            scores = np.array(groups.labels, dtype=np.float32)
+            return np.asarray(scores / max(float(np.abs(scores).max()), 1e-12))
+        if objective == MARGIN:
+            return np.array(groups.labels, dtype=np.float32)
+        if objective in WITH_LAYER:
+            number = {label: index for index, label in enumerate(self.spec.labels)}
+            return np.array([number[label] for label in groups.labels], dtype=np.int64)
+        ids: dict[str, int] = {}
+        result = np.full((len(groups.texts), max(map(len, groups.texts))), NO_TEXT, dtype=np.int64)
+        for row, texts in zip(result, groups.texts, strict=True):
+            row[: len(texts)] = [ids.setdefault(text.strip(), len(ids)) for text in texts]
+        return result
+
+    def decode(
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
+    ) -> list[SimilarityPrediction]:
+        """The vectors of each example; see `Task.decode`."""
+        if not len(features):
+            return []
+        cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist()
+        parts = np.split(logits, features.first_rows[1:])
+        return [SimilarityPrediction.of(part, lost) for part, lost in zip(parts, cut, strict=True)]
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
+        """The scores that fit the examples; with widths, also those of the first numbers of the vectors."""
+        return similarity_scores(examples, [one.vectors for one in predictions], self.spec.widths)
+
+    def example_scores(
+        self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """1 or 0: the text that belongs is the nearest one of a triplet, or of all pairs; else the cosine, [E]."""
+        metrics = metrics_of_examples(examples)
+        if metrics == TRIPLETS:
+            return np.array([float(one.value > max(one.others)) for one in predictions])
+        if metrics == PARTNERS:
+            ranks = _partner_ranks(examples, [one.vectors for one in predictions])
+            return np.asarray(ranks == 1, dtype=np.float64)
+        return np.array([one.value for one in predictions])
+
+    def is_collapsed(self, predictions: Sequence[SimilarityPrediction], examples: Sequence[Example]) -> bool:
+        """Whether all texts have the same direction."""
+        every = np.concatenate([one.vectors for one in predictions]).astype(np.float64)
+        lengths = np.maximum(np.linalg.norm(every, axis=1, keepdims=True), 1e-30)
+        different = {text for example in examples for text in texts_of_group(example)}
+        return len(different) > 1 and float(np.linalg.norm((every / lengths).mean(axis=0))) > _COLLAPSED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Groups:
+    """The units of some examples.
+
+    Attributes:
+        texts: those of each unit; the first is compared with the others, and the second belongs to it.
+        labels: the gold of each unit, if it has one.
+        numbers: the example that each unit comes from, ascending.
+    """
+
+    texts: Sequence[tuple[str, ...]]
+    labels: Sequence[Any]
+    numbers: Sequence[int]
+
+    @staticmethod
+    def of(objective: str, examples: Sequence[Example], twice: bool) -> "_Groups":
+        """The units for an objective; "" for one unit per example.
+
+        Args:
+            twice: in training, single texts are read twice.
+        """
+        texts = [texts_of_group(example) for example in examples]
+        labels = [getattr(example, "label", getattr(example, "margin", None)) for example in examples]
+        numbers = list(range(len(texts)))
+        if objective and twice:
+            texts = [one * 2 if len(one) == 1 else one for one in texts]
+        if objective != RANKING or not isinstance(labels[0], str):
+            return _Groups(texts=texts, labels=labels, numbers=numbers)
+        named = [str(label) for label in labels]
+        together, several = label_together(named), len(set(named)) > 2
+        against: dict[str, list[str]] = {}
+        for one, label in zip(texts, named, strict=True):
+            # With two labels, the other one; with more, the opposite alone.
+            if label != together and (not several or label.lower() in AGAINST):
+                against.setdefault(one[0], []).append(one[1])
+        kept = [number for number in numbers if named[number] == together]
+        joined = [(*texts[number], *against.get(texts[number][0], ())) for number in kept]
+        return _Groups(texts=joined, labels=[None] * len(kept), numbers=kept)
+
+
+def vector_spec(name: str, examples: Sequence[Example], settings: TaskSettings) -> TaskSpec:
+    """The spec of a task of vectors, with the labels of labelled pairs, and the scores that fit the examples.
+
+    Args:
+        name: similarity, pairs, triplets or texts.
+    """
+    labels = {one.label for one in examples if isinstance(one, TextExample) and isinstance(one.label, str)}
+    metrics = (metrics_of_examples(examples) if examples else ()) or SCORES
+    return TaskSpec(
+        kind="similarity",
+        name=name,
+        labels=tuple(sorted(labels)),
+        pair=True,
+        metric=metrics[0],
+        metrics=metrics,
+        reads="mean",
+        settings=settings,
+    )
+
+
+def label_together(labels: Iterable[str]) -> str:
+    """The label of pairs that belong together.
+
+    >>> label_together(["neutral", "entailment"]), label_together(["0", "1"])
+    ('entailment', '1')
+
+    Raises:
+        InputError: none of the labels, or several, say so by their names.
+    """
+    known = dict.fromkeys(labels)
+    found = [label for label in known if label.lower() in TOGETHER]
+    if len(found) != 1:
+        raise InputError(
+            expected=f"one label of pairs that belong together: {', '.join(TOGETHER[:4])} ...",
+            found=", ".join(found or known),
+            fix="add such pairs, or rename their label with --map LABEL=entailment --map OTHER=contradiction",
+        )
+    return found[0]
+
+
+def metrics_of_examples(examples: Sequence[Example]) -> tuple[str, ...]:
+    """The scores that fit the gold of some examples, the most important one first; none for single texts."""
+    first = examples[0]
+    if isinstance(first, TripletExample):
+        return TRIPLETS
+    assert isinstance(first, TextExample)
+    if first.second is None:
+        return ()
+    if isinstance(first.label, str):
+        return LABELLED
+    return SCORES if isinstance(first.label, float) else PARTNERS
+
+
+def similarity_scores(
+    examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]], widths: Sequence[int] = ()
+) -> dict[str, float]:
+    """The scores by name, of the vectors of each example's texts, float32 [texts, D].
+
+    Args:
+        widths: also score the first numbers of the vectors, under names such as `spearman@64`.
+    """
+    result = _scores_of_width(examples, vectors)
+    for width in widths:
+        part = _scores_of_width(examples, [one[:, :width] for one in vectors])
+        result |= {f"{name}@{width}": value for name, value in part.items()}
+    return result
+
+
+def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
+    metrics = metrics_of_examples(examples)
+    if not metrics:
+        return {}
+    if metrics == TRIPLETS:
+        right = [one.value > max(one.others) for one in map(SimilarityPrediction.of, vectors)]
+        return {TRIPLETS[0]: float(np.mean(right))}
+    if metrics == PARTNERS:
+        ranks = _partner_ranks(examples, vectors)
+        return {
+            "recall@1": float((ranks == 1).mean()),
+            "mrr@10": float(np.where(ranks <= _DEEPEST, 1 / ranks, 0.0).mean()),
+        }
+    first, second = (np.stack([part[place] for part in vectors]) for place in (0, 1))
+    values, gold = cosines(first, second), [cast("TextExample", example).label for example in examples]
+    if metrics == SCORES:
+        return {"spearman": spearman(cast("Floats", gold), values), "pearson": pearson(cast("Floats", gold), values)}
+    together = label_together(cast("Iterable[str]", gold))
+    belongs = [label == together for label in gold]
+    return {
+        "average_precision": pair_average_precision(belongs, values),
+        "accuracy": best_pair_accuracy(belongs, values),
+    }
+
+
+def _partner_ranks(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.int64]:
+    first, second = (np.stack([part[place] for part in vectors]) for place in (0, 1))
+    return ranks_of_partners(first, second, [texts_of_group(example)[1] for example in examples])
+
+
+def _place(example: Example) -> str:
+    return str(getattr(example, "place", "")) or "an example"

@@ -1,0 +1,401 @@
+"""The interface of a fine-tuning task: encoding, head, loss, decoding and metrics.
+
+A task holds no training code and no file formats. It is fully described by its `TaskSpec`, which is stored in the
+model's metadata, so training, evaluation, prediction and serving encode, truncate and decode identically.
+
+Encoding and decoding work on arrays, without torch; only the head and the loss import it, on first use.
+"""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
+from bertsmith.models.parts.our_names import ATTENTION, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
+from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.encoding.units import EncodedExamples, Logits
+from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.models.heads.task_head import Head
+    from bertsmith.tasks.encoding.units import TaskBatch
+
+
+def title_of(name: str, kind: str) -> str:
+    """The name of a task, with its kind if that is another word.
+
+    >>> title_of("cola", "classification"), title_of("regression", "regression")
+    ('cola (classification)', 'regression')
+    """
+    return name if name == kind else f"{name} ({kind})"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """A complete description of a task; plain values, stored in `bertsmith.json`.
+
+    Attributes:
+        kind: classification, regression, choice, tagging or span; selects the class.
+        name: the name in `named_tasks.py`, such as "cola".
+        labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
+        pair: examples have a text B; None: unknown, for models of other tools.
+        parents: of each label the name of its parent among the labels, "" if it has none; empty without a hierarchy. A
+            label is gold or predicted only together with its parents.
+        multi_label: an example may have several labels, or none.
+        metric: the score used for model selection; higher is better.
+        metrics: all scores to compute, by their names in `metrics.labels`.
+        scheme: of the tags: IOB1, IOB2, IOBES, or "" for tags without a scheme (part of speech).
+        unanswerable: a question may have no answer in its context.
+        threshold: for multi-label tasks, the probability from which a label is predicted; with two labels of which one
+            is predicted, that from which it is the second; for SQuAD 2.0, the null threshold.
+        thresholds: for multi-label tasks, one for each label, instead of `threshold`; empty if all have the same.
+        temperature: logits are divided by it before the softmax; fitted on dev data on request.
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`; of one on tokens, "bilstm" or a
+            value that is ignored.
+        bilstm_cells: of a head with a BiLSTM, the cells of each direction; ignored by others.
+        bilstm_layers: the hidden states that it reads, as in `layer_choice`; "" for the learned mix of all.
+        normalize_layers: whether it brings each of them to mean 0 and variance 1 first.
+        activation: of a number, what is computed from the output of the head: "" (nothing) or "sigmoid".
+        prompt: a prefix for the first text of each example.
+        objective: of a task of vectors, the loss that they are trained with; see `tasks.similarity`.
+        widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
+        settings: truncation and decoding.
+
+    Raises:
+        ConfigError: `reads` is unknown, or needs two texts where examples have one; there are thresholds, but not one
+            for each label.
+    """
+
+    kind: str
+    name: str
+    labels: tuple[str, ...] = ()
+    parents: tuple[str, ...] = ()
+    pair: bool | None = False
+    multi_label: bool = False
+    metric: str = "accuracy"
+    metrics: tuple[str, ...] = ("accuracy",)
+    scheme: str = ""
+    unanswerable: bool = False
+    threshold: float | None = None
+    thresholds: tuple[float, ...] = ()
+    temperature: float = 1.0
+    reads: str = "pooler"
+    bilstm_cells: int = READER_CELLS
+    bilstm_layers: str = ""
+    normalize_layers: bool = False
+    activation: str = ""
+    prompt: str = ""
+    objective: str = ""
+    widths: tuple[int, ...] = ()
+    settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
+
+    def __post_init__(self) -> None:
+        if self.reads not in READS:
+            raise ConfigError(
+                expected=f"a task whose head reads {', '.join(READS[:-1])} or {READS[-1]}",
+                found=repr(self.reads),
+                fix=nearest(str(self.reads), READS),
+            )
+        if self.settings.long_text in HIERARCHICAL and self.reads in (*OF_TWO_TEXTS, CONCAT, *READERS):
+            raise ConfigError(
+                expected="a head that reads the pooler, cls or mean of each window, for a hierarchical long_text",
+                found=repr(self.reads),
+                fix="use --reads mean",
+            )
+        if self.reads == MAX and self.kind in ("classification", "regression", "choice"):
+            raise ConfigError(
+                expected=f"a task of vectors of texts, for a head that reads {MAX!r}",
+                found=self.title,
+                fix=f"use --reads {CONCAT}, which has the maximum too, or mean",
+            )
+        if (
+            self.reads in (*OF_TWO_TEXTS, ATTENTION)
+            and self.kind in ("classification", "regression")
+            and self.pair is not True
+        ):
+            raise ConfigError(
+                expected=f"examples of two texts each, for a head that reads {self.reads!r}",
+                found=f"{self.title} of single texts",
+                fix="give pairs, or use --reads mean",
+            )
+
+        require_labels(self.labels, f"the labels of {self.title}")
+        require(
+            is_finite(self.temperature) and self.temperature > 0,
+            expected="a temperature above 0",
+            found=repr(self.temperature)[:60],
+            fix="correct `temperature` in bertsmith.json, or remove it",
+        )
+        highest = math.inf if self.kind == "span" else 1  # of SQuAD 2.0, it is compared with scores
+        for threshold in (*self.thresholds, *(() if self.threshold is None else (self.threshold,))):
+            require(
+                is_finite(threshold) and (highest > 1 or 0 <= threshold <= highest),
+                expected="thresholds from 0 to 1" if highest == 1 else "a finite threshold",
+                found=repr(threshold)[:60],
+                fix="correct the thresholds in bertsmith.json, or remove them",
+            )
+        if len(self.parents) not in (0, len(self.labels)):
+            raise ConfigError(
+                expected=f"one parent for each of the {len(self.labels)} labels",
+                found=str(len(self.parents)),
+                fix="correct `parents` in bertsmith.json",
+            )
+        if len(self.thresholds) not in (0, len(self.labels)):
+            raise ConfigError(
+                expected=f"one threshold for each of the {len(self.labels)} labels",
+                found=str(len(self.thresholds)),
+                fix="correct `thresholds` in bertsmith.json, or remove it",
+            )
+
+    @property
+    def title(self) -> str:
+        """The name, with the kind if that is another word, for messages."""
+        return title_of(self.name, self.kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = to_dict(self)
+        if self.reads not in READERS:
+            del values["bilstm_cells"]
+        for name in ("bilstm_layers", "normalize_layers"):
+            if self.reads not in READERS or not values[name]:
+                del values[name]
+        if not self.objective:
+            del values["objective"], values["widths"]
+            del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
+        for name in ("activation", "prompt"):
+            if not values[name]:
+                del values[name]
+        if not self.parents:
+            del values["parents"]
+        if not self.thresholds:
+            del values["thresholds"]
+        if not self.settings.label_thresholds:
+            del values["settings"]["label_thresholds"]
+        return values
+
+    @property
+    def has_two_texts(self) -> bool:
+        """Whether every row has two texts: pairs, or a context and an ending."""
+        return self.kind == "choice" or self.pair is True
+
+    @property
+    def needs_segments(self) -> bool:
+        """Whether the head has to tell the two texts of a row apart."""
+        return self.reads in OF_TWO_TEXTS or (self.reads in READERS and self.has_two_texts)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values by which an interrupted run is recognized.
+
+        Without `constrained_tags` where sequences are free, as they were in runs that do not record it.
+        """
+        values = self.to_dict()
+        if not (self.scheme and self.settings.constrained_tags):
+            del values["settings"]["constrained_tags"]
+        return values
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], where: str) -> "TaskSpec":
+        """The spec stored in a model's metadata.
+
+        Raises:
+            ConfigError: a key is unknown or a value is invalid.
+        """
+        settings = from_dict(TaskSettings, values.get("settings", {}), where)
+        plain = {name: value for name, value in values.items() if name != "settings"}
+        return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prediction(abc.ABC):
+    """A task's prediction for one example.
+
+    Attributes:
+        cut_tokens: tokens of the example that were truncated.
+    """
+
+    cut_tokens: int = 0
+
+    @abc.abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+
+    @abc.abstractmethod
+    def line(self) -> str:
+        """One human-readable line, without a line break."""
+
+
+class Task(abc.ABC):
+    """One kind of task; all methods depend only on the spec and their arguments.
+
+    Args:
+        spec: the task of this kind.
+    """
+
+    kind: ClassVar[str]
+    # The fields of `TaskSettings` that this kind uses, besides max_length.
+    settings_used: ClassVar[frozenset[str]]
+    # Whether the steps of an epoch are counted by examples although windows are trained separately.
+    epochs_count_examples: ClassVar[bool] = False
+
+    def __init__(self, spec: TaskSpec) -> None:
+        assert spec.kind == self.kind, f"a spec of {spec.kind} for {self.kind}"
+        self.spec = spec
+
+    @property
+    @abc.abstractmethod
+    def head(self) -> "Head":
+        """The layer on top of the encoder."""
+
+    @abc.abstractmethod
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
+        """Checks that every example can be encoded.
+
+        Args:
+            gold: the examples must have labels; unknown labels cause a warning and count as errors.
+            training: the examples are for training, so their labels must be known.
+
+        Raises:
+            InputError: an example cannot be encoded; the message names its file and row.
+        """
+
+    @abc.abstractmethod
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
+        """The examples as rows, with targets if they have labels.
+
+        Args:
+            training: the rows are for training; a task may leave out what only decoding needs.
+
+        Raises:
+            InputError: a text is too long and `long_text` is "error".
+        """
+
+    @abc.abstractmethod
+    def decode(
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
+    ) -> Sequence[Prediction]:
+        """One prediction per example, in the same order.
+
+        Args:
+            logits: float32 [R, K], at all positions that the head reads, in the order of the features.
+        """
+
+    @abc.abstractmethod
+    def score(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
+        """The official scores, as fractions or coefficients (SQuAD: percent, as its scorer prints)."""
+
+    @abc.abstractmethod
+    def example_scores(self, examples: Sequence[Example], predictions: Sequence[Any]) -> npt.NDArray[np.float64]:
+        """Each example's contribution to the main score: 0 or 1, F1 or negative squared error; float64 [E]."""
+
+    def golds(self, examples: Sequence[Example]) -> list[Any]:
+        """What the answers to labelled examples are scored against, plain values for JSON: labels, tags or numbers."""
+        return [getattr(example, "label", getattr(example, "tags", None)) for example in examples]
+
+    @abc.abstractmethod
+    def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:
+        """Whether the model gives the same answer to every example although the gold labels differ."""
+
+    def ignored_settings(self) -> list[str]:
+        """The names of settings that were changed but have no effect on this task."""
+        plain, used = TaskSettings(), self.settings_used | {"max_length"}
+        names = (field.name for field in dataclasses.fields(TaskSettings))
+        return [
+            name for name in names if name not in used and getattr(self.spec.settings, name) != getattr(plain, name)
+        ]
+
+    def why_ignored(self, name: str) -> str:
+        """Why a setting among the ignored ones has no effect."""
+        return f"it has no effect on {self.spec.title}"
+
+    def answer_without_model(self, example: Example) -> Prediction | None:
+        """The prediction for an example with nothing for the model to read; None (the default) for all others."""
+        return None
+
+    def averaged(self, found: Sequence[Sequence[Any]]) -> Sequence[Prediction] | None:
+        """The predictions for the mean of those of several models of this task; None (the default) without a mean.
+
+        Args:
+            found: the predictions of each model for the same examples, in their order.
+        """
+        return None
+
+    @property
+    def selection_metric(self) -> str:
+        """The score by which the best epoch is selected."""
+        return self.spec.metric
+
+    def tuned(self, examples: Sequence[Example], predictions: Sequence[Any]) -> TaskSpec:
+        """The spec with values fitted on dev data after training, such as a threshold; unchanged by default."""
+        return self.spec
+
+    def cross_fitted(self, examples: Sequence[Example], predictions: Sequence[Any]) -> Sequence[Any] | None:
+        """The predictions with values fitted as in `tuned`, but for each fold of the examples on the other folds.
+
+        Their scores are not those of the examples that the values were fitted to. None (the default) if a task fits
+        nothing that changes its answers, or only values whose score its metric takes to be fitted, such as SQuAD 2.0.
+        """
+        return None
+
+    def weighted(self, targets: npt.NDArray[np.generic]) -> "Task":
+        """The task with a loss in which all labels of the training examples weigh the same.
+
+        Raises:
+            ConfigError: examples of this task do not have one label each.
+        """
+        raise ConfigError(
+            expected="one label for each example, for balanced class weights",
+            found=self.spec.title,
+            fix="use --class-weights none",
+        )
+
+    def log_sums(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The values of a training log line, from the sums of `loss`."""
+        count = sums.get("count", 0.0)
+        return {"accuracy": sums["correct"] / count} if count and "correct" in sums else {}
+
+
+class TaskWithLoss(Task):
+    """A kind of task whose logits have a loss for each target; that of vectors compares the texts of a step instead."""
+
+    @abc.abstractmethod
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
+        """The loss summed over the targets of a micro-batch, in fp32, and sums for the log.
+
+        Args:
+            logits: [r, K], at the positions that the head reads.
+        """
+
+    @abc.abstractmethod
+    def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":
+        """The loss against the logits of a teacher, summed over the targets of a micro-batch, in at least fp32.
+
+        Args:
+            logits: [r, K], at the positions that the head reads.
+            wanted: those of the teacher, [r, K].
+            temperature: of both distributions; numbers have none.
+        """
+
+
+def with_loss(task: Task) -> TaskWithLoss:
+    """The task, for what reads its loss.
+
+    Raises:
+        ConfigError: it is a task about vectors.
+    """
+    if not isinstance(task, TaskWithLoss):
+        raise ConfigError(
+            expected="a task whose logits are compared with labels or numbers",
+            found=f"{task.spec.title}, which compares vectors",
+            fix="name a model of another kind of task",
+        )
+    return task

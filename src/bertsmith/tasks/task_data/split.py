@@ -1,0 +1,78 @@
+"""The training and dev examples of a task, and how a dev set is split off the training file."""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.randomness import generator
+from bertsmith.tasks.datasets.examples import Example, QuestionExample, TextExample
+from bertsmith.tasks.datasets.labels import labels_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """The examples of a task, read and checked.
+
+    Attributes:
+        train: labelled examples to train on.
+        dev: labelled examples for model selection; empty if there are none.
+        digests: file digests by name.
+        held_out: whether `dev` was split off the training file.
+        warnings: about the examples, one sentence each, which were also written to stderr.
+    """
+
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    held_out: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+def split_dev(
+    examples: Sequence[Example], seed: int, share: float = 0.1, *, by_label: bool = False
+) -> tuple[list[Example], list[Example]]:
+    """Training and dev examples: a random fraction, at least one example, is held out as the dev set.
+
+    Each label of a classification keeps a training example; if every example is the only one of a label, the dev set is
+    empty.
+
+    Args:
+        by_label: hold out that fraction of the examples of each label, at least one where there are two.
+
+    Raises:
+        ConfigError: there are too few examples for a split.
+    """
+    if len(examples) < 2:
+        raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
+    # Questions about the same context stay together; otherwise dev contexts would be seen in training.
+    by_context: dict[str, list[int]] = {}
+    for number, example in enumerate(examples):
+        together = example.context if isinstance(example, QuestionExample) else str(number)
+        by_context.setdefault(together, []).append(number)
+    groups = list(by_context.values())
+    labels, aside = _labels(examples), set[int]()
+    counts = Counter(itertools.chain.from_iterable(labels))
+    left, stays = counts.copy(), dict.fromkeys(counts, 1)
+    wanted = max(1, round(share * len(examples)))
+    if by_label and counts:
+        stays = {label: max(1, count - max(1, round(share * count))) for label, count in counts.items()}
+        wanted = sum(counts[label] - count for label, count in stays.items())
+    for group in generator(seed, "dev split").permutation(len(groups)).tolist():
+        if len(aside) >= wanted:
+            break
+        taken = Counter(label for number in groups[group] for label in labels[number])
+        if all(left[label] - count >= stays[label] for label, count in taken.items()):
+            left.subtract(taken)
+            aside |= set(groups[group])
+    kept = [example for number, example in enumerate(examples) if number not in aside]
+    if not kept:
+        raise ConfigError(expected="questions about several contexts", found="one context", fix="give --dev a file")
+    return kept, [examples[number] for number in sorted(aside)]
+
+
+def _labels(examples: Sequence[Example]) -> Sequence[Sequence[str]]:
+    """The labels of each example of a classification; no labels in other tasks."""
+    texts = [one for one in examples if isinstance(one, TextExample) and isinstance(one.label, str | tuple)]
+    return [labels_of(one) for one in texts] if len(texts) == len(examples) else [()] * len(examples)

@@ -1,0 +1,270 @@
+"""The examples of a named task from its files, with the dev examples and the label names of the training set."""
+
+import dataclasses
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require
+from bertsmith.base.storage.files import digest_file
+from bertsmith.tasks.datasets.choice import read_choices
+from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
+from bertsmith.tasks.datasets.file_text import warn_of_places
+from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING, read_glue
+from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
+from bertsmith.tasks.datasets.label_map import LabelMap, renamed
+from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
+from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
+from bertsmith.tasks.datasets.nli import read_nli
+from bertsmith.tasks.datasets.patents import read_patents
+from bertsmith.tasks.datasets.relations import read_relations
+from bertsmith.tasks.datasets.squad import read_squad
+from bertsmith.tasks.datasets.tables import read_texts
+from bertsmith.tasks.datasets.tagged_files import read_tagged
+from bertsmith.tasks.datasets.text_groups import form_of_file, read_groups
+from bertsmith.tasks.specs.named_tasks import (
+    CHOICES,
+    PRESETS,
+    QUESTIONS,
+    SEVERAL,
+    TAGS,
+    bundled_examples,
+    kind_of,
+    spec_for,
+    task_name,
+)
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.similarity import metrics_of_examples
+from bertsmith.tasks.specs.surroundings import with_surroundings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.data_warnings import data_warnings
+from bertsmith.tasks.task_data.split import TaskData, split_dev
+
+_MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
+
+
+def read_examples(
+    name: str,
+    path: Path,
+    columns: ColumnSettings | None = None,
+    *,
+    gold: bool = True,
+    training: bool = False,
+    scheme: str = "",
+    map_labels: LabelMap | None = None,
+    known: Sequence[str] = (),
+    ones: int | None = None,
+) -> ExampleFile:
+    """The examples of a task in a file; skipped rows are listed on stderr.
+
+    Args:
+        name: the name of a task.
+        gold: labels are required; otherwise they are not read.
+        training: read as training data (only the first answer to a question is kept).
+        scheme: of the tags that marked spans are read as; by default IOB2.
+        map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
+        known: the labels of the task or model, whose spelling the labels of the file get.
+        ones: see `read_texts`.
+
+    Raises:
+        InputError: the file is not for this task, or a row is invalid; the message names file and row.
+        ConfigError: labels are mapped although the task has none or fixes them, or a language is given to another task.
+    """
+    columns = columns or ColumnSettings()
+    encoding = columns.encoding
+    _require_mappable(name, map_labels)
+    require(
+        columns.language is None or name == "xnli",
+        expected="the task xnli with a language",
+        found=name,
+        fix="omit --language, or use --task xnli",
+    )
+    require(
+        columns.hierarchy is None or name in SEVERAL,
+        expected="a task of several labels with a hierarchy of them, multi-label or patents",
+        found=name,
+        fix="omit --hierarchy",
+    )
+    if name in GLUE:
+        if name == "wnli" and not training:
+            warn(WNLI_WARNING)
+        example_file = read_glue(GLUE[name], path, labelled=gold, encoding=encoding)
+    elif name in NLI:
+        example_file = read_nli(name, path, language=columns.language, encoding=encoding)
+    elif name in QUESTIONS:
+        example_file = read_squad(path, gold=gold, training=training, unanswerable=name == "squad2", encoding=encoding)
+    elif name in CHOICES:
+        example_file = read_choices(path, labelled=gold, encoding=encoding)
+    elif name in FORMS:
+        example_file = read_groups(
+            name,
+            path,
+            text_column=columns.text_column,
+            pair_column=columns.pair_column,
+            label_column=columns.label_column,
+            gold=gold,
+            encoding=encoding,
+        )
+    elif name == "patents":
+        example_file = read_patents(path, gold=gold, encoding=encoding)
+    elif name == "relations":
+        example_file = read_relations(
+            path, text_column=columns.text_column, label_column=columns.label_column, gold=gold, encoding=encoding
+        )
+    elif name in TAGS:
+        example_file = read_tagged(
+            name,
+            path,
+            text_column=columns.text_column,
+            label_column=columns.label_column,
+            word_column=columns.word_column,
+            tag_column=columns.tag_column,
+            scheme=scheme,
+            gold=gold,
+            encoding=encoding,
+        )
+    else:
+        target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
+        example_file = read_texts(
+            path,
+            text_column=columns.text_column,
+            pair_column=columns.pair_column,
+            label_column=columns.label_column,
+            target=target,  # type: ignore[arg-type]
+            skip_unlabelled=columns.skip_unlabelled,
+            encoding=encoding,
+            ones=ones,
+        )
+    warn_of_places(_skipped(path, example_file.skipped), example_file.skipped)
+    if not example_file.examples:
+        raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
+    examples: Sequence[Example] = example_file.examples
+    if name == "ner":
+        examples = in_scheme(examples, scheme, known)
+    if name not in GLUE and name not in NLI:
+        spelled = known or PRESETS.get(name, ())
+        examples = with_one_spelling(examples, map_labels if map_labels and name != "ner" else spelled)
+    if map_labels:
+        examples = renamed(examples, map_labels, types=name == "ner", complete=training)
+    return dataclasses.replace(example_file, examples=tuple(examples))
+
+
+def _require_mappable(name: str, map_labels: LabelMap | None) -> None:
+    """Checks that the labels of a task can be mapped, if a map is given."""
+    has_labels = kind_of(name) in ("classification", "tagging") or name == "pairs"
+    require(
+        not map_labels or (has_labels and name not in GLUE and name not in NLI),
+        expected="a task whose labels can be mapped",
+        found=f"{name}, whose labels are those of its official files" if has_labels else f"{name}, which has no labels",
+        fix="use --task classification" if has_labels else "omit --map",
+    )
+
+
+def _skipped(path: Path, skipped: Sequence[tuple[str, str]]) -> str:
+    """How many rows of a file were skipped, and how many for which reason if there are several reasons."""
+    rows = f"{path}: {counted(len(skipped), 'row')} skipped"
+    reasons = Counter(reason for _, reason in skipped).most_common()
+    if len(reasons) < 2:
+        return rows
+    return f"{rows}: " + "; ".join(f"{count:,} with {reason}" for reason, count in reasons[:_MOST_REASONS])
+
+
+def read_task(
+    name: str,
+    train: Path | None,
+    dev: Path | None,
+    *,
+    columns: ColumnSettings | None = None,
+    settings: TaskSettings | None = None,
+    limit: int | None = None,
+    map_labels: LabelMap | None = None,
+) -> tuple[TaskSpec, TaskData]:
+    """The spec and data of a task, read from its files.
+
+    Args:
+        train: the training file; if not given, the preset's own examples.
+        dev: the dev file; without one, a tenth of the training examples is held out.
+        limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
+        map_labels: see `read_examples`.
+
+    Raises:
+        InputError: a file is not for this task, or has labels that the training file lacks.
+        ConfigError: there is no training file.
+    """
+    name = task_name(name)
+    train = train or bundled_examples(name)
+    require(train is not None, expected="a training file", found="none", fix="name it with --train")
+    assert train is not None
+    train_file = read_examples(name, train, columns, training=True, map_labels=map_labels)
+    everything = train_file.examples
+    digests = {"train": _digest(train)}
+    chosen = columns or ColumnSettings()
+    # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
+    spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
+    if spec.settings.document_context and spec.kind == "tagging":
+        everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
+    examples = _drawn(everything, limit)
+    if dev is None and name == TEXTS:
+        data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
+    elif dev is None:
+        kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
+        data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
+    else:
+        form = form_of_file(dev, encoding=chosen.encoding) if name in FORMS else name
+        others = read_examples(
+            form,
+            dev,
+            columns,
+            scheme=spec.scheme,
+            map_labels=map_labels if form == name else None,
+            known=spec.labels if form == name else (),
+            ones=train_file.ones,
+        ).examples
+        digests["dev"] = _digest(dev)
+        if digests["dev"] == digests["train"]:
+            warn("the dev examples are the training examples; their scores say nothing about other texts")
+        data = TaskData(train=examples, dev=others, digests=digests)
+    if spec.kind == "similarity" and data.dev:
+        metrics = metrics_of_examples(data.dev)
+        require(
+            bool(metrics),
+            expected="dev examples of two texts or more",
+            found=f"single texts in '{dev}'",
+            fix="give scored pairs, pairs or triplets",
+        )
+        spec = dataclasses.replace(spec, metric=metrics[0], metrics=metrics)
+    if spec.kind == "classification":
+        texts = cast("Sequence[TextExample]", examples)
+        warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
+    if spec.kind in ("classification", "tagging"):
+        # Parents are learned from their children.
+        named = [label for label in spec.labels if label not in spec.parents]
+        warn_of_unlearned(named, data.train, data.dev)
+    # That all dev examples are training examples was said above.
+    is_same = digests.get("dev") == digests["train"]
+    warnings = data_warnings(data.train, () if is_same else data.dev)
+    for warning in warnings:
+        warn(warning)
+    return spec, dataclasses.replace(data, warnings=warnings)
+
+
+def _digest(path: Path) -> str:
+    """The digest of a file, or of the names and the contents of all files in a folder."""
+    if not path.is_dir():
+        return digest_file(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    lines = [f"{file.relative_to(path).as_posix()} {digest_file(file)}\n" for file in files]
+    return f"sha256:{hashlib.sha256(''.join(lines).encode('utf-8', 'surrogateescape')).hexdigest()}"
+
+
+def _drawn(examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+    """At most `limit` examples, drawn without replacement, in their original order."""
+    if limit is None or limit >= len(examples):
+        return examples
+    chosen = generator(0, "limited examples").choice(len(examples), limit, replace=False)
+    return [examples[number] for number in sorted(chosen.tolist())]

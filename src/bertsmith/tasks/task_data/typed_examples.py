@@ -1,0 +1,159 @@
+"""Typed or piped lines as examples of a task: plain text, tab-separated parts, or JSON objects.
+
+=====================  ====================================  =============================================
+task                   a plain line                          a line of JSON
+=====================  ====================================  =============================================
+text                   the text                              {"text": ...}
+pair                   text, tab, second text                {"text": ..., "pair": ...}
+tagging                the text, split into words            {"text": ...} or {"words": [...]}
+span                   question, tab, context                {"question": ..., "context": ...}
+choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
+=====================  ====================================  =============================================
+
+An empty line is a valid text (like "" in the library) and a valid sentence without words, but not a valid pair,
+question or choice.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.values import brief, clean, parse_json
+from bertsmith.tasks.datasets.words import words_of
+from bertsmith.tasks.specs.task import TaskSpec
+
+_SHOWN_KEYS = 5  # of a JSON line, in a message
+
+# The fields of a JSON line; all may also have an "id".
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "pair": ("text", "pair"),
+    "tagging": ("text",),
+    "span": ("question", "context"),
+    "choice": ("context", "endings"),
+}
+# The expected parts of a plain line, if it is more than one text.
+_EXPECTED: Mapping[str, str] = {
+    "pair": "two texts with a tab between them",
+    "span": "a question, a tab and a context",
+    "choice": "a context and at least two endings, with tabs between them",
+}
+
+
+def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin") -> Example:
+    """The example in a line, without gold.
+
+    Args:
+        spec: the spec of the task.
+        line: the line without its line break; if it begins with `{`, it is JSON.
+        number: the line number, from 1; also the example's id if the line has none.
+        where: the source of the lines, for error messages.
+
+    Raises:
+        InputError: the line is invalid JSON or lacks a part (an empty line where several parts are needed); the message
+            names the line.
+    """
+    place = f"line {number} of {where}"
+    if line.lstrip().startswith("{"):
+        return _from_json(spec, line, number, place)
+    parts = line.split("\t")
+    shape = _shape(spec, several=len(parts) > 1)
+    if shape == "text":
+        if line.strip():
+            _require_parts(parts, 1, "one text, without a tab", place)
+        return TextExample(id=str(number), first=line, place=place)
+    if shape == "tagging":
+        return _alone(words_of(line, id=str(number), place=place), number)
+    if not line.strip(" \r"):
+        raise InputError(expected=f"{_EXPECTED[shape]}, in {place}", found="an empty line", fix="remove the line")
+    if shape == "choice":
+        if len(parts) < 3:
+            raise InputError(
+                expected=f"{_EXPECTED[shape]}, in {place}",
+                found=counted(len(parts), "part"),
+                fix="write context<TAB>ending<TAB>ending",
+            )
+        return ChoiceExample(id=str(number), context=parts[0], endings=tuple(parts[1:]), place=place)
+    if shape == "span":
+        _require_parts(parts, 2, _EXPECTED[shape], place)
+        return QuestionExample(id=str(number), question=parts[0], context=parts[1], place=place)
+    _require_parts(parts, 2, _EXPECTED[shape], place)
+    return TextExample(id=str(number), first=parts[0], second=parts[1], place=place)
+
+
+def _shape(spec: TaskSpec, *, several: bool) -> str:
+    if spec.kind in ("tagging", "span", "choice"):
+        return spec.kind
+    pair = several if spec.pair is None else spec.pair
+    return "pair" if pair else "text"
+
+
+def _alone(sentence: TaggedExample, number: int) -> TaggedExample:
+    """The sentence as its own document: consecutive lines need not be related."""
+    return dataclasses.replace(sentence, document=number)
+
+
+def _require_parts(parts: list[str], count: int, expected: str, place: str) -> None:
+    if len(parts) != count:
+        raise InputError(
+            expected=f"{expected}, in {place}",
+            found=counted(len(parts), "part"),
+            fix="separate the parts with single tabs, or give JSON lines",
+        )
+
+
+def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
+    values = parse_json(line, place)
+    if not isinstance(values, dict):
+        raise InputError(expected=f"a JSON object in {place}", found=brief(values), fix="correct the line")
+    values = {field: clean(value) if isinstance(value, str) else value for field, value in values.items()}
+    name = str(values.get("id", number))
+    if spec.kind == "tagging" and "words" in values:
+        words = values["words"]
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InputError(expected=f"a list of words in {place}", found=brief(words), fix="correct the line")
+        empty = next((number for number, word in enumerate(words, start=1) if not word.strip()), None)
+        if empty is not None:
+            raise InputError(
+                expected=f"non-empty words in {place}",
+                found=f"{words[empty - 1]!r} as word {empty} of {len(words)}",
+                fix="remove the word",
+            )
+        return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, place=place)
+    shape = _shape(spec, several="pair" in values)
+    for field in _FIELDS[shape]:
+        _require_field(values, field, place)
+    if shape == "tagging":
+        return _alone(words_of(values["text"], id=name, place=place), number)
+    if shape == "choice":
+        return ChoiceExample(
+            id=name, context=values["context"], endings=tuple(map(clean, values["endings"])), place=place
+        )
+    if shape == "span":
+        return QuestionExample(id=name, question=values["question"], context=values["context"], place=place)
+    second = values["pair"] if shape == "pair" else None
+    if shape == "text" and "pair" in values:
+        raise InputError(
+            expected=f"a single text, as the model reads it, in {place}", found="a pair", fix="remove pair"
+        )
+    return TextExample(id=name, first=values["text"], second=second, place=place)
+
+
+def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
+    value = values.get(field)
+    if field == "endings":
+        good = isinstance(value, list) and len(value) > 1 and all(isinstance(one, str) for one in value)
+    else:
+        good = isinstance(value, str)
+    if not good:
+        what = "a list of at least two texts" if field == "endings" else "a text"
+        shown = [*map(brief, list(values)[:_SHOWN_KEYS]), *(["…"] if len(values) > _SHOWN_KEYS else [])]
+        others = f", only {', '.join(shown)}" if values else ""
+        raise InputError(
+            expected=f"{what} as {field!r} in {place}",
+            found=f"no such key{others}" if field not in values else brief(value),
+            fix=f"add {field!r}" if field not in values else "correct the line",
+        )

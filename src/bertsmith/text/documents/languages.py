@@ -1,0 +1,224 @@
+"""Text of several languages: its files, its words, and how well a vocabulary covers each language.
+
+Each entry of a folder is a language: `TEXT/en/`, with any files in it, or `TEXT/en.txt` is text of `en`. How much of
+each language a corpus gets is in `language_sampling.py`.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import Progress
+from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.text.documents.parsing import TextBlock
+from bertsmith.text.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, source_blocks
+from bertsmith.text.documents.sources import (
+    READABLE,
+    STDIN,
+    Skipped,
+    Source,
+    find_sources,
+    has_text_ending,
+    shown,
+    total_bytes,
+)
+from bertsmith.text.documents.words import by_lines, count_block
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.vocabularies.languages import require_exponent
+from bertsmith.text.vocabularies.word_counts import WordCounter, WordCounts
+
+# A script puts spaces between words if there are at most this many characters between two spaces on average: about 8 in
+# Finnish, 30 in Thai.
+LONGEST_MEAN_WORD = 12
+MOST_PASSES = 20  # more repetitions of a language are worth a warning
+MOST_UNKNOWN = 0.01  # a larger fraction of unknown pieces is worth a warning
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LanguageSettings:
+    """Whether text is read by language, and how languages are weighted."""
+
+    languages: bool = help_field(
+        False,
+        "read TEXT as folders with a folder or file for each language (TEXT/en/, TEXT/de.txt), and "
+        "sample small languages more often",
+    )
+    language_exponent: float = help_field(
+        0.7,
+        "with languages: languages are sampled in proportion to their fraction of the text raised to "
+        "this power; 1 keeps the proportions, 0 makes all languages equal",
+    )
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        require_exponent(self.language_exponent)
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            require(
+                self.languages or value == field.default,
+                expected=f"{field.name} only with languages",
+                found=f"{field.name} {value} alone",
+                fix="add --languages",
+            )
+
+
+class LanguageCounts(NamedTuple):
+    """The word counts of each language, and what was skipped, one sentence each."""
+
+    languages: dict[str, WordCounts]
+    notes: list[str]
+
+
+def find_languages(folders: Sequence[Path | str]) -> tuple[dict[str, list[Path]], list[Skipped]]:
+    """(the files and folders of each language, by its name in sorted order; the entries that are not text).
+
+    Raises:
+        InputError: a path is not a folder, or no language is in any.
+    """
+    found: dict[str, list[Path]] = {}
+    skipped = []
+    for folder in folders:
+        if str(folder) == STDIN or not Path(folder).is_dir():
+            raise InputError(
+                expected="folders with a folder or file for each language (with --languages)",
+                found=f"'{folder}'",
+                fix="put the text of each language into one folder: TEXT/en.txt, TEXT/de/",
+            )
+        for entry in sorted(Path(folder).iterdir()):
+            if entry.name.startswith("."):
+                skipped.append(Skipped(shown(str(entry)), "hidden"))
+            elif entry.is_dir() or has_text_ending(entry):
+                name = entry.name if entry.is_dir() else entry.name.split(".")[0]
+                found.setdefault(name, []).append(entry)
+            else:
+                skipped.append(Skipped(shown(str(entry)), "unknown extension"))
+    if not found:
+        raise InputError(
+            expected=f"a folder or file for each language in {', '.join(f'{str(one)!r}' for one in folders)}",
+            found="none",
+            fix=f"put the text of each language there; files are {READABLE}",
+        )
+    return dict(sorted(found.items())), skipped
+
+
+def read_languages(
+    folders: Sequence[Path | str], settings: ReadingSettings, *, url_column: str | None = None
+) -> Iterator[TextBlock | FileRead | Skipped]:
+    """The blocks and records of `read_blocks`, one language after the other; each block names its language.
+
+    Args:
+        url_column: as for `read_documents`.
+
+    Raises:
+        InputError: as for `find_languages` and `read_blocks`.
+    """
+    for found, language in language_sources(folders):
+        for item in source_blocks(found, settings, url_column=url_column):
+            yield dataclasses.replace(item, language=language) if isinstance(item, TextBlock) else item
+
+
+def language_sources(folders: Sequence[Path | str]) -> Iterator[tuple[Source | Skipped, str]]:
+    """The files of each language, one language after the other, each with the name of its language.
+
+    Raises:
+        InputError: as for `find_languages` and `find_sources`.
+    """
+    languages, skipped = find_languages(folders)
+    yield from ((one, "") for one in skipped)
+    for language, paths in languages.items():
+        yield from ((found, language) for found in find_sources(paths))
+
+
+def count_languages(
+    folders: Sequence[Path], rules: TextRules, reading: ReadingSettings | None = None
+) -> LanguageCounts:
+    """The word counts of each language.
+
+    Raises:
+        InputError: as for `read_languages`, or a language has no words.
+    """
+    languages, skipped = find_languages(folders)
+    settings = by_lines(reading)
+    read, counter = ReadReport(), WordCounter(rules)
+    for one in skipped:
+        read.add_file(one)
+    result = {}
+    with Progress("counting words", total_bytes(folders) or None, "bytes") as progress:
+        for language, paths in languages.items():
+            for item in read_blocks(paths, settings):
+                if isinstance(item, TextBlock):
+                    count_block(item, counter, read, progress)
+                else:
+                    read.add_file(item)
+                    counter.end_source()
+            result[language] = counter.part()
+            if not len(result[language]):
+                raise no_text(language, paths)
+    return LanguageCounts(result, read.notes)
+
+
+def language_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """The languages of a corpus, from its manifest, as lines of its report; none if it was not read by language."""
+    if not record:
+        return
+    yield f"languages, sampled with the exponent {record['exponent']:g}; pieces are counted in the text that was read:"
+    header = ("", "tokens", "of the text", "sampled", "times", "per word", "per char.", "unknown")
+    yield _row(header)
+    for name, one in record["by_name"].items():
+        cells = (
+            name,
+            f"{one['sampled_tokens']:,}",
+            f"{100 * one['share_of_text']:.2f} %",
+            f"{100 * one['share']:.2f} %",
+            f"{_passes(one):.2f}",
+            f"{one['tokens'] / one['words']:.3f}" if has_spaces(one) else "-",
+            f"{one['tokens'] / max(one['characters'], 1):.3f}",
+            f"{100 * unknown_rate(one):.2f} %",
+        )
+        yield _row(cells)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"    {cells[0]:12}" + "".join(f"{cell:>12}" for cell in cells[1:])
+
+
+def language_advice(record: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
+    """(whether something is wrong, what to do about it) for the languages of a corpus, from its manifest."""
+    for name, one in record.get("by_name", {}).items():
+        yield (
+            unknown_rate(one) > MOST_UNKNOWN,
+            f"the vocabulary does not cover the text of '{name}': {100 * unknown_rate(one):.1f} % of its pieces are"
+            " [UNK]; learn one with that text and --languages"
+            + ("" if has_spaces(one) else ", and with --rules unspaced if the script has no spaces"),
+        )
+        yield (
+            _passes(one) > MOST_PASSES,
+            f"the text of '{name}' is repeated {_passes(one):.0f} times, so a model memorizes it; add text, or raise"
+            " --language-exponent",
+        )
+
+
+def has_spaces(one: Mapping[str, Any]) -> bool:
+    """Whether a language puts spaces between words, from its entry in the manifest."""
+    return bool(one["characters"] <= LONGEST_MEAN_WORD * one["words"])
+
+
+def unknown_rate(one: Mapping[str, Any]) -> float:
+    """The fraction of the pieces of a language that are [UNK], from its entry in the manifest."""
+    return float(one["unknown"] / max(one["tokens"], 1))
+
+
+def _passes(one: Mapping[str, Any]) -> float:
+    """How many times the training text of a language is in the corpus."""
+    return float(one["sampled_tokens"] / max(one["training_tokens"], 1))
+
+
+def no_text(language: str, paths: Sequence[Path]) -> InputError:
+    """The error for a language without text."""
+    return InputError(
+        expected=f"text of the language '{language}'",
+        found=f"none in {', '.join(f'{str(path)!r}' for path in paths)}",
+        fix="add text, or move the folder or file elsewhere",
+    )

@@ -1,0 +1,117 @@
+"""Texts as blocks of UTF-8 bytes: the first step of the fast path.
+
+Strings are joined into one buffer with Arrow; Arrow arrays are read in place. A long buffer is split into blocks
+between texts, or at white space inside a long text.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, TypeGuard
+
+import numpy as np
+
+from bertsmith.text.tokenizers.encoded import Offsets, offsets_of
+from bertsmith.text.tokenizers.keys import Bytes
+
+# The arrays for a block of this size fit into the cache of one core.
+BLOCK_BYTES = 1 << 18
+_BATCH_BYTES = 1 << 20
+_SAMPLE = 1000
+
+# Strings, or an Arrow array of strings; pyarrow has no type annotations.
+Strings: TypeAlias = Sequence[str] | Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A part of a buffer and the positions where texts start in it.
+
+    Args:
+        data: uint8 [n] of UTF-8.
+        borders: int64, ascending; a text that continues from an earlier block has no border.
+    """
+
+    data: Bytes
+    borders: Offsets
+
+
+def is_arrow(texts: Strings) -> TypeGuard[Any]:
+    """Whether the texts are in Arrow, without importing pyarrow: that is slow, and few short texts need none."""
+    return hasattr(texts, "to_pylist")
+
+
+def batches(texts: Strings) -> Iterator[Strings]:
+    """The texts in batches of about a megabyte; a longer text is a separate batch."""
+    if is_arrow(texts):
+        if hasattr(texts, "chunks"):
+            for chunk in texts.chunks:
+                yield from batches(chunk)
+            return
+        average = texts.nbytes / max(1, len(texts))
+    else:
+        sample = texts[:: max(1, len(texts) // _SAMPLE)]
+        average = sum(map(len, sample)) / max(1, len(sample))
+    count = max(1, int(_BATCH_BYTES / (average + 1)))
+    for begin in range(0, len(texts), count):
+        yield texts[begin : begin + count]
+
+
+def blocks_of(texts: Strings) -> list[Block]:
+    """The bytes of a batch, split into blocks."""
+    data, offsets = _buffer_of(texts)
+    blocks, text, begin = [], 0, 0
+    while text < len(offsets) - 1 or begin < len(data):
+        end = _cut(data, offsets, begin)
+        # Empty texts at the very end start where the last block ends.
+        next_text = int(np.searchsorted(offsets[:-1], end)) if end < len(data) else len(offsets) - 1
+        blocks.append(Block(data[begin:end], offsets[text:next_text] - begin))
+        text, begin = next_text, end
+    return blocks
+
+
+def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
+    """(the bytes of all texts, the start of each text and the end of the last); a null counts as an empty text."""
+    import pyarrow as pa
+
+    if not isinstance(texts, pa.Array):
+        try:
+            texts = pa.array(texts, type=pa.large_string())
+        except UnicodeEncodeError:
+            # Python strings may contain lone surrogates, which are not valid text; the text rules handle them.
+            parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+            return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets_of([len(part) for part in parts])
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        texts = texts.cast(pa.large_string())
+    if texts.null_count:
+        texts = texts.fill_null("")
+    _, places, data = texts.buffers()
+    width = np.int32 if pa.types.is_string(texts.type) else np.int64
+    if not len(texts):
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    offsets = np.frombuffer(places, dtype=width)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    whole = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return whole[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def _cut(data: Bytes, offsets: Offsets, begin: int) -> int:
+    """The end of the block that starts at `begin`: at most `BLOCK_BYTES` later, unless there is no place to cut."""
+    limit = begin + BLOCK_BYTES
+    if limit >= len(data):
+        return len(data)
+    border = int(offsets[np.searchsorted(offsets, limit, side="right") - 1])
+    if border > begin:
+        return border
+    gap = _last_gap(data, begin, limit)
+    while gap is None and limit < len(data):
+        following = int(offsets[np.searchsorted(offsets, limit, side="right")])
+        begin, limit = limit, min(limit + BLOCK_BYTES, following)
+        gap = _last_gap(data, begin, limit)
+        if gap is None and limit == following:
+            return limit
+    return len(data) if gap is None else gap + 1
+
+
+def _last_gap(data: Bytes, begin: int, end: int) -> int | None:
+    part = data[begin:end]
+    gaps = np.flatnonzero((part == ord(" ")) | (part == ord("\n")))
+    return begin + int(gaps[-1]) if len(gaps) else None

@@ -1,0 +1,63 @@
+"""The settings of a plan: the machines, and where their rates come from."""
+
+from dataclasses import dataclass
+
+from bertsmith.base.core.settings import help_field, require, require_limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings:
+    """What a plan assumes besides the settings of the run itself.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    machines: int = help_field(1, "machines that train together", most=10**6)
+    processes: int = help_field(1, "processes on each machine: one for each GPU, or parts of the same cores", most=1024)
+    device: str = help_field(
+        "auto", "auto, cpu, cuda or cuda:N, measured here; or the name of a GPU that is not here, such as h200"
+    )
+    rates: str | None = help_field(
+        None, "take the rates from a plan that --json wrote on another machine, instead of measuring them here"
+    )
+    utilization: float = help_field(0.35, "for a GPU that is not here: the share of its peak that products reach")
+    bandwidth: float | None = help_field(
+        None,
+        "GB/s between two processes, for the exchange of gradients [20 in one machine, 1.25 (10 Gbit/s) otherwise]",
+        most=10**6,
+    )
+    passes: float = help_field(1.0, "passes over the corpus, if there is no other budget", most=10**9)
+    price: float | None = help_field(None, "price of one machine for one hour, in any currency", most=10**9)
+    probe_seconds: float = help_field(
+        30.0,
+        "measure steps for at most about that long; eleven are enough, or three that take a tenth of it",
+        most=10**5,
+    )
+
+    def __post_init__(self) -> None:
+        require_limits(self)
+        for name in ("machines", "processes", "bandwidth", "passes", "probe_seconds"):
+            value = getattr(self, name)
+            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        require(
+            0 < self.utilization <= 1,
+            expected="utilization above 0, at most 1",
+            found=self.utilization,
+            fix="give a fraction, such as 0.35",
+        )
+        require(
+            self.device in ("auto", "cpu") or self.rates is None,
+            expected="rates of another machine, or a device to take them from",
+            found=f"--rates with --device {self.device}",
+            fix="leave one of them out",
+        )
+        require(
+            self.price is None or self.price >= 0, expected="a price of at least 0", found=self.price, fix="raise it"
+        )
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Between two processes."""
+        usual = 20.0 if self.machines == 1 else 1.25
+        return (self.bandwidth or usual) * 1e9

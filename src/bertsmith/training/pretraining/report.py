@@ -1,0 +1,147 @@
+"""A self-contained HTML report of one pre-training run, or a comparison of several."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertsmith.base.core.progress import amount, counted, duration
+from bertsmith.base.pages import html
+from bertsmith.base.pages.charts import COLORS
+from bertsmith.base.storage.files import write_text
+from bertsmith.training.loop.curves import (
+    HELD_OUT,
+    Level,
+    LoggedRun,
+    curve,
+    last_values,
+    read_logged_run,
+    runs_table,
+    words,
+)
+from bertsmith.training.loop.run_folder import flat
+from bertsmith.training.pretraining.objectives import NEIGHBORS, OBJECTIVES
+
+LEVELS = (
+    Level(
+        name="unigram_entropy",
+        charts=("mlm_loss", "lm_loss", "loss"),
+        text="unigram entropy: the best possible with word frequencies alone",
+    ),
+)
+
+# Plotted after losses and accuracies, with (unit, whether the axis starts at 0).
+OTHER_CHARTS = {
+    "learning_rate": ("learning rate", True),
+    "tokens_per_second": ("tokens per second", True),
+    "utilization": ("share of the peak of the GPU (model FLOPs utilization)", True),
+    "gradient_norm": ("gradient norm before clipping", True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """A table of examples for the report, such as filled masks.
+
+    Attributes:
+        title: the heading of the table.
+        header: the names of the columns; empty for no header.
+        rows: the cells, as text.
+    """
+
+    title: str
+    header: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+def write_report(
+    runs: Path | Sequence[Path],
+    *,
+    out: Path | None = None,
+    title: str = "Training report",
+    samples: Sequence[Samples] = (),
+) -> Path:
+    """The path of the written page: `out`, or the default of `html.page_place`.
+
+    Args:
+        runs: one run folder, or several to compare; several are plotted over tokens, to compare them at equal work.
+        out: another path for the page.
+        title: the heading of the page.
+        samples: tables of examples, in order.
+
+    Raises:
+        RunError: a folder is not a run, or its log is still empty.
+    """
+    paths = [runs] if isinstance(runs, Path) else list(runs)
+    shown = [
+        _as_named_now(read_logged_run(path, name, COLORS[i % len(COLORS)]))
+        for i, (path, name) in enumerate(zip(paths, html.run_names(paths), strict=True))
+    ]
+    page = _page(title, shown, samples)
+    target = out or html.page_place(paths)
+    write_text(target, page)
+    return target
+
+
+def _as_named_now(run: LoggedRun) -> LoggedRun:
+    """A run whose log has today's names: language models of earlier releases called their figures `mlm_...`."""
+    objective = OBJECTIVES.get(str(flat(run.folder.record.get("settings", {})).get("data.objective")))
+    if objective is None or NEIGHBORS not in objective.terms:
+        return run
+    both = [
+        [{re.sub(r"\bmlm_|(?<=held_out_)mlm_", "lm_", name): value for name, value in line.items()} for line in lines]
+        for lines in (run.train, run.evaluation)
+    ]
+    return dataclasses.replace(run, train=both[0], evaluation=both[1])
+
+
+def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) -> str:
+    names = list(dict.fromkeys(key for run in shown for line in run.train for key in line))
+    losses = sorted(
+        (n for n in names if n.endswith("loss")), key=lambda n: (n not in ("mlm_loss", "lm_loss"), n != "loss", n)
+    )
+    accuracies = [n for n in names if n.endswith("accuracy")]
+    charts = [
+        curve(name, words(name) + (", nats" if name in losses else ""), shown, levels=LEVELS)
+        for name in losses + accuracies
+    ]
+    charts += [
+        curve(name, unit, shown, levels=LEVELS, from_zero=zero)
+        for name, (unit, zero) in OTHER_CHARTS.items()
+        if name in names
+    ]
+    records = [run.folder.record for run in shown]
+    sections = [
+        html.figures(charts),
+        runs_table("Last values", [last_values(run) for run in shown], shown),
+        *(html.section(one.title, html.table(one.rows, one.header)) for one in samples),
+        runs_table("Settings", [flat(record.get("settings", {})) for record in records], shown),
+        runs_table("Resolved settings", [run.folder.resolved for run in shown], shown),
+        runs_table("Machine", [flat(record.get("machine", {})) for record in records], shown),
+        runs_table("Versions", [flat(record.get("versions", {})) for record in records], shown),
+        runs_table("Digests of the inputs", [flat(record.get("digests", {})) for record in records], shown),
+    ]
+    return html.page(title, "".join([*(_summary(run, len(shown) > 1) for run in shown), *sections]))
+
+
+def _summary(run: LoggedRun, named: bool) -> str:
+    last, settings = run.train[-1], run.folder.resolved
+    total = settings.get("steps", last["step"])
+    parts = [
+        counted(total, "step") if last["step"] == total else f"{last['step']:,} of {total:,} steps",
+        f"{amount(last.get('tokens', 0))} tokens",
+        duration(last.get("seconds", 0.0)),
+    ]
+    for name in ("mlm_loss", "lm_loss", "loss"):
+        held_out = [line[HELD_OUT + name] for line in run.evaluation if HELD_OUT + name in line]
+        if held_out:
+            parts.append(f"held-out {words(name)} {held_out[-1]:.3f}")
+            level = [
+                line[HELD_OUT + "unigram_entropy"] for line in run.evaluation if HELD_OUT + "unigram_entropy" in line
+            ]
+            if level:
+                parts.append(f"word frequencies alone {level[-1]:.3f}")
+            break
+    parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no skipped steps or spikes")
+    return html.summary(parts, name=run.name if named else "", color=run.color)
