@@ -169,14 +169,18 @@ def test_files_and_links_that_a_page_names_exist(document: Path) -> None:
         assert (document.parent / link).exists(), link
 
 
-def test_the_files_to_read_first_are_in_their_rooms() -> None:
-    table = re.findall(
-        r"^\| `(\w+)/` \| \d+ \|.*\| ([^|]+) \|$", DOCUMENTS[0].read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert len(table) > 20
-    for room, files in table:
-        for name in re.findall(r"`([\w.]+)`", files):
-            assert (REPOSITORY / "src" / "bertsmith" / room / name).is_file(), f"{room}/{name}"
+def test_every_room_is_on_the_page_of_the_house_and_the_files_to_read_first_are_in_it() -> None:
+    source = REPOSITORY / "src" / "bertsmith"
+    page = (REPOSITORY / "docs" / "house.md").read_text(encoding="utf-8")
+    listed = set()
+    for section in page.split("\n## ")[1:]:
+        district = section.split(":")[0]
+        for room, files in re.findall(r"^\| `(\w+)/` \| .*\| ([^|]+) \|$", section, re.MULTILINE):
+            listed.add(f"{district}/{room}")
+            for name in re.findall(r"`([\w.]+)`", files):
+                assert (source / district / room / name).is_file(), f"{district}/{room}/{name}"
+    rooms = {str(path.parent.relative_to(source)) for path in source.glob("*/*/__init__.py")}
+    assert listed == rooms
 
 
 LOADED_BY = {"s3fs": "fsspec.core"}  # packages that another one imports by name
