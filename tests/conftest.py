@@ -42,6 +42,7 @@ def _same_start_for_every_test() -> None:
         sys.modules["torch"].default_generator.manual_seed(0)  # that of the CPU alone, at once
     if "bertsmith.text.tokenizers.tokenizer" in sys.modules:  # what a process says once, each test hears
         sys.modules["bertsmith.text.tokenizers.tokenizer"]._said_of_casing().clear()
+        sys.modules["bertsmith.text.tokenizers.tokenizer"]._said_of_specials().clear()
 
 
 @pytest.fixture(autouse=True)

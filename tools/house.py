@@ -1,4 +1,4 @@
-"""Counts of the package: lines, places, circles, modules, and the functions that common requests pass.
+"""Counts of the package: lines, entries, circles, modules, and the functions that common requests pass.
 
     python tools/house.py [--table]
 
@@ -119,7 +119,7 @@ def counts() -> dict[str, int]:
         [sys.executable, "-m", "bertsmith", "finetune", "--help"], capture_output=True, text=True, check=True
     ).stdout
     numbers = {
-        "places at the top of the package": len([path for path in SOURCE.iterdir() if _is_place(path)]),
+        "entries at the top of the package": len([path for path in SOURCE.iterdir() if _is_entry(path)]),
         "files": len(MODULES),
         "lines in src/": sum(len(file.read_text(encoding="utf-8").splitlines()) for file in MODULES.values()),
         "import circles, for types too": len(circles()),
@@ -133,7 +133,7 @@ def counts() -> dict[str, int]:
     return numbers
 
 
-def _is_place(path: Path) -> bool:
+def _is_entry(path: Path) -> bool:
     """A room, a loose module, or the starter; not what Python needs."""
     return path.suffix in ("", ".py") and not path.name.startswith("__")
 

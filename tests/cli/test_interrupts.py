@@ -57,7 +57,7 @@ def test_an_import_that_swallows_the_exception_does_not_keep_the_command_alive(t
     program = (
         PROGRAM.removesuffix("main()\n")
         + f"import bertsmith.app.cli.app, sys\nsys.path.insert(0, {str(tmp_path)!r})\n"
-        + "def run():\n    import greedy\n    print('survived', flush=True)\nbertsmith.cli.app.main = run\nmain()\n"
+        + "def run():\n    import greedy\n    print('survived', flush=True)\nbertsmith.app.cli.app.main = run\nmain()\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (130, "started\n", "")

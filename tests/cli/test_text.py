@@ -175,11 +175,11 @@ def test_special_pieces_are_marked_and_those_that_were_typed_are_mentioned(run, 
     result = run("inputs", "--vocab", vocabulary, "the [SEP] marked \u4e2d")
     marked = [line.split()[0] for line in result.out.splitlines() if line.endswith("  special")]
     assert marked == ["[CLS]", "[SEP]", "[UNK]", "[SEP]"]
-    said = "[SEP] in a text is read as a special token, as transformers does, not as characters"
+    said = "[SEP] in a text: read as special tokens, as in transformers"
     assert result.err == f"warning: {said}\n"
     result = run("tokenize", "--vocab", vocabulary, "--no-special-tokens", stdin=b"the marked [SEP]\n" * 2)
     assert result.out == "the marked [ [UNK] ]\n" * 2
-    said = "[SEP] in a text is read as characters, not as a special token, which transformers makes of it"
+    said = "[SEP] in a text: read as ordinary characters; transformers would read special tokens"
     assert result.err == f"warning: {said}\n"
 
 

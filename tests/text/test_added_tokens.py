@@ -106,7 +106,7 @@ def test_special_pieces_in_a_text_are_mentioned_once(monkeypatch: pytest.MonkeyP
     assert said == []
     tokenizer.encode_batch(["hello [SEP] world", "[CLS]"], special_tokens="own")
     tokenizer.encode_batch(["hello [SEP] world"], special_tokens="own")
-    assert said == ["[SEP] in a text is read as a special token, as transformers does, not as characters"]
+    assert said == ["[SEP] in a text: read as special tokens, as in transformers"]
 
 
 LONG = ["hello world"] * 3000
@@ -139,7 +139,7 @@ def test_special_pieces_that_are_read_as_characters_are_mentioned_once(
     assert said == []
     for text in ("hello[MASK]world", "hello [CLS]"):
         read(tokenizer, text)
-    assert said == ["[MASK] in a text is read as characters, not as a special token, which transformers makes of it"]
+    assert said == ["[MASK] in a text: read as ordinary characters; transformers would read special tokens"]
 
 
 def test_a_cache_starts_again_when_it_is_full() -> None:

@@ -144,7 +144,10 @@ def test_several_steps_in_a_row_that_are_not_numbers_end_the_run(tmp_path, capsy
     with pytest.raises(TrainingError) as caught:
         toy_run(tmp_path, ToyWorkload(broken=tuple(range(11, 20))), skip_limit=3, save_every=5)
     assert "NaN or infinity in 3 steps in a row, up to step 14 (loss nan" in caught.value.found
-    assert caught.value.fix == "lower the learning rate, and start a new run; the last checkpoint, of step 10, is good"
+    assert (
+        caught.value.fix
+        == "lower the learning rate, and start a new run; the last checkpoint, of step 10, was written before them"
+    )
 
 
 def test_a_jump_of_the_loss_is_reported_and_recorded(tmp_path, capsys):

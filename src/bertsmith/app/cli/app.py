@@ -13,8 +13,14 @@ from typing import NoReturn
 import typer
 
 from bertsmith.app.cli.commands import COMMANDS
-from bertsmith.app.cli.help import AllCommands, Commands, WholeCommand, with_one_name, without_all
-from bertsmith.app.cli.help import Command as ShortCommand
+from bertsmith.app.cli.help import (
+    AllCommands,
+    Commands,
+    FullHelpCommand,
+    ShortHelpCommand,
+    with_one_name,
+    without_all,
+)
 from bertsmith.app.cli.options import note, with_settings
 from bertsmith.app.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.base.core.errors import BertsmithError
@@ -46,7 +52,7 @@ def application(chosen: str | None = None, *, shows_all: bool = False) -> typer.
     for command in COMMANDS:
         function = with_settings(command.function, command.settings() if command.name == chosen else ())
         # The control character \b keeps the example from being wrapped.
-        shape = WholeCommand if shows_all else ShortCommand
+        shape = FullHelpCommand if shows_all else ShortHelpCommand
         application.command(command.name, cls=shape, epilog=f"\b\nExample:\n  {command.example}")(function)
 
     @application.callback(invoke_without_command=True)

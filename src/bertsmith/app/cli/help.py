@@ -1,6 +1,6 @@
 """What `--help` and `--help-all` show: commands in groups, the options that people use first, all others by topic."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -82,8 +82,8 @@ def first_sentence(text: str) -> str:
     return " ".join(text.split("\n\n", maxsplit=1)[0].split()).partition(". ")[0].rstrip(".") + "."
 
 
-class Command(TyperCommand):
-    """A command whose help shows common options, or with `--help-all` every option by topic."""
+class ShortHelpCommand(TyperCommand):
+    """A command whose help shows its common options."""
 
     shows_all = False
 
@@ -113,8 +113,8 @@ class Command(TyperCommand):
                 formatter.write_dl(records)
 
 
-class WholeCommand(Command):
-    """The same, with every option."""
+class FullHelpCommand(ShortHelpCommand):
+    """A command whose help shows every option by topic."""
 
     shows_all = True
 
@@ -147,12 +147,12 @@ class Commands(TyperGroup):
 
 
 class AllCommands(Commands):
-    """The same, with every command."""
+    """The group, with a help that lists every command."""
 
     shows_all = True
 
 
-def with_one_name(arguments: "list[str]", names: Any) -> list[str]:
+def with_one_name(arguments: Sequence[str], names: Container[str]) -> list[str]:
     """The arguments with the first two joined if they are the name of a command.
 
     >>> with_one_name(["vectors", "train", "my-text"], ["vectors", "vectors train"])
@@ -170,8 +170,4 @@ def without_all(arguments: list[str]) -> tuple[list[str], bool]:
 
 
 def _names(parameter: Any) -> set[str]:
-    return set(_stripped(parameter.opts))
-
-
-def _stripped(options: list[str]) -> Iterator[str]:
-    yield from (option.lstrip("-") for option in options)
+    return {option.lstrip("-") for option in parameter.opts}

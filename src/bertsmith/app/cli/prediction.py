@@ -185,7 +185,13 @@ def predict(
         option = f"--{name.replace('_', '-')}"
         if name == "bad_bytes" or (name == "encoding" and data is None):
             source = "--data" if data is not None else "--test"
-            require(data is test is None, expected=f"texts on stdin with {option}", found=source, fix="leave it out")
+            readable = "texts on stdin or --data" if name == "encoding" else "texts on stdin"
+            require(
+                data is None and test is None,
+                expected=f"{readable} with {option}",
+                found=source,
+                fix="leave one of the two out",
+            )
         else:
             require(data is not None, expected=f"--data with {option}", found="none", fix="give the file")
     require(

@@ -36,14 +36,7 @@ def demo(
     Nothing is downloaded, and no code of theirs is run.
     """
     from bertsmith.app.demo.run import run_demo
-    from bertsmith.base.core.settings import require
 
-    require(
-        bool(texts) or not given(values),
-        expected="--text with --encoding and --bad-bytes",
-        found="none",
-        fix="name your text, or leave them out",
-    )
     for line in run_demo(out, minutes=minutes, texts=texts or (), **given(values)).lines():
         say(line)
 

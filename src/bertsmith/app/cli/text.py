@@ -217,7 +217,8 @@ def count_lines(stream: BinaryIO) -> int | None:
 def line_blocks(stream: BinaryIO, reading: "EncodingSettings | None" = None) -> Iterator[list[str]]:
     """Lists of complete lines as they arrive, so that a process on a pipe gets its answers without delay.
 
-    Only a line feed ends a line. The lines before one with a byte that is not valid are yielded before it is refused.
+    Only a line feed ends a line. In UTF-8, the lines before one with a byte that is not valid are yielded before it is
+    refused.
     At a terminal, a message says that lines are expected.
 
     Args:
@@ -274,4 +275,6 @@ def _before_bad_line(data: bytes) -> list[bytes]:
 
 
 def _no_text(found: str) -> InputError:
-    return InputError(expected="lines of text on stdin", found=found, fix="give one text per line, in UTF-8")
+    return InputError(
+        expected="lines of text on stdin", found=found, fix="give one text per line, in UTF-8 or with --encoding"
+    )

@@ -29,7 +29,7 @@ from bertsmith.app.demo.result import ClassifierResult, DemoResult, Gap, tables
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import Progress, duration, tell, warn
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require_number, to_dict
+from bertsmith.base.core.settings import require, require_number, to_dict
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.locks import LOCK_FILE, locked_folder, require_unused
 from bertsmith.inference.predictors.loading import load_pretraining_heads
@@ -94,7 +94,7 @@ def run_demo(
 
     Raises:
         RunError: the folder exists and is not empty.
-        ConfigError: the time is too short or infinite.
+        ConfigError: the time is too short or infinite, or an encoding is given without texts.
         InputError: the texts cannot be read or are too short.
     """
     started = time.monotonic()
@@ -107,6 +107,12 @@ def run_demo(
     require_number("minutes", minutes, most=LONGEST_MINUTES)
     require_unused(out, "choose another with --out")
     reading = EncodingSettings(encoding=encoding, bad_bytes=bad_bytes)
+    require(
+        bool(texts) or reading == EncodingSettings(),
+        expected="--text with --encoding and --bad-bytes",
+        found="none",
+        fix="name your text, or leave them out",
+    )
     with locked_folder(out):
         with _nothing_left(out):
             prepared = _prepare(out, texts, reading, minutes, started, seed)
@@ -155,7 +161,7 @@ def _prepare(
     out: Path, texts: Sequence[Path], reading: EncodingSettings, minutes: float, started: float, seed: int
 ) -> _Prepared:
     """Vocabulary, corpus, labelled sentences and the scores of the counting models."""
-    chosen = ReadingSettings(**to_dict(reading)) if texts else ReadingSettings()
+    chosen = ReadingSettings(**to_dict(reading))
     if texts:
         sources, by_label = list(texts), documents_by_source(texts, chosen)
     else:

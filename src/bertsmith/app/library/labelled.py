@@ -110,9 +110,10 @@ def evaluate(
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
-    if not is_n_gram_folder(model) and _gives_vectors(model, task):
+    is_counted = is_n_gram_folder(model)
+    if not is_counted and _gives_vectors(model, task):
         return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
-    if is_n_gram_folder(model):
+    if is_counted:
         predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
         found = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
         metadata = read_metadata(Path(model))

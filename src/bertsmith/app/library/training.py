@@ -294,7 +294,8 @@ def pretrain(
     require_path(out, "the run folder")
     if recipe is not None:
         settings["recipe"] = recipe
-    if not started_before(resume, rank := Rank.from_environment(), Path(out) / SETTINGS_FILE):
+    rank = Rank.from_environment()
+    if not started_before(resume, rank, Path(out) / SETTINGS_FILE):
         chosen = settings_from_recipe(settings)
         on_first_rank(lambda: RunFolder.require_new(Path(out)), rank)
         return run_pretraining(corpus, out, *chosen)

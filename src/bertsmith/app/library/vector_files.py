@@ -60,7 +60,7 @@ def embed_file(
         model: anything that `load` accepts.
         out: .npy or .parquet.
         pooling, normalize, layers, max_length, prompt, dimensions, device, precision, products: as in
-            `vectors.loading.load_embedder`.
+            `inference.vectors.loading.load_embedder`.
         column: the column of a table that holds the texts.
         encoding: of a text file without a byte order mark, such as "cp1252".
         bad_bytes: "refuse" refuses a file with bytes that are not valid UTF-8; "drop" drops and counts them.

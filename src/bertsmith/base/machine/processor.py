@@ -122,7 +122,7 @@ def limit_primitives(most: int) -> None:
 
     By default 1,024, one for each number of tokens and shape of weights: hundreds of megabytes. The layer between torch
     and oneDNN (ideep) keeps as many of their descriptions in each thread, of 256 KiB, also of primitives that oneDNN
-    has removed. oneDNN has those of its own, so that enough for one pass through the layers are enough.
+    has removed. oneDNN keeps its own copies, so a cache for one pass through the layers suffices.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(most))
     os.environ.setdefault("LRU_CACHE_CAPACITY", str(_MOST_DESCRIPTIONS))

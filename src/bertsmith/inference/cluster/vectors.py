@@ -1,7 +1,8 @@
 """Vectors of a file's texts, computed block by block by the workers of a cluster.
 
 A reader cuts the file into the blocks that one process would compute, each worker keeps the model, and this process
-appends the results to the vector file in order. So the file, its record and resuming are those of `vectors.jobs`.
+appends the results to the vector file in order. So the file, its record and resuming are those of
+`inference.vectors.jobs`.
 """
 
 import contextlib

@@ -53,7 +53,8 @@ def load_predictor(
     if is_n_gram_folder(source):
         from bertsmith.inference.predictors.n_grams import n_gram_predictor
 
-        return n_gram_predictor(Path(source), device=device, precision=precision, head=head)  # type: ignore[arg-type]
+        folder = Path(source)  # type: ignore[arg-type]
+        return n_gram_predictor(folder, device=device, precision=precision, products=products, head=head)
     require_torch(source)
     from bertsmith.inference.predictors.torch_loading import torch_predictor
 

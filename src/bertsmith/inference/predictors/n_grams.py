@@ -43,25 +43,29 @@ class NGramPredictor(Predictor):
         """Every text can be read."""
 
 
-def n_gram_predictor(source: Path, *, device: str, precision: str, head: object = None) -> NGramPredictor:
+def n_gram_predictor(
+    source: Path, *, device: str, precision: str, products: str, head: object = None
+) -> NGramPredictor:
     """The predictor of the folder of a baseline: of a linear model on n-grams or on a cosine, or of counts of words.
 
     Raises:
         CheckpointError: its encoder cannot be read.
-        ConfigError: another device or precision than the processor and fp32 are asked for, or a head.
+        ConfigError: a head is named; or, without an encoder, another device or precision than the processor and fp32.
         InputError: the folder is damaged.
     """
-    if (source / NGRAM_ENCODER).is_dir() and head is None:
+    require(
+        head is None, expected=f"no head of your own with '{source}', a baseline", found="--head", fix="leave it out"
+    )
+    if (source / NGRAM_ENCODER).is_dir():
         require_torch(source)
         from bertsmith.tasks.baselines.text_cosine import TextCosine
         from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
-        encoder = load_frozen_encoder(source / NGRAM_ENCODER, device=device, precision=precision)
+        encoder = load_frozen_encoder(source / NGRAM_ENCODER, device=device, precision=precision, products=products)
         return NGramPredictor(TextCosine.read(source, encoder), encoder.runtime)
     for wrong, found in (
         (not (device == "auto" or device.startswith("cpu")), f"--device {device}"),
         (precision not in ("auto", "fp32"), f"--precision {precision}"),
-        (head is not None, "--head"),
     ):
         require(
             not wrong,

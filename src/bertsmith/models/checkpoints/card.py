@@ -109,7 +109,15 @@ _TASKS = {
     "choice": "multiple choice",
     "similarity": "sentence similarity",
 }
-_OF_KIND = ("classification", "regression", "choice", "similarity", "pairs", "triplets", "texts")  # names that do not
+_OF_KIND = (
+    "classification",
+    "regression",
+    "choice",
+    "similarity",
+    "pairs",
+    "triplets",
+    "texts",
+)  # would only repeat it
 # An input line for `bertsmith predict`, and the equivalent call of the library; a classifier may read pairs.
 _LINES = {
     "classification": "A text.",

@@ -32,7 +32,9 @@ CARD = "README.md"  # the model card, which people may edit
 CODE = "modeling_bertsmith.py"  # what `transformers` needs for a head that it has no class for; never run here
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
 WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
-VECTORS = "vectors"  # the method of distillation whose students give vectors, see `distillation.vector_teaching`
+VECTORS = (
+    "vectors"  # the method of distillation whose students give vectors, see `recipes.distillation.vector_teaching`
+)
 SIMILARITY = "similarity"  # the kind of task whose models give vectors, and have the files of sentence-transformers
 # Written on every save: values that a caller passes on from an older file are replaced.
 RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")

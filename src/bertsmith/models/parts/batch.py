@@ -52,7 +52,7 @@ class Batch:
         row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
         device: "torch.device | str" = "cpu",
     ) -> "Batch":
-        """A batch from flat arrays, such as those of `text.pack`.
+        """A batch from flat arrays, such as those of `text.tokenizers.pack`.
 
         Args:
             token_ids: [T].

@@ -29,7 +29,7 @@ READER = "reader"  # what is between the encoder and the output layer of a head 
 READER_UNITS, READER_CELLS = 512, 1500
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
 SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
-# What a loss of the vectors of texts compares; see `tasks.similarity` for what each of them needs.
+# What a loss of the vectors of texts compares; see `tasks.specs.similarity` for what each of them needs.
 OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", "margin")
 COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
 WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels a layer predicts that is left out of the model

@@ -108,7 +108,8 @@ def rows_for_packed(tokens: int) -> int:
     """The rows that packed products compute for this number of tokens, of which the last ones have no meaning.
 
     oneDNN compiles a primitive for each number of rows, in about a millisecond. Rounded up by 3 rows of 64 at most, few
-    numbers are left up to 512, so that a small cache holds those of most texts; see `processor.limit_primitives`.
+    numbers are left up to 512, so that a small cache holds those of most texts; see
+    `base.machine.processor.limit_primitives`.
     """
     if tokens > 512:
         return tokens

@@ -165,9 +165,9 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
     head = task_for(spec).head
     loaded = load_for_task(job.untrained, head, keep_head=False)
     on_cosine = result["name"] == COSINE
-    has_layer = linear is not None and not on_cosine
-    if linear is not None and not on_cosine:
-        linear.copy_to(loaded.model.output_layer)
+    layer = None if on_cosine else linear
+    if layer is not None:
+        layer.copy_to(loaded.model.output_layer)
     metadata = ModelMetadata(
         task=spec.kind,
         labels=spec.labels,
@@ -191,7 +191,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
         loaded.model,
         loaded.tokenizer,
         metadata,
-        trained=(head.saved_part,) if has_layer else (),
+        trained=(head.saved_part,) if layer is not None else (),
         replace=True,
     )
     if on_cosine and linear is not None:

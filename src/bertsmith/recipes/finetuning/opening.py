@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.job import FinetuningJob
 
 
-_FEWEST_STEPS = 10  # fewer hardly move a model in the right direction, and their warm-up is no warm-up
+_FEWEST_STEPS = 10  # with fewer, most of them are warm-up
 
 
 def opening_lines(job: "FinetuningJob") -> list[str]:
@@ -27,8 +27,9 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
     ]
     if job.training.steps < _FEWEST_STEPS and job.settings.freeze != "body":
-        harm = "can make the model worse than its linear start" if job.settings.start == "linear" else "train nothing"
-        lines.append(f"only {steps}: so few {harm}; raise --epochs or lower --batch-size")
+        is_linear = job.settings.start == "linear"
+        harm = "which can make the model worse than its linear start" if is_linear else "which hardly change the model"
+        lines.append(f"only {steps}, {harm}; raise --epochs or lower --batch-size")
     lines += cut_lines(job)
     windows, of_epoch = len(job.train), job.epoch_units()
     if windows > of_epoch:

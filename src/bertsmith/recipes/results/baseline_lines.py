@@ -46,7 +46,7 @@ _OFFERS = {
     "(--task {larger}), or one that was pre-trained longer",
 }
 _MEAN_OF_A_TIE = "; the two differ by no more than noise: predict with their mean"  # see benchmarks/unseen_tasks.py
-_TELLING = 100  # dev examples; with fewer, nearly everything is a tie
+_FEWEST_DEV_EXAMPLES = 100  # dev examples; with fewer, nearly everything is a tie
 _OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-trained longer"
 
 
@@ -118,7 +118,9 @@ def _ties_with_bag(report: Mapping[str, Any]) -> bool:
 
     Never if all trainings collapsed: a model that gives one answer adds nothing to a mean.
     """
-    if report.get("dev_examples", 0) < _TELLING or all(run.get("collapsed", False) for run in report["runs"]):
+    if report.get("dev_examples", 0) < _FEWEST_DEV_EXAMPLES or all(
+        run.get("collapsed", False) for run in report["runs"]
+    ):
         return False
     better = report.get("better_baseline", {})
     return BAG in _tied(report) or (better.get("name") == BAG and better.get("p_value", 1.0) >= LEVEL)

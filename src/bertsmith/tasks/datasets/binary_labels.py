@@ -45,7 +45,7 @@ def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None)
 
     Args:
         cells: the place and the content of each cell.
-        expected: what they stood for in the training file: in [0, 1], which says nothing itself, and wherever it does.
+        expected: the width in the training file, 0 if its lists name labels; None if these cells decide.
 
     Raises:
         InputError: one list has a number for each label, and another one has more or fewer, or other values; or the
@@ -78,7 +78,9 @@ def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None)
         raise InputError(
             expected=f"a list of {width} zeros and ones in {other[0]}, as in {rows}",
             found="other values" if other[1] is None else brief(other[1]),
-            fix="write the names of the labels instead",
+            fix="write the labels of both files in the same way"
+            if expected
+            else "write the names of the labels instead",
         )
     return width
 

@@ -10,8 +10,10 @@ TEXT_COLUMNS = (
     "text sentence query question message review comment comment_text content tweet post body document utterance claim "
     "text1 text_a sentence1 sentence_a premise question1 title headline"
 ).split()
-# Of records that are searched; a record has the first of these, so that its longest text is found.
-PASSAGE_COLUMNS = ["text", *"passage contents content body abstract document paragraph".split(), *TEXT_COLUMNS]
+# For search, in order of preference: the usual names of long texts come first.
+PASSAGE_COLUMNS = list(
+    dict.fromkeys(["text", *"passage contents content body abstract document paragraph".split(), *TEXT_COLUMNS])
+)
 PAIR_COLUMNS = (
     ("text", "text2"),
     ("text", "text_pair"),

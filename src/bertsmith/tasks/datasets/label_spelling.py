@@ -85,7 +85,7 @@ def _told_apart(old: str, name: str) -> str:
     """
     if _plain_form(old) != _plain_form(name):
         return f"{old!r} as {name!r}"
-    return " as ".join(ascii(one).replace("  ", r" \x20") for one in (old, name))
+    return " as ".join(ascii(spelling).replace("  ", r" \x20") for spelling in (old, name))
 
 
 def in_scheme(examples: Sequence[Example], scheme: str = "", known: Iterable[str] = ()) -> Sequence[Example]:

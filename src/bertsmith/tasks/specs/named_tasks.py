@@ -8,15 +8,15 @@ snli, xnli             classification  the official TSV and JSONL files, and the
 squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0, and questions as rows
 swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
 ner, pos               tagging         words with tags, in columns, records or tables; ner also reads texts with marked
-                                       spans; see `datasets.tagged_files`
-classification         classification  tables with one or two texts and a label; see `datasets.tables`
+                                       spans; see `tasks.datasets.tagged_files`
+classification         classification  tables with one or two texts and a label; see `tasks.datasets.tables`
 multi-label            classification  the same; an example may have several labels or none
 patents                classification  patents and their subclasses, as JSON lines of USPTO-2M or tables of claims
 relations              classification  texts with two marked spans and the relation of the two, as JSON lines, or tables
                                        of texts in which @TYPE$ stands for each
 regression             regression      as classification, with a number as the label
 similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
-triplets, texts                        `datasets.text_groups`
+triplets, texts                        `tasks.datasets.text_groups`
 spam, spam4,           classification  as classification, with the preset's labels; examples come with the package
 sentiment, claim,
 truth

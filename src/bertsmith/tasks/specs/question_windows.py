@@ -102,7 +102,7 @@ def encode_questions(
     - `contexts`: the `Context` of each question; questions about the same text share one object.
     - `window_starts`: int64 [N], the first piece of the context in each window.
     - `first_positions`: int64 [N], the position of that piece in the row.
-    - `has_max_context`: bool [T], see `text.windows`.
+    - `has_max_context`: bool [T], see `text.tokenizers.windows`.
 
     Args:
         training: leaves out `extra`.
@@ -139,7 +139,7 @@ def encode_questions(
 
 
 class _Layout(NamedTuple):
-    """The windows of all questions; see `encode_questions` and `text.windows.Windows`."""
+    """The windows of all questions; see `encode_questions` and `text.tokenizers.windows.Windows`."""
 
     rows: PackedRows
     example_of_row: Ints

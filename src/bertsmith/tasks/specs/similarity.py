@@ -86,7 +86,7 @@ class SimilarityPrediction(Prediction):
 
 
 class SimilarityTask(Task):
-    """Scores the vectors of texts; what trains them is in `finetuning.vector_workload`."""
+    """Scores the vectors of texts; what trains them is in `recipes.finetuning.vector_workload`."""
 
     kind = "similarity"
     settings_used = frozenset({"query_prompt", "passage_prompt"})

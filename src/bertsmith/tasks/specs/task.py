@@ -66,7 +66,7 @@ class TaskSpec:
         normalize_layers: whether it brings each of them to mean 0 and variance 1 first.
         activation: of a number, what is computed from the output of the head: "" (nothing) or "sigmoid".
         prompt: a prefix for the first text of each example.
-        objective: of a task of vectors, the loss that they are trained with; see `tasks.similarity`.
+        objective: of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`.
         widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
         settings: truncation and decoding.
 

@@ -7,6 +7,7 @@ WordPiece (`wordpiece.py`) is implemented in this package; any other `tokenizer.
 import abc
 import functools
 import re
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -153,14 +154,17 @@ def say_special(tokenizer: Tokenizer, pieces: Iterable[str], special_tokens: Spe
     known = {piece for piece in special if piece} - ({special.mask} if special_tokens is True else set())
     surprising = sorted(known.intersection(pieces))
     reading = (tokenizer.vocabulary.digest, bool(special_tokens))
-    if surprising and reading not in _said_of_specials():
-        _said_of_specials().add(reading)
+    with _SAYING:  # several threads may read texts
+        is_new = bool(surprising) and reading not in _said_of_specials()
+        if is_new:
+            _said_of_specials().add(reading)
+    if is_new:
         warn(
-            f"{' and '.join(surprising)} in a text is read as "
+            f"{' and '.join(surprising)} in a text: read as "
             + (
-                "a special token, as transformers does, not as characters"
+                "special tokens, as in transformers"
                 if special_tokens
-                else "characters, not as a special token, which transformers makes of it"
+                else "ordinary characters; transformers would read special tokens"
             )
         )
 
@@ -183,14 +187,17 @@ class SpecialsAsCharacters:
         self._in_bytes = re.compile(self._in_text.pattern.encode())
 
     def look(self, text: str) -> None:
-        """Says it if there is a special piece in the text."""
+        """Warns if the text has a special piece."""
         if self.opening in text and (match := self._in_text.search(text)):
             say_special(self._tokenizer, (match[0],), False)
 
     def look_in_bytes(self, data: Bytes) -> None:
-        """Says it if there is a special piece in texts as UTF-8."""
+        """Warns if texts in UTF-8 have a special piece."""
         if match := self._in_bytes.search(data.data):
             say_special(self._tokenizer, (match[0].decode(),), False)
+
+
+_SAYING = threading.Lock()
 
 
 @functools.cache

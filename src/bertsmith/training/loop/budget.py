@@ -272,7 +272,7 @@ def time_of_a_step(
                 start = now
                 progress.advance()
                 share = spent()
-                if any(len(times) >= trials and share > limit for trials, limit in _ENOUGH):
+                if any(len(times) >= count and share > limit for count, limit in _ENOUGH):
                     break
     finally:
         with torch.no_grad():

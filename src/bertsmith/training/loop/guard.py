@@ -96,7 +96,7 @@ def too_many_skipped(guard: LossGuard, step: int, found: str, precision: str, la
         precision: that of the run.
         last: the step of the newest checkpoint.
     """
-    kept = f"the last checkpoint, of step {last}, is good" if last else "there is no checkpoint yet"
+    kept = f"the last checkpoint, of step {last}, was written before them" if last else "there is no checkpoint yet"
     return TrainingError(
         expected="a finite loss and gradient",
         found=f"NaN or infinity in {counted(guard.skipped_in_a_row, 'step')} in a row, up to step {step} ({found}), so "

@@ -244,7 +244,7 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class AnyNoise:
-    """Noise that has a shape and no values; see `model.noise.Noise`."""
+    """Noise that has a shape and no values; see `models.parts.noise.Noise`."""
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
         """As many elements as there would be."""
