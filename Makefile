@@ -2,7 +2,7 @@
 # prints what follows `##`.
 
 PYTHON ?= python3
-JOBS ?= auto
+JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 1) + 1)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,8 +23,8 @@ demo: $(INSTALLED) ## the whole chain on text of this machine, in about five min
 	$(BIN)/bertsmith demo --out demo $(DEMO)
 
 # The suite: doctests in src/, tests/. No network, no GPU.
-test: $(INSTALLED) ## the suite, about a quarter of an hour on two cores; TEST=tests/text runs part of it
-	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(TEST)
+test: $(INSTALLED) ## the suite, about twenty minutes on two cores; TEST=tests/text runs part of it
+	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 5 -m "not slow" $(TEST)
 
 # The tests that multiply numbers, as if the processor had AVX2 alone, and the core of them without vector kernels in
 # torch. oneDNN, torch, MKL and OpenBLAS are limited; ONNX Runtime cannot be. Left out are parsers, settings, messages,
@@ -46,12 +46,12 @@ NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
 
 test-avx2: $(INSTALLED) ## the numeric tests as on a processor with AVX2 alone
 	@if grep -qw avx512f /proc/cpuinfo; then \
-		$(AVX2) $(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(or $(TEST),$(NUMERIC)); \
+		$(AVX2) $(BIN)/pytest -q -n $(JOBS) --maxprocesses 5 -m "not slow" $(or $(TEST),$(NUMERIC)); \
 	else echo "this processor has no AVX-512, so that make test is this leg"; fi
 
 CORE := $(addprefix tests/,test_processor.py model products encoders inference)
 test-default: $(INSTALLED) ## the core of the numeric tests without vector kernels in torch
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(or $(TEST),$(CORE))
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -q -n $(JOBS) --maxprocesses 5 -m "not slow" $(or $(TEST),$(CORE))
 
 # The tests that take minutes.
 test-slow: $(INSTALLED) ## the tests that take minutes

@@ -26,7 +26,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Predictor.stream, "__defaults__", (3, None))
-    for place in ("cluster.predictions", "library.lines"):
+    for place in ("inference.cluster.predictions", "app.library.lines"):
         monkeypatch.setattr(f"bertsmith.{place}.BLOCK", 3)
     monkeypatch.setattr(resumable_predictions, "_SAVED_LINES", 4)
 
