@@ -271,7 +271,7 @@ def test_a_run_killed_between_steps_and_resumed_is_the_straight_run(corpus, tmp_
 
 
 def test_a_budget_in_minutes_begins_with_an_empty_state(corpus, tmp_path):  # noqa: F811
-    result = pretrain(corpus, tmp_path / "timed", *settings(minutes=0.04, save_every=1, keep_checkpoints=1000))
+    result = pretrain(corpus, tmp_path / "timed", *settings(minutes=0.1, save_every=1, keep_checkpoints=1000))
     pretrain(corpus, tmp_path / "counted", *settings(steps=result.steps, save_every=1, keep_checkpoints=1000))
     assert last(tmp_path / "timed", 1) == last(tmp_path / "counted", 1)
 

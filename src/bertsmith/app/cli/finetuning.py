@@ -47,7 +47,13 @@ def finetune(
     task: TaskOption,
     out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the model that is kept")],
     train: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="training file; presets come with their own examples"), COPIED
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="labelled examples, such as a table (.csv, .tsv, .jsonl, .parquet, .xlsx) with columns text and "
+            "label; presets come with their own",
+        ),
+        COPIED,
     ] = None,
     dev: DevOption = None,
     seeds: SeedsOption = None,

@@ -24,16 +24,17 @@ COMMON: Mapping[str, str] = {
     "pretrain": "out size minutes steps init objective max-length rows-per-step learning-rate seed device resume",
     "plan": "passes size minutes steps objective max-length rows-per-step device json",
     "train-translation": "out pairs dev size minutes steps learning-rate seed device resume",
-    "finetune": "model task out train dev text-column label-column epochs max-length seeds recipe search device resume",
+    "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
+    "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
-    "predict": "model data text-column out also engine device precision json replace",
+    "predict": "model data text-column encoding out also engine device precision json replace",
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",
     "compare": "task train dev corpus systems minutes labels seeds out device resume",
     "features": "model out layers column device precision json resume replace",
     "vocab": "out size cased rules method column report encoding bad-bytes replace",
-    "embed": "model out pooling normalize layers max-length column device precision json resume replace",
-    "search": "model query queries top method rerank hybrid index text-column judgements json",
+    "embed": "model out pooling normalize layers max-length column encoding device precision json resume replace",
+    "search": "model query queries top method rerank hybrid index text-column encoding judgements json",
     "vectors train": "out method width window epochs minimum-count seed resume replace",
     "serve": "model host port api-key-file device precision products max-held",
     "convert": "to int8 data task limit verify replace",
@@ -141,6 +142,9 @@ class Commands(TyperGroup):
                     formatter.write_dl(rows)
         if not self.shows_all:
             formatter.write_paragraph()
+            formatter.write_text(
+                "Your own labels: bertsmith finetune --model starter --task classification --train FILE.csv --out RUN"
+            )
             formatter.write_text(
                 f"bertsmith {ALL} lists all {len(self.commands)} commands; bertsmith COMMAND --help explains one."
             )
