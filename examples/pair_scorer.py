@@ -13,7 +13,10 @@ from bertsmith import WordPieceTokenizer
 from bertsmith.base.core.randomness import generator
 from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.parts.batch import Batch
-from bertsmith.training.loop import RunFolder, StepPlan, TrainSettings, Workload, train
+from bertsmith.training.loop.loop import train
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.workload import StepPlan, Workload
 
 BATCH_SIZE = 16
 

@@ -9,7 +9,7 @@ import pytest
 from bertsmith.base.core.errors import RunError
 from bertsmith.base.pages.charts import COLORS, Series, line_chart, thinned
 from bertsmith.base.pages.html import page_place
-from bertsmith.training.loop import RunFolder
+from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.pretraining.report import Samples, write_report
 from reports.page import Page
 from training.toy import ToyWorkload, toy_run

@@ -18,11 +18,13 @@ from torch import nn
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.processes.distributed import on_every_rank, on_first_rank
+from bertsmith.base.processes.distributed import on_every_rank, on_first_rank, process_group
 from bertsmith.base.processes.sharding import Division, divide
-from bertsmith.training.loop import RunFolder, StepPlan, process_group, train
 from bertsmith.training.loop.checkpoint import model_tensors
+from bertsmith.training.loop.loop import train
 from bertsmith.training.loop.parts import save_tensors
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.loop.workload import StepPlan
 from training.toy import ToyWorkload, toy_settings
 
 

@@ -12,9 +12,10 @@ from bertsmith.base.core.errors import ConfigError, TrainingError
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.storage.files import read_json
-from bertsmith.training.loop import RunFolder, train
 from bertsmith.training.loop.checkpoint import model_tensors
 from bertsmith.training.loop.clock import Clock as RunClock
+from bertsmith.training.loop.loop import train
+from bertsmith.training.loop.run_folder import RunFolder
 from training.test_loop import same_parameters
 from training.toy import ROWS, Clock, SlowingClock, ToyWorkload, toy_run, toy_settings
 

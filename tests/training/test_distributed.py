@@ -10,8 +10,9 @@ import torch
 
 from bertsmith.base.core.errors import RunError
 from bertsmith.base.machine.runtime import Rank
-from bertsmith.training.loop import RunFolder, process_group
+from bertsmith.base.processes.distributed import process_group
 from bertsmith.training.loop.loop import TIMES
+from bertsmith.training.loop.run_folder import RunFolder
 from training.toy import environment
 
 TOY = Path(__file__).with_name("toy.py")

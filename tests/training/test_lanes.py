@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
-from bertsmith.training.loop import RunFolder
 from bertsmith.training.loop.lanes import LEAST_TOKENS, Lanes, count_lanes, lanes_for
+from bertsmith.training.loop.run_folder import RunFolder
 from training.test_loop import same_parameters, untimed
 from training.toy import ToyModel, ToyWorkload, toy_run
 

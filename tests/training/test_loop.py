@@ -14,9 +14,9 @@ from bertsmith.base.core.errors import ConfigError, TrainingError
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.core.settings import to_dict
-from bertsmith.training.loop import RunFolder, train
 from bertsmith.training.loop.checkpoint import checkpoint_steps, model_tensors
-from bertsmith.training.loop.loop import TIMES
+from bertsmith.training.loop.loop import TIMES, train
+from bertsmith.training.loop.run_folder import RunFolder
 from training.toy import ROWS, ToyWorkload, toy_run, toy_settings
 
 

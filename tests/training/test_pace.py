@@ -3,8 +3,9 @@
 import pytest
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.training.loop import TrainSettings, learning_rate
 from bertsmith.training.loop.pace import Pace
+from bertsmith.training.loop.schedule import learning_rate
+from bertsmith.training.loop.settings import TrainSettings
 
 
 def rates(pace, schedule="tf_linear"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.training.loop import RunFolder
+from bertsmith.training.loop.run_folder import RunFolder
 from training.test_loop import untimed
 from training.toy import environment
 

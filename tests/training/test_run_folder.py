@@ -14,9 +14,9 @@ import torch
 from bertsmith.base.core.errors import CheckpointError, InputError, RunError, TrainingError
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import read_json, write_json
-from bertsmith.training.loop import RunFolder
 from bertsmith.training.loop import checkpoint as checkpoint_module
 from bertsmith.training.loop.checkpoint import checkpoint_steps
+from bertsmith.training.loop.run_folder import RunFolder
 from training.test_loop import same_parameters, untimed
 from training.toy import ToyWorkload, environment, toy_run, toy_settings
 

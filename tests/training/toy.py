@@ -15,10 +15,12 @@ from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.machine.runtime import ALONE, Rank
-from bertsmith.base.processes.distributed import started_before
-from bertsmith.training.loop import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
+from bertsmith.base.processes.distributed import process_group, started_before
+from bertsmith.training.loop.loop import train
 from bertsmith.training.loop.pace import Pace
-from bertsmith.training.loop.run_folder import SETTINGS_FILE
+from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.workload import StepPlan, Workload
 
 ROWS = 8  # of a step
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from bertsmith.training.loop import Workload
+from bertsmith.training.loop.workload import Workload
 
 
 def whole_step(
