@@ -221,6 +221,23 @@ def test_a_line_that_is_no_pair_is_named(tmp_path, text, message):
         read_pairs(path)
 
 
+def test_pairs_in_another_encoding_train_the_model_of_their_text(tmp_path):
+    text = "".join(f"{source}\t{target}\n" for source, target in [("caf\u00e9", "\u00e9t\u00e9"), *pairs(20)])
+    weights = {}
+    for encoding in ("utf-8", "cp1252"):
+        path, run = tmp_path / f"{encoding}.tsv", tmp_path / encoding
+        path.write_bytes(text.encode(encoding))
+        if encoding != "utf-8":
+            with pytest.raises(InputError, match=r"0xe9 in line 1, not UTF-8.*--encoding cp1252"):
+                read_pairs(path)
+        settings, training = settings_from({"encoding": encoding, "pieces": 60, "steps": 2})
+        train_translation(path, run, settings, training)
+        weights[encoding] = load_file(run / "model" / "model.safetensors")
+        assert settings_of_run(run)[2] == settings
+        assert ("encoding" in read_json(run / "settings.json")["settings"]["run"]) == (encoding != "utf-8")
+    assert all(torch.equal(tensor, weights["utf-8"][name]) for name, tensor in weights["cp1252"].items())
+
+
 def test_long_pairs_are_left_out_and_counted(capsys):
     result = encode_pairs([("a", "b"), ("a b c d", "a")], TOKENIZER, 4, "pairs.tsv")
     assert len(result) == 1

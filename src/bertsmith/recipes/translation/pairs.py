@@ -11,6 +11,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of
 from bertsmith.tasks.datasets.values import brief
+from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -37,14 +38,17 @@ class EncodedPairs:
         return np.array([len(source) + len(target) for source, target in both], dtype=np.int64)
 
 
-def read_pairs(path: Path) -> list[Pair]:
+def read_pairs(path: Path, encoding: str = UTF_8) -> list[Pair]:
     """The pairs of a file, which may be compressed.
 
+    Args:
+        encoding: of a file without a byte order mark.
+
     Raises:
-        InputError: it is missing, empty or not UTF-8, or a line has not two texts with one tab between them.
+        InputError: it is missing, empty or in another encoding, or a line has not two texts with one tab between them.
     """
     pairs = []
-    for number, line in enumerate(lines_of(file_text(path, what="pairs of texts")), start=1):
+    for number, line in enumerate(lines_of(file_text(path, what="pairs of texts", encoding=encoding)), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) != 2 or not all(cells):
             raise InputError(

@@ -63,8 +63,8 @@ def train_translation(
         found="fp16, whose gradients underflow without loss scaling",
         fix="use --precision bf16 or fp32",
     )
-    texts = read_pairs(Path(pairs))
-    held_out = None if dev is None else read_pairs(Path(dev))
+    texts = read_pairs(Path(pairs), settings.encoding)
+    held_out = None if dev is None else read_pairs(Path(dev), settings.encoding)
     tokenizer = _tokenizer(texts, settings)
     encoded = encode_pairs(texts, tokenizer, settings.max_length, str(pairs))
     of_dev = None
@@ -85,7 +85,7 @@ def train_translation(
         "pairs": str(pairs),
         "dev": None if dev is None else str(dev),
         "model": to_dict(model.config),
-        "run": to_dict(settings),
+        "run": settings.record(),
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
     }

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits, split_settings
+from bertsmith.base.core.settings import help_field, require, require_limits, split_settings, to_dict
 from bertsmith.models.parts.our_names import require_score
+from bertsmith.text.documents.encodings import UTF_8, require_encoding
 from bertsmith.training.loop.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class TranslationSettings:
     positions: str | None = help_field(
         None, "position embeddings of a transformer: sinusoidal, absolute (learned) or none [sinusoidal]"
     )
+    encoding: str = help_field(
+        UTF_8,
+        "encoding of the files of pairs, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has "
+        "precedence",
+    )
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch, both sides; affects memory and speed, not the result", most=2**24
     )
@@ -63,6 +69,7 @@ class TranslationSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
+        require_encoding(self.encoding)
         for name in ("rows_per_step", "micro_tokens", "evaluation_pairs"):
             value = getattr(self, name)
             require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
@@ -88,6 +95,13 @@ class TranslationSettings:
                 found=repr(value),
                 fix=f"leave it out, or use the architecture '{owner}'",
             )
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for settings.json; the encoding, which earlier runs do not have, only if it is not UTF-8."""
+        values = to_dict(self)
+        if self.encoding == UTF_8:
+            del values["encoding"]
+        return values
 
     @property
     def kind(self) -> str:
