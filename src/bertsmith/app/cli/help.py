@@ -169,8 +169,14 @@ def with_one_name(arguments: Sequence[str], names: Container[str]) -> list[str]:
 
 
 def without_all(arguments: list[str]) -> tuple[list[str], bool]:
-    """The arguments with `--help` in place of `--help-all`, and whether that was there."""
-    return ["--help" if argument == ALL else argument for argument in arguments], ALL in arguments
+    """The arguments with `--help` in place of `--help-all`, and whether that was there; not after `--`.
+
+    >>> without_all(["fill", "--help-all"]), without_all(["fill", "--", "--help-all"])
+    ((['fill', '--help'], True), (['fill', '--', '--help-all'], False))
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = ["--help" if argument == ALL else argument for argument in arguments[:end]]
+    return [*options, *arguments[end:]], ALL in arguments[:end]
 
 
 def _names(parameter: Any) -> set[str]:
