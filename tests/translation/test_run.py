@@ -152,7 +152,7 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path, architecture):
         train_translation(source, tmp_path / "broken", *settings(steps=9, **architecture), dev=dev, resume=True)
 
 
-@pytest.fixture(scope="module", params=[("transformer", 250), ("lstm", 60)], ids=lambda param: param[0])
+@pytest.fixture(scope="module", params=[("transformer", 400), ("lstm", 60)], ids=lambda param: param[0])
 def trained(tmp_path_factory, request) -> Path:
     architecture, steps = request.param
     folder = tmp_path_factory.mktemp("trained")
@@ -175,7 +175,7 @@ def test_letters_are_reversed_and_a_saved_model_translates_as_the_trained_one(tr
         assert all(one.has_ended for one in result)
     metadata = read_json(trained / "model/bertsmith.json")
     assert metadata["task"] == "translation"
-    assert metadata["steps"] == (60 if model.config.model_type == "lstm" else 250)
+    assert metadata["steps"] == (60 if model.config.model_type == "lstm" else 400)
     assert f"# {model.config.display_name} for translation" in (trained / "model/README.md").read_text()
 
 
