@@ -63,12 +63,6 @@ def read_allennlp(folder: Path, *, rules: TextRules | None = None, allow_unknown
     Args:
         rules: text rules; by default text is not changed beyond its split into words.
         allow_unknown: skip tensors with unknown names, and report them.
-
-    Raises:
-        InputError: a file is missing or damaged.
-        ConfigError: the options describe a model that cannot be built here, or h5py is not installed.
-        CheckpointError: tensors are missing, of another shape, or unknown.
-        VocabularyError: `vocab.txt` is not a list of words or pieces.
     """
     options, weights = (_only(folder, pattern) for pattern in ("*options.json", "*.hdf5"))
     vocabulary, notes = _read_vocabulary(folder)
@@ -87,11 +81,7 @@ def read_allennlp(folder: Path, *, rules: TextRules | None = None, allow_unknown
 
 
 def config_of(options: Any, pieces: int, source: str = "options.json") -> ElmoConfig:
-    """The shape in an `options.json`, with a vocabulary of that many pieces.
-
-    Raises:
-        ConfigError: a value is missing or of the wrong type, or describes another model than the released ones.
-    """
+    """The shape in an `options.json`, with a vocabulary of that many pieces."""
     lstm, characters = (_section(options, name, source) for name in ("lstm", "char_cnn"))
     filters = characters.get("filters")
     total = sum(one[1] for one in filters) if _are_filters(filters) else 0

@@ -102,11 +102,7 @@ def architecture_of(config: EncoderConfig) -> Architecture:
 
 
 def require_architecture(name: str) -> Architecture:
-    """The architecture with this name.
-
-    Raises:
-        ConfigError: it is unknown.
-    """
+    """The architecture with this name."""
     if name not in ARCHITECTURES:
         raise ConfigError(
             expected=f"an architecture among {', '.join(ARCHITECTURES)}",

@@ -57,9 +57,6 @@ def load_pretrained(
         seed: seed for initializing missing heads.
         changes: fields of the configuration to override, e.g. the dropout of continued pre-training.
         division: the processes to divide the model among, which all call this; each holds its rows alone.
-
-    Raises:
-        ConfigError: `changes` would change the shape of a tensor.
     """
     if folder.tokenizer is not None:
         warn_of_casing(folder.tokenizer, folder.name)
@@ -132,10 +129,6 @@ def load_for_task(
         division: see `load_pretrained`.
         mapped: the parameters are the tensors of the folder where these are fp32, without memory of their own, since
             they are usually mapped from a file; for a model that is not trained.
-
-    Raises:
-        CheckpointError: the source has no vocabulary, or lacks a required head.
-        ConfigError: `reinit_layers` exceeds the number of layers, or the user's head is invalid, see `EncoderForTask`.
     """
     tokenizer = folder.require_tokenizer()
     warn_of_casing(tokenizer, folder.name)
@@ -289,11 +282,7 @@ def give_memory(
 def _require_own_head(
     folder: ModelFolder, head: Head, state: Mapping[str, Tensor], taken: Mapping[str, Tensor]
 ) -> None:
-    """Checks that the folder contains the parameters of the user's head, in the shapes that its class creates.
-
-    Raises:
-        CheckpointError: it does not.
-    """
+    """Checks that the folder contains the parameters of the user's head, in the shapes that its class creates."""
     assert head.own is not None, "a head of the user"
     wanted = {name: list(tensor.shape) for name, tensor in state.items() if part_of(name) == OWN_HEAD}
     found = {name: list(tensor.shape) for name, tensor in folder.tensors.items() if part_of(name) == OWN_HEAD}

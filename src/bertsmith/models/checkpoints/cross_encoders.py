@@ -38,9 +38,6 @@ def read_scoring(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any] |
 
     Args:
         values: the content of its `config.json`.
-
-    Raises:
-        CheckpointError: the folder needs something unsupported.
     """
     if not is_cross_encoder(folder):
         recorded, classes = _recorded(values), values.get("architectures")

@@ -83,12 +83,6 @@ def read_google(
             fits the vocabulary.
         allow_unknown: skip variables with unknown names, and report them.
         verify: compare every tensor with its checksum.
-
-    Raises:
-        InputError: a file is missing or unreadable.
-        ConfigError: the configuration does not describe a BERT that can be built here.
-        CheckpointError: the checkpoint is damaged, incomplete, of another shape, or of another kind.
-        VocabularyError: the vocabulary is damaged or does not belong to the model.
     """
     bundle, config, plan = _open(source, config, allow_unknown)
     bundle.check_data()
@@ -108,20 +102,12 @@ def read_google(
 
 
 def inspect_google(source: Path | str, *, config: BertConfig | None = None, allow_unknown: bool = True) -> LoadReport:
-    """How each variable of a checkpoint would be handled; reads only its index and configuration.
-
-    Raises:
-        InputError, ConfigError, CheckpointError: as for `read_google`.
-    """
+    """How each variable of a checkpoint would be handled; reads only its index and configuration."""
     return _open(source, config, allow_unknown)[2].report
 
 
 def read_optimizer(source: Path | str, *, config: BertConfig | None = None, verify: bool = True) -> OptimizerState:
-    """The optimizer state in a checkpoint, transposed like the parameters; empty if it was stripped.
-
-    Raises:
-        InputError, ConfigError, CheckpointError: as for `read_google`.
-    """
+    """The optimizer state in a checkpoint, transposed like the parameters; empty if it was stripped."""
     bundle, _, plan = _open(source, config, True)
     slots: dict[str, dict[str, Tensor]] = {"adam_m": {}, "adam_v": {}}
     for ours, (name, turned) in plan.take.items():
@@ -159,12 +145,6 @@ def write_google(
         metadata: further information on the model, for `bertsmith.json`.
         optimizer: moments and step, for a checkpoint that training can resume from.
         replace: overwrite an existing folder that contains a model.
-
-    Raises:
-        InputError: the folder exists and `replace` is not given, or it does not contain a model.
-        ConfigError: Google's format cannot represent the model, or its head is the user's.
-        CheckpointError: the tensors do not match the configuration.
-        VocabularyError: the tokenizer does not fit the configuration.
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
     if not isinstance(config, BertConfig):
@@ -244,9 +224,6 @@ def find_prefix(source: Path | str) -> Path:
     """The prefix of a checkpoint, given its folder, the prefix itself, or one of its files.
 
     In a folder with several checkpoints this is the one named in its `checkpoint` file, or `bert_model.ckpt`.
-
-    Raises:
-        InputError: there is no checkpoint, or there are several and it is unclear which one is meant.
     """
     source = Path(source)
     for ending in (".index", ".meta"):

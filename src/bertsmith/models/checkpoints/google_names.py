@@ -40,9 +40,6 @@ def to_google(ours: str) -> tuple[str, bool]:
 
     >>> to_google("bert.layers.2.intermediate.weight")
     ('bert/encoder/layer_2/intermediate/dense/kernel', True)
-
-    Raises:
-        KeyError: the name is not one of ours.
     """
     row, number = _row(ours)
     return row.google.replace("{i}", number), row.transposed

@@ -54,11 +54,7 @@ def is_hub_id(source: Path | str) -> bool:
 
 
 def require_source(source: Path | str) -> None:
-    """Returns if `source` can be a model: a path or the prefix of a Google checkpoint, an address, "starter" or an id.
-
-    Raises:
-        InputError: it cannot.
-    """
+    """Returns if `source` can be a model: a path, the prefix of a Google checkpoint, an address, "starter" or an id."""
     exists = Path(source).exists() or Path(f"{source}.index").exists()
     if not (exists or address_of(source) or str(source) == STARTER or is_hub_id(source)):
         is_near = bool(difflib.get_close_matches(str(source), [STARTER]))
@@ -110,10 +106,6 @@ def resolve(
         endpoint: address of another hub.
         revision: branch, tag or commit; by default the main branch.
         offline: look in the cache only; from an address, the copy that was used last.
-
-    Raises:
-        InputError: the path does not exist; the hub has no such model; the hub cannot be reached and the cache has no
-            copy; or the model has no files that can be read here.
     """
     if Path(source).exists():
         return Path(source)

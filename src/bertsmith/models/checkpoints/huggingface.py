@@ -57,12 +57,6 @@ def read_model_folder(
         rules: text rules to use instead of those of the folder.
         allow_unknown: skip tensors with unknown names, and report them.
         verify: compare the files with the digests in `bertsmith.json`.
-
-    Raises:
-        InputError: a file is missing or unreadable.
-        ConfigError: `config.json` does not describe a model that can be built here.
-        CheckpointError: weights are damaged, missing, of another shape, or unknown.
-        VocabularyError: the vocabulary is damaged or does not belong to the model.
     """
     folder = Path(path)
     source = f"'{shown(folder)}'"
@@ -155,11 +149,6 @@ def write_model_folder(
         tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
         metadata: further information on the model, for `bertsmith.json`.
         replace: overwrite an existing folder that contains a model.
-
-    Raises:
-        InputError: the folder exists and `replace` is not given, or it does not contain a model.
-        CheckpointError: the tensors do not match the configuration.
-        VocabularyError: the tokenizer does not fit the configuration.
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
     names = architecture_of(config).names
@@ -253,11 +242,7 @@ def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) 
 
 
 def _require_no_first(values: dict[str, Any], source: str) -> None:
-    """Returns if no head of another tool's left-to-right model reads the first token; here it would read the last one.
-
-    Raises:
-        CheckpointError: one does.
-    """
+    """Returns if no head of another tool's left-to-right model reads the first token; here it would read the last."""
     if (declared := _declared(values)[0] or "").endswith(("SequenceClassification", "MultipleChoice")):
         raise CheckpointError(
             expected=f"a model that reads in both directions (is_decoder) below the {declared} in {source}",

@@ -55,11 +55,7 @@ class RecordedInt8(NamedTuple):
 
 
 def recorded_int8(folder: ModelFolder, runtime: Runtime) -> RecordedInt8:
-    """What is used of the record of a model; with plain products, there is one scale per token.
-
-    Raises:
-        CheckpointError: the record is malformed.
-    """
+    """What is used of the record of a model; with plain products, there is one scale per token."""
     kept = folder.metadata.kept_layers(folder.path)
     if runtime.precision != "int8" or runtime.products == "plain":
         return RecordedInt8(kept, None, "")
@@ -106,11 +102,7 @@ def _digest_of_weights(folder: ModelFolder) -> str | None:
 
 
 def _parsed(values: Any, config: EncoderConfig) -> dict[str, InputScale]:
-    """The scales in a parsed file.
-
-    Raises:
-        ValueError, TypeError, KeyError, AttributeError: they are malformed, or do not fit the model.
-    """
+    """The scales in a parsed file."""
     scales = {}
     for name, value in values["scales"].items():
         scale = InputScale(float(value["low"]), float(value["high"]), tuple(map(float, value["balance"])))

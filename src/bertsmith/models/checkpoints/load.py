@@ -72,9 +72,6 @@ def locate(
 
     Args:
         source, cache, endpoint, offline: as in `load_any`.
-
-    Raises:
-        InputError: there is no model that can be read.
     """
     path = Path(source)
     kind = kind_of(path)
@@ -122,10 +119,6 @@ def convert(
         to: "huggingface" or "google".
         rules, allow_unknown: see `load_any`.
         replace: overwrite an existing folder that contains a model, but never the source.
-
-    Raises:
-        ConfigError: `to` is unknown.
-        InputError, CheckpointError, VocabularyError: as for reading and writing.
     """
     if to not in KINDS:
         raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, KINDS))

@@ -54,11 +54,7 @@ class ModelFolder:
         return parts_of(self.tensors, self.config)
 
     def require_tokenizer(self) -> Tokenizer:
-        """The tokenizer.
-
-        Raises:
-            CheckpointError: the folder has no vocabulary.
-        """
+        """The tokenizer."""
         if self.tokenizer is None:
             raise no_vocabulary(self.name)
         return self.tokenizer
@@ -89,11 +85,7 @@ def parts_of(tensors: Mapping[str, Any], config: EncoderConfig) -> tuple[str, ..
 
 
 def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -> str | None:
-    """None if the vocabulary has a piece for every row of the word table; a note if some rows are only padding.
-
-    Raises:
-        VocabularyError: the vocabulary does not belong to the model.
-    """
+    """None if the vocabulary has a piece for every row of the word table; a note if some rows are only padding."""
     pieces, rows = len(vocabulary), config.vocab_size
     if pieces == rows:
         return None
@@ -109,11 +101,7 @@ def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -
 
 
 def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
-    """Checks that all tensors contain floating-point numbers, none of them infinite or NaN.
-
-    Raises:
-        CheckpointError: some do not, as in a quantized model or after a diverged training; the first are named.
-    """
+    """Checks that all tensors contain floating-point numbers, none of them infinite or NaN."""
     wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if wrong:
         raise CheckpointError(

@@ -63,11 +63,7 @@ class OnnxFolder:
     metadata: ModelMetadata
 
     def graph(self, precision: str) -> Path:
-        """The file to run: that of fp32, which is also the choice of auto, or that of int8.
-
-        Raises:
-            ConfigError: the folder has none of this precision.
-        """
+        """The file to run: that of fp32, which is also the choice of auto, or that of int8."""
         path = self.path / (INT8_GRAPH if precision == "int8" else GRAPH)
         if precision not in ("auto", "fp32", "int8") or not path.is_file():
             has = [name for name, file in (("fp32", GRAPH), ("int8", INT8_GRAPH)) if (self.path / file).is_file()]
@@ -80,11 +76,7 @@ class OnnxFolder:
 
 
 def is_onnx_folder(source: object) -> bool:
-    """Whether a source is a folder with an ONNX graph and no weights that torch could read.
-
-    Raises:
-        InputError: it is a graph itself, not its folder.
-    """
+    """Whether a source is a folder with an ONNX graph and no weights that torch could read."""
     if not isinstance(source, str | Path):
         return False
     path = Path(source)
@@ -97,13 +89,7 @@ def is_onnx_folder(source: object) -> bool:
 
 
 def read_onnx_folder(path: Path | str) -> OnnxFolder:
-    """The folder of an ONNX export.
-
-    Raises:
-        CheckpointError: it has no metadata, was written by a version that did not record what is needed, or has no
-            vocabulary.
-        InputError, ConfigError, VocabularyError: a file is damaged, or the vocabulary is another one.
-    """
+    """The folder of an ONNX export."""
     folder = Path(path)
     if not (folder / METADATA).is_file():
         raise CheckpointError(expected=f"{METADATA} next to the ONNX graph in '{folder}'", found="none", fix=_AGAIN)

@@ -97,10 +97,6 @@ def plan_loading(
         name_there: returns the stored name for one of ours, for error messages; by default the same name.
         allow_unknown: report unknown names instead of raising an error.
         vectors_of_row: the number of concatenated vectors of the encoder's width that the classifier reads.
-
-    Raises:
-        CheckpointError: parameters are missing, do not have the shape in the configuration, occur twice, or are
-            unknown. The first of each kind are named, and all are counted.
     """
     # The configuration is not trusted either: listing the tensors of a billion layers would exhaust memory.
     if config.num_distinct_layers > max(len(stored), 1):

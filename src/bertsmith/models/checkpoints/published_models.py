@@ -146,9 +146,6 @@ def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[
     Args:
         folders: where to look for folders with Google's names, such as `DIR/uncased_L-2_H-128_A-2`.
         cache: folder of fetched models; by default the one that all tools for the hub share.
-
-    Raises:
-        InputError: one of `folders` is not a folder.
     """
     import huggingface_hub  # takes a moment
 

@@ -171,11 +171,7 @@ def is_cross_encoder(folder: Path) -> bool:
 
 
 def about_of(folder: Path) -> dict[str, Any]:
-    """What a folder says about the model as a whole.
-
-    Raises:
-        CheckpointError: it is neither a SentenceTransformer nor a CrossEncoder.
-    """
+    """What a folder says about the model as a whole."""
     about = read_object(folder / ABOUT)
     kind = about.get("model_type")
     if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER):
@@ -192,9 +188,6 @@ def encoder_settings(encoder: Path, task: str | None) -> dict[str, Any]:
 
     Args:
         task: what the encoder must give; None: anything.
-
-    Raises:
-        CheckpointError: a setting is not followed here.
     """
     names = (_ENCODER_SETTINGS, *_OLD_ENCODER_SETTINGS)
     path, said = next(
@@ -213,11 +206,7 @@ def encoder_settings(encoder: Path, task: str | None) -> dict[str, Any]:
 
 
 def require_usual(path: Path, said: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """Returns if each setting has the usual value, or none.
-
-    Raises:
-        CheckpointError: the message names the first setting that has not, or is unknown.
-    """
+    """Returns if each setting has the usual value, or none."""
     for key, value in said.items():
         if key not in usual or value not in (None, usual[key]):
             raise CheckpointError(
@@ -239,11 +228,7 @@ def _without_trust(value: Any) -> Any:
 
 
 def _kind(folder: Path, module: Mapping[str, Any], *, pooled: bool) -> str:
-    """The kind of a module, such as "Pooling".
-
-    Raises:
-        CheckpointError: it is code of others, or is called with arguments.
-    """
+    """The kind of a module, such as "Pooling"."""
     name = str(module.get("type", ""))
     is_foreign = not name.startswith(_LIBRARY) and (pooled or name.endswith(".Transformer"))
     if is_foreign or (pooled and module.get("kwargs")):
@@ -325,11 +310,7 @@ def _count(path: Path, said: Mapping[str, Any], name: str) -> int | None:
 
 
 def prompts_of(path: Path, about: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The default prompt, a prefix for every text, and all prompts by name.
-
-    Raises:
-        CheckpointError: a prompt is not a text, or the default one is not among them.
-    """
+    """The default prompt, a prefix for every text, and all prompts by name."""
     name, prompts = about.get("default_prompt_name"), about.get("prompts")
     prompts = {} if prompts is None else prompts
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):

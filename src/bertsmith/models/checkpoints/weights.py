@@ -44,12 +44,7 @@ _UNREADABLE = (
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder by their stored name, on the CPU, in their stored dtype.
-
-    Raises:
-        InputError: the folder has no weight file that can be read here.
-        CheckpointError: a file is damaged or incomplete, or contains something other than tensors.
-    """
+    """All tensors of a folder by their stored name, on the CPU, in their stored dtype."""
     path = weight_file(folder)
     if not path.name.endswith(".index.json"):
         return _read_file(path)
@@ -77,11 +72,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def weight_file(folder: Path) -> Path:
-    """The weight file, or the index of the weight files, of a folder.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The weight file, or the index of the weight files, of a folder."""
     for name in WEIGHT_FILES:
         if (folder / name).exists():
             return folder / name
@@ -97,9 +88,6 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Writes tensors, one after another; those that share memory are written separately.
 
     They may be those of the file that is replaced, which are mapped from it as a rule.
-
-    Raises:
-        OSError: the file cannot be written, for example because the disk is full; it names `path`.
     """
     try:
         with atomic_file(path) as file:

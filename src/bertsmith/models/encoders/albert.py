@@ -26,10 +26,6 @@ class AlbertConfig(EncoderConfig):
 
     >>> AlbertConfig.named("base").num_parameters(), AlbertConfig.named("xxlarge").num_parameters()
     (11683584, 222595584)
-
-    Raises:
-        ConfigError: see `EncoderConfig`; there are more groups than layers, a group repeats several different layers,
-            or the width of the embeddings is not positive.
     """
 
     model_type: ClassVar[str] = "albert"

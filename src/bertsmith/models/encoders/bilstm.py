@@ -37,11 +37,7 @@ from bertsmith.models.parts.parameter_names import ParameterNames, Row
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLstmConfig(ConfigWithoutAttention):
-    """The shape of a bidirectional LSTM.
-
-    Raises:
-        ConfigError: also where the width is odd.
-    """
+    """The shape of a bidirectional LSTM."""
 
     model_type: ClassVar[str] = "bilstm"
     display_name: ClassVar[str] = "BiLSTM"

@@ -27,9 +27,6 @@ class ElectraConfig(EncoderConfig):
 
     >>> ElectraConfig.named("base").embedding_size, ElectraConfig.named("mini").embedding_size
     (768, 128)
-
-    Raises:
-        ConfigError: see `EncoderConfig`; the width of the embeddings is not positive.
     """
 
     model_type: ClassVar[str] = "electra"
@@ -53,11 +50,7 @@ class ElectraConfig(EncoderConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The configuration in a `config.json`; see `EncoderConfig.from_dict`.
-
-        Raises:
-            ConfigError: also if the pooler of a multiple-choice model is unlike that of every published one.
-        """
+        """The configuration in a `config.json`; see `EncoderConfig.from_dict`."""
         result = super().from_dict(values)
         if "ElectraForMultipleChoice" in (values.get("architectures") or ()):
             for name, usual in _SUMMARY.items():
@@ -78,11 +71,7 @@ class ElectraConfig(EncoderConfig):
 
 
 def require_width(width: int) -> None:
-    """Returns if the width of the embeddings is a positive number.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Returns if the width of the embeddings is a positive number."""
     require(
         width > 0,
         expected="embedding_size to be a whole number above 0",

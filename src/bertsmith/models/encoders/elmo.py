@@ -46,11 +46,7 @@ _SMALLEST_PART = max(part for _, part in CONVOLUTIONS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ElmoConfig(ConfigWithoutAttention):
-    """The shape of an ELMo; `base` is the released model.
-
-    Raises:
-        ConfigError: also where the width is odd, or the filters are not divisible by 64.
-    """
+    """The shape of an ELMo; `base` is the released model."""
 
     model_type: ClassVar[str] = "elmo"
     display_name: ClassVar[str] = "ELMo"

@@ -32,9 +32,6 @@ def encoder_decoder_config(values: Any, where: str) -> EncoderConfig:
 
     Args:
         where: the folder, for messages.
-
-    Raises:
-        ConfigError: it is that of another model, or invalid.
     """
     kind = values.get("model_type") if isinstance(values, Mapping) else None
     require(

@@ -28,10 +28,6 @@ class GptConfig(EncoderConfig):
 
     >>> GptConfig.named("base").num_parameters()
     116534784
-
-    Raises:
-        ConfigError: see `EncoderConfig`; the feed-forward width is not four times the hidden size, or the activation is
-            GELU in its exact form, which other tools would read as the tanh form.
     """
 
     model_type: ClassVar[str] = "openai-gpt"

@@ -45,9 +45,6 @@ _FED = "attentional vector"
 class LstmConfig(ConfigWithoutAttention):
     """The shape of a recurrent encoder-decoder; `big` has the layers and the width of the paper.
 
-    Raises:
-        ConfigError: also where the width is odd, or the score is unknown.
-
     >>> LstmConfig(vocab_size=10, hidden_size=4, num_hidden_layers=1).num_parameters()
     440
     """

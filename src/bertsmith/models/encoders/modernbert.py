@@ -37,10 +37,6 @@ class ModernBertConfig(EncoderConfig):
 
     >>> ModernBertConfig.named("base").num_parameters(pooler=False)
     149014272
-
-    Raises:
-        ConfigError: see `EncoderConfig`; the window or the distance between global layers is not positive, or the
-            pooling is unknown.
     """
 
     model_type: ClassVar[str] = "modernbert"
@@ -157,11 +153,7 @@ class ModernBertConfig(EncoderConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The configuration in a `config.json`, with the fields of `transformers` 4 or those of 5.
-
-        Raises:
-            ConfigError: see `EncoderConfig.from_dict`; biases or layers are unlike those of every published model.
-        """
+        """The configuration in a `config.json`, with the fields of `transformers` 4 or those of 5."""
         changed = {**values}
         bases = values.get("rope_parameters")
         for kind, name in ((_GLOBAL, "global_rope_theta"), (_LOCAL, "local_rope_theta")):

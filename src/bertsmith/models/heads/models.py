@@ -138,10 +138,6 @@ class EncoderForTask(_OnEncoder):
         head: the head on top.
         seed: seed for initializing encoder and head; None leaves that to the caller.
         predicts: whether it also has the head that scores pieces, for an auxiliary loss.
-
-    Raises:
-        ConfigError: the user's head has dropout of its own, or state besides its parameters, or the encoder does not
-            have the hidden states that a BiLSTM should read.
     """
 
     def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0, predicts: bool = False) -> None:
@@ -224,9 +220,6 @@ class EncoderForTask(_OnEncoder):
             frozen: run the encoder (except its pooler) without dropout and without gradients.
             trace: see `Encoder.forward`; of a head that reads texts apart, it is that of their sequences.
             whole: compute the last layer for all tokens, so that the trace has all of its hidden states.
-
-        Raises:
-            ConfigError: the logits of the user's head have another shape.
         """
         head = self.head
         pools_mean = head.on_pooler and self.config.pools_mean

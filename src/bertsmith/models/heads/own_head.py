@@ -46,11 +46,7 @@ class OwnHead(nn.Module, abc.ABC):
 
 
 def require_own_head(found: Any) -> type[OwnHead]:
-    """The class, if a model can have it as its head.
-
-    Raises:
-        ConfigError: it is not a class, not a subclass of `OwnHead`, or has no `forward`.
-    """
+    """The class, if a model can have it as its head."""
     if not (isinstance(found, type) and issubclass(found, OwnHead)):
         raise ConfigError(
             expected="a subclass of bertsmith.OwnHead as head",
@@ -67,11 +63,7 @@ def require_own_head(found: Any) -> type[OwnHead]:
 
 
 def new_own_head(cls: type[OwnHead], config: "EncoderConfig", outputs: int) -> OwnHead:
-    """An instance of the user's head.
-
-    Raises:
-        ConfigError: it has dropout of its own, no parameters, or state besides them.
-    """
+    """An instance of the user's head."""
     head, name = cls(config, outputs), cls.__name__
     if dropping := [place for place, module in head.named_modules() if _drops(module)]:
         raise ConfigError(

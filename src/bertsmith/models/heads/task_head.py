@@ -42,9 +42,6 @@ class Head:
         normalized: whether each of them is first brought to mean 0 and variance 1.
         windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
             each row is read by itself.
-
-    Raises:
-        ConfigError: `own` is not such a class, or it would read pairs.
     """
 
     part: str

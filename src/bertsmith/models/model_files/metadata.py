@@ -91,12 +91,7 @@ class ModelMetadata:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str = "the metadata") -> "ModelMetadata":
-        """The metadata in a parsed file.
-
-        Raises:
-            InputError: the task or the labels are of the wrong type.
-            ConfigError: labels are equal.
-        """
+        """The metadata in a parsed file."""
         labels, task = values.get("labels") or [], values.get("task") or ""
         wrong = not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels)
         if wrong or not isinstance(task, str):
@@ -173,9 +168,6 @@ class ModelMetadata:
 
         Args:
             folder: the folder of the model, for error messages.
-
-        Raises:
-            CheckpointError: the note in the metadata is malformed.
         """
         note = self.other.get(KEPT_NOTE, {})
         kept = note.get("kept", []) if isinstance(note, dict) else None
@@ -192,9 +184,6 @@ class ModelMetadata:
 
         The file is checked as well because `tokenizer.json` holds the pieces once more and completes a list that was
         cut short.
-
-        Raises:
-            VocabularyError: pieces were changed, swapped, added or removed.
         """
         recorded, digests = self.other.get("vocabulary"), self.other.get("digests")
         if not isinstance(recorded, str):
@@ -209,11 +198,7 @@ class ModelMetadata:
             )
 
     def check_labels(self, tensors: "Mapping[str, Tensor]") -> None:
-        """Checks that there is one label for each row of the classifier, if there are labels and a classifier.
-
-        Raises:
-            CheckpointError: there are more or fewer labels than rows.
-        """
+        """Checks that there is one label for each row of the classifier, if there are labels and a classifier."""
         bias = tensors.get("classifier.bias")
         if self.labels and bias is not None and len(self.labels) != len(bias):
             raise CheckpointError(
@@ -228,10 +213,6 @@ def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
 
     Args:
         verify: compare the files of the folder with the digests in the metadata.
-
-    Raises:
-        InputError: the file is not a JSON object, has another format version, or a malformed task or labels.
-        CheckpointError: a file is missing, or its digest is different or missing.
     """
     path = folder / METADATA
     info = read_json(path) if path.exists() else {}
@@ -314,11 +295,7 @@ def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMet
 
 
 def _lines(value: Any, where: str) -> tuple[str, ...]:
-    """The sources in the metadata.
-
-    Raises:
-        InputError: they are not a list of strings.
-    """
+    """The sources in the metadata."""
     lines = value or []
     if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
         raise InputError(

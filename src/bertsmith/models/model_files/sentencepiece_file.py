@@ -35,11 +35,7 @@ OF_ALBERT = SpecialPieces(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", ma
 
 
 def describe_albert(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The model file of an ALBERT, and the description of its tokenizer; None if the folder has none.
-
-    Raises:
-        CheckpointError, InputError: a file is damaged.
-    """
+    """The model file of an ALBERT, and the description of its tokenizer; None if the folder has none."""
     path, config = folder / ALBERT_FILE, folder / SWITCHES
     if not path.exists():
         return None
@@ -55,11 +51,7 @@ def describe_albert(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def describe_xlm_roberta(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The model file of an XLM-RoBERTa, and the description of its tokenizer; None if the folder has none.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
+    """The model file of an XLM-RoBERTa, and the description of its tokenizer; None if the folder has none."""
     path = folder / XLM_ROBERTA_FILE
     return (path, xlm_roberta_json(read_sentencepiece(path))) if path.exists() else None
 
@@ -78,11 +70,7 @@ class SentencePieceFile:
 
 
 def read_sentencepiece(path: Path) -> SentencePieceFile:
-    """The content of a model file.
-
-    Raises:
-        CheckpointError: it is damaged, or its pieces are not Unigram.
-    """
+    """The content of a model file."""
     pieces, charsmap, kind = list[tuple[str, float]](), b"", _UNIGRAM
     try:
         for field, value in _fields(regular_bytes(path)):
@@ -206,11 +194,7 @@ def unigram_json(
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message, each with its number; a nested message, a string or a 4-byte number as bytes.
-
-    Raises:
-        IndexError, ValueError: the message is damaged.
-    """
+    """The fields of a message, each with its number; a nested message, a string or a 4-byte number as bytes."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)

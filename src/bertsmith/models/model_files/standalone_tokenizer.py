@@ -18,10 +18,6 @@ def read_tokenizer_file(path: Path) -> Tokenizer:
     """The tokenizer in a `tokenizer.json` of its own, or in a folder.
 
     The special pieces of a file of its own are those of BERT or RoBERTa, or only `<unk>`: the first that it has.
-
-    Raises:
-        InputError: there is none, or it is damaged.
-        BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
     if path.is_dir():
         found, _ = read_tokenizer(path, ModelMetadata())

@@ -186,12 +186,7 @@ _USUAL = {
 
 
 def class_of(folder: Path) -> TokenizerClass | None:
-    """The class that builds the steps of a folder's tokenizer; None if they are those of its `tokenizer.json`.
-
-    Raises:
-        CheckpointError: it is a class that is unknown here.
-        InputError: a file is damaged.
-    """
+    """The class that builds the steps of a folder's tokenizer; None if they are those of its `tokenizer.json`."""
     model, config = read_object(folder / "config.json"), read_object(folder / SWITCHES)
     kind = model.get("model_type")
     if kind == "modernbert":
@@ -217,11 +212,6 @@ def described(folder: Path, file: Json) -> Json:
     Args:
         folder: of the tokenizer.
         file: the description in its `tokenizer.json`, or the one that its older files stand for.
-
-    Raises:
-        CheckpointError: the class is unknown here, or does not have such pieces; or a setting that changes ids is not
-            followed here.
-        InputError, VocabularyError: a file is damaged.
     """
     chosen, source = class_of(folder), f"'{folder / PIPELINE}'"
     config = read_object(folder / SWITCHES)
@@ -257,11 +247,7 @@ def kind_of_pieces(model: Json) -> str:
 
 
 def _require_followed(switches: Switches, file: Json, folder: Path) -> None:
-    """Refuses settings that change ids and are not followed here.
-
-    Raises:
-        CheckpointError: there is one.
-    """
+    """Refuses settings that change ids and are not followed here."""
     dropout, files = file["model"].get("dropout"), switches.values.get("fast_tokenizer_files")
     setting = next(
         (
@@ -284,11 +270,7 @@ def _require_followed(switches: Switches, file: Json, folder: Path) -> None:
 
 
 def special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
-    """The special pieces that the files of a tokenizer name; the usual ones for what they leave out.
-
-    Raises:
-        InputError, VocabularyError: a file is damaged.
-    """
+    """The special pieces that the files of a tokenizer name; the usual ones for what they leave out."""
     config = read_object(folder / SWITCHES)
     return _Named(folder, config, {}, {f"{name}_token": piece for name, piece in usual._asdict().items()}).special
 
@@ -403,11 +385,7 @@ class _AddedList:
             self._by_id[id] = token
 
     def require_ids(self, stated: Mapping[str, Any]) -> None:
-        """Refuses tokens whose ids are others than those that the files state.
-
-        Raises:
-            VocabularyError: there is one.
-        """
+        """Refuses tokens whose ids are others than those that the files state."""
         wrong = [(content, id) for content, id in stated.items() if content and self._ids[content] != id]
         for content, id in wrong:
             raise VocabularyError(
@@ -422,11 +400,7 @@ def _ids_in(entries: Any) -> Json:
 
 
 def _token(value: Any, place: str, *, special: bool = False) -> Json:
-    """A token with all flags.
-
-    Raises:
-        VocabularyError: it is damaged.
-    """
+    """A token with all flags."""
     entry = value if isinstance(value, dict) else {"content": value}
     content = entry.get("content")
     is_special = entry.get("special", special)
@@ -444,11 +418,7 @@ def _pairs(value: Any, place: str) -> Iterable[tuple[str, Any]]:
 
 
 def _require_ids(file: Json, place: str) -> None:
-    """Returns if each added token of a description has an id.
-
-    Raises:
-        VocabularyError: one has none.
-    """
+    """Returns if each added token of a description has an id."""
     entries = file.get("added_tokens") or []
     for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or type(entry.get("id")) is not int:

@@ -61,11 +61,6 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
 
     Args:
         metadata: its text rules take precedence over those in other files.
-
-    Raises:
-        VocabularyError: the vocabulary is invalid, or `vocab.txt` and `tokenizer.json` disagree.
-        CheckpointError: the description cannot be run.
-        InputError, ConfigError: a file is damaged.
     """
     path, lines = folder / PIPELINE, folder / VOCABULARY
     file, notes = read_object(path), list[str]()
@@ -107,11 +102,7 @@ def _has_rows_of_bert(description: dict[str, Any], source: str) -> bool:
 
 
 def _recorded_rules(folder: Path, metadata: ModelMetadata) -> TextRules | None:
-    """The text rules in the metadata; None if there are none.
-
-    Raises:
-        ConfigError: they are no such rules.
-    """
+    """The text rules in the metadata; None if there are none."""
     values = {name: value for name, value in (metadata.text_rules or {}).items() if name != ADDED_TOKENS}
     if not values or "tokenizer_json" in values:
         return None
@@ -122,9 +113,6 @@ def read_rules(folder: Path, vocabulary: Vocabulary, metadata: ModelMetadata) ->
     """The rules of a `vocab.txt`, and notes: from the metadata, `tokenizer_config.json`, or those of `transformers`.
 
     `transformers` lower-cases text where no file says anything, even if the vocabulary has capital letters.
-
-    Raises:
-        InputError, ConfigError: a file is damaged.
     """
     recorded, path = _recorded_rules(folder, metadata), folder / SWITCHES
     if recorded is not None:
@@ -152,11 +140,7 @@ def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[Text
 
 
 def _pieces(description: dict[str, Any], source: str) -> tuple[list[str], int]:
-    """The pieces in order of their ids, and how many of them are only added tokens.
-
-    Raises:
-        VocabularyError: the ids are not consecutive.
-    """
+    """The pieces in order of their ids, and how many of them are only added tokens."""
     words = description["model"]["vocab"]
     ids = {**words, **{token["content"]: token["id"] for token in description["added_tokens"]}}
     by_id = {id: piece for piece, id in ids.items() if type(id) is int}
@@ -180,9 +164,6 @@ def read_tokenizer(
     Args:
         metadata: see `read_wordpiece`.
         usual, describe: see `read_pipeline`, for a vocabulary of another kind than WordPiece.
-
-    Raises:
-        BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
     file, lines = read_object(folder / PIPELINE), folder / VOCABULARY
     model = _model_of(file, folder) if file else {}
@@ -203,11 +184,7 @@ def read_tokenizer(
 
 
 def _model_of(file: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The model in a `tokenizer.json`.
-
-    Raises:
-        VocabularyError: there is none, or it has no pieces.
-    """
+    """The model in a `tokenizer.json`."""
     model = file.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
         raise VocabularyError(
@@ -230,11 +207,6 @@ def read_pipeline(
         metadata: not used; the description is complete.
         usual: the special pieces, where the files do not name them.
         describe: returns an older file of the folder and the description in it, or None.
-
-    Raises:
-        CheckpointError: the description cannot be run.
-        VocabularyError: a special piece is missing.
-        InputError: a file is damaged.
     """
     file, source = read_object(folder / PIPELINE), folder / PIPELINE
     if not file:
@@ -264,9 +236,6 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
 
     Args:
         metadata: see `read_wordpiece`.
-
-    Raises:
-        BertsmithError: as for `read_wordpiece` and `read_pipeline`.
     """
     description, vocabulary = read_object(folder / PIPELINE), folder / PIECES
     source = folder / PIPELINE
@@ -283,11 +252,7 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
 
 
 def with_rules(tokenizer: Tokenizer, rules: TextRules) -> Tokenizer:
-    """The same vocabulary with other text rules.
-
-    Raises:
-        ConfigError: the tokenizer is not WordPiece; only WordPiece has such rules.
-    """
+    """The same vocabulary with other text rules."""
     if not isinstance(tokenizer, WordPieceTokenizer):
         raise ConfigError(
             expected="text rules (--cased, --uncased) for a WordPiece vocabulary",
@@ -318,9 +283,6 @@ def with_segments(tokenizer: Tokenizer, count: int, folder: Path) -> Tokenizer:
 
     All tokens are in the first segment if there is one alone, or if the inputs of the model that the folder names lack
     the segments.
-
-    Raises:
-        InputError: a file is damaged.
     """
     inputs = read_object(folder / SWITCHES).get("model_input_names")
     if inputs is not None and not (isinstance(inputs, list) and "input_ids" in inputs and "attention_mask" in inputs):

@@ -44,11 +44,7 @@ _TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """The shape of a Transformer encoder; an architecture is a subclass.
-
-    Raises:
-        ConfigError: a size is not positive, the width is not divisible by the heads, or a name is unknown.
-    """
+    """The shape of a Transformer encoder; an architecture is a subclass."""
 
     model_type: ClassVar[str] = ""
     display_name: ClassVar[str] = ""
@@ -169,11 +165,7 @@ class EncoderConfig:
             require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
 
     def _require_types(self) -> None:
-        """Returns if every field has the type of its annotation, which JSON may not have; a whole number is a number.
-
-        Raises:
-            ConfigError: the message names the field.
-        """
+        """Returns if every field has the type of its annotation, which JSON may not have."""
         hints = get_type_hints(type(self))
         for name in (field.name for field in dataclasses.fields(self)):
             value, kinds = getattr(self, name), get_args(hints[name]) or (hints[name],)
@@ -289,9 +281,6 @@ class EncoderConfig:
         109482240
         >>> BertConfig.named("large").num_parameters()
         335141888
-
-        Raises:
-            ConfigError: the name is unknown, or the architecture has no named sizes.
         """
         require(
             bool(cls.sizes),
@@ -312,11 +301,7 @@ class EncoderConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The configuration in a `config.json`; keys of other tools are ignored.
-
-        Raises:
-            ConfigError: the file describes another kind of model, or its values are invalid.
-        """
+        """The configuration in a `config.json`; keys of other tools are ignored."""
         require(
             isinstance(values, Mapping),
             expected="a JSON object with the fields of a configuration",

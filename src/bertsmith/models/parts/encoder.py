@@ -158,11 +158,7 @@ class Encoder(nn.Module, abc.ABC):
         return norm(pooled, self.pooler.norm) if isinstance(self.pooler, NormedPooler) else pooled
 
     def recompute_layers(self) -> None:
-        """From now on computes what is inside a layer again in the backward pass, instead of keeping it.
-
-        Raises:
-            ConfigError: the encoder has no layers of a Transformer.
-        """
+        """From now on computes what is inside a layer again in the backward pass, instead of keeping it."""
         raise ConfigError(
             expected="an encoder with Transformer layers, to compute them again in the backward pass",
             found=self.config.display_name,

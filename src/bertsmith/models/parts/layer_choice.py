@@ -77,9 +77,6 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
         name: one of `CHOICES`, or numbers from -L-1 to L such as "-1,-2".
         num_layers: L.
 
-    Raises:
-        ConfigError: the name is unknown, the encoder has too few layers, or a layer is listed twice.
-
     >>> layer_choice("concat-last-4", 12).layers, layer_choice("sum-all", 3).layers, layer_choice("-1, 0", 3).layers
     ((9, 10, 11, 12), (1, 2, 3), (3, 0))
     >>> layer_choice("concat-last-4", 12).width(768)
@@ -121,9 +118,6 @@ def choice_of_widths(name: str, widths: Sequence[int]) -> LayerChoice:
 
     Args:
         name: as in `layer_choice`; "" for the sum of all hidden states that have the width of the last one.
-
-    Raises:
-        ConfigError: as `layer_choice`, or a layer has another width than the last one.
     """
     usable = tuple(layer for layer, width in enumerate(widths) if width == widths[-1])
     if not name:

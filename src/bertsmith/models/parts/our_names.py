@@ -66,11 +66,7 @@ def part_of(ours: str) -> str | None:
 
 
 def require_score(name: str) -> str:
-    """The name of an attention score, checked.
-
-    Raises:
-        ConfigError: there is no such score.
-    """
+    """The name of an attention score, checked."""
     if name not in SCORES:
         raise ConfigError(expected="a score: dot, general or concat", found=repr(name), fix=nearest(name, SCORES))
     return name

@@ -160,9 +160,6 @@ class ParameterNames:
 
         Args:
             architecture: the class of `transformers` that will read it; a bare encoder has no prefix.
-
-        Raises:
-            KeyError: the name is not one of ours.
         """
         full = whole(ours)
         kind = architecture.removeprefix(self.class_prefix)
@@ -200,11 +197,7 @@ class ParameterNames:
         return shapes
 
     def row_of(self, ours: str) -> tuple[Row, str]:
-        """The row of one of our parameters, and the number of its layer.
-
-        Raises:
-            KeyError: the name is not one of ours.
-        """
+        """The row of one of our parameters, and the number of its layer."""
         template, number = _split(whole(ours))
         return self._by_ours[template], number
 

@@ -172,11 +172,7 @@ class AttentionalState(nn.Module):
 
 
 def new_score(name: str, query_width: int, key_width: int) -> Score:
-    """A score by its name, without initial values; the inner width of "concat" is that of the queries.
-
-    Raises:
-        ConfigError: the name is unknown, or the score compares vectors of one width and these have two.
-    """
+    """A score by its name, without initial values; the inner width of "concat" is that of the queries."""
     require_score(name)
     if name == "general":
         return GeneralScore(query_width, key_width)

@@ -28,9 +28,6 @@ def compile_layers(encoder: Encoder, device: str, backend: str = "inductor") -> 
     Args:
         device: where the encoder is.
         backend: of `torch.compile`.
-
-    Raises:
-        ConfigError: the layers are not those of BERT, or there is no compiler for this device.
     """
     require(
         isinstance(encoder, TransformerEncoder) and all(type(layer) is Layer for layer in encoder.stack),
@@ -46,11 +43,7 @@ def compile_layers(encoder: Encoder, device: str, backend: str = "inductor") -> 
 
 
 def _require_compiler(device: str) -> None:
-    """Checks that there is what torch generates code for: Triton for a GPU, a C++ compiler for the CPU.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Checks that there is what torch generates code for: Triton for a GPU, a C++ compiler for the CPU."""
     if device.startswith("cuda"):
         if importlib.util.find_spec("triton") is None:
             raise ConfigError(

@@ -31,11 +31,7 @@ INPUTS = {
 
 
 def require_transformer(model: nn.Module) -> None:
-    """Returns if a model contains a Transformer encoder, the only one whose layers have a form in int8.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Returns if a model contains a Transformer encoder, the only one whose layers have a form in int8."""
     if not any(isinstance(module, TransformerEncoder) for module in model.modules()):
         raise ConfigError(
             expected="a Transformer encoder for int8",
@@ -61,10 +57,6 @@ def prepare(
         kept: with int8, the linear layers that stay in the dtype of the activations: "output" for all layers,
             "11.output" for one.
         scales: with int8, the scales that calibration fixed, from `observed_scales`; None for one scale per token.
-
-    Raises:
-        CheckpointError: `kept` names a layer that does not exist.
-        ConfigError: int8 of a model that is not a Transformer.
     """
     model.eval().requires_grad_(False)
     if runtime.device == "cpu":

@@ -27,11 +27,7 @@ MOST_KEYS_BYTES = 64_000_000
 
 
 def read_table(data: bytes) -> dict[bytes, bytes]:
-    """All keys and values of a table, in ascending order of the keys.
-
-    Raises:
-        WireError: the bytes are not a valid table.
-    """
+    """All keys and values of a table, in ascending order of the keys."""
     if len(data) < FOOTER_BYTES or not data.endswith(MAGIC):
         raise WireError("no table footer at the end")
     footer_at = len(data) - FOOTER_BYTES

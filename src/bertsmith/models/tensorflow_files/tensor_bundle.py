@@ -75,10 +75,6 @@ class TensorBundle:
 
     Args:
         prefix: the path without `.index`.
-
-    Raises:
-        InputError: the index is missing or cannot be read.
-        CheckpointError: the index is damaged or uses an unsupported feature.
     """
 
     def __init__(self, prefix: Path | str) -> None:
@@ -101,12 +97,7 @@ class TensorBundle:
         return self.prefix.with_name(f"{self.prefix.name}.data-{shard:05d}-of-{self.num_shards:05d}")
 
     def check_data(self) -> None:
-        """Checks that the data files are as long as the index requires.
-
-        Raises:
-            InputError: a data file is missing.
-            CheckpointError: a data file is too short, or is a git-lfs pointer.
-        """
+        """Checks that the data files are as long as the index requires."""
         ends: dict[int, int] = {}
         for entry in self.entries.values():
             ends[entry.shard] = max(ends.get(entry.shard, 0), entry.offset + entry.size)
@@ -127,11 +118,6 @@ class TensorBundle:
 
         Args:
             verify: check the values against their checksum.
-
-        Raises:
-            KeyError: there is no such variable.
-            InputError: its data file is missing or cannot be read.
-            CheckpointError: the data file is too short, the values are damaged, or they are not numbers.
         """
         entry = self.entries[name]
         path = self.shard_path(entry.shard)
@@ -182,9 +168,6 @@ def write_bundle(prefix: Path | str, tensors: Mapping[str, Tensor], *, num_shard
 
     Args:
         num_shards: the number of data files; variables are distributed round-robin.
-
-    Raises:
-        CheckpointError: a tensor has a dtype that the format does not support.
     """
     prefix = Path(prefix)
     order = sorted(tensors, key=lambda name: name.encode())

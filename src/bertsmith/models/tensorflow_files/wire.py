@@ -32,11 +32,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at `at` and the position after it; nothing at or after `end` is read.
-
-    Raises:
-        WireError: the number runs past the end or is longer than 64 bits.
-    """
+    """The number at `at` and the position after it; nothing at or after `end` is read."""
     value = 0
     for count in range(_LONGEST_VARINT):
         if at + count >= end:
@@ -70,11 +66,7 @@ def number_field(number: int, value: int) -> bytes:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """The fields of a message in order: number, kind, value.
-
-    Raises:
-        WireError: the bytes are not a message.
-    """
+    """The fields of a message in order: number, kind, value."""
     at, end = 0, len(data)
     while at < end:
         key, at = read_varint(data, at, end)
@@ -99,22 +91,14 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def expect_number(value: int | bytes, what: str) -> int:
-    """The value of a number field.
-
-    Raises:
-        WireError: it is a byte string.
-    """
+    """The value of a number field."""
     if isinstance(value, bytes):
         raise WireError(f"bytes instead of {what}")
     return value
 
 
 def expect_bytes(value: int | bytes, what: str) -> bytes:
-    """The value of a byte-string field.
-
-    Raises:
-        WireError: it is a number.
-    """
+    """The value of a byte-string field."""
     if isinstance(value, int):
         raise WireError(f"a number instead of {what}")
     return value

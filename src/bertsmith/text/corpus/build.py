@@ -164,10 +164,6 @@ def require_fit(tokenizer: Tokenizer, instead: str = ", or a vocab.txt") -> None
 
     Args:
         instead: what else may be given, as the end of a sentence.
-
-    Raises:
-        ConfigError: it has no special pieces around a row, or added tokens besides them, or a space before a sentence
-            changes its ids.
     """
     require(
         isinstance(tokenizer, Tokenizer),

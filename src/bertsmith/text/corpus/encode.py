@@ -161,10 +161,6 @@ def encode_blocks(
 
     Args:
         words, fingerprints: as for `BlockEncoder`.
-
-    Raises:
-        InputError: a block could not be parsed.
-        CorpusError: a worker process was killed.
     """
     encoder = BlockEncoder(tokenizer, words=words, fingerprints=fingerprints)
     if workers <= 1:

@@ -85,11 +85,7 @@ class LanguageSampler:
         self._waiting.add(source, tokens, lengths, draw)
 
     def finish(self, write: Write, hold_out: Write) -> dict[str, Any]:
-        """The record of the languages for the manifest, after passing every document to `write` or `hold_out`.
-
-        Raises:
-            InputError: a language has no text.
-        """
+        """The record of the languages for the manifest, after passing every document to `write` or `hold_out`."""
         corpus = self._waiting.close()
         languages = np.array(self._languages, dtype=np.int64)
         draws = np.array(self._waiting.draws, dtype=np.uint64)

@@ -44,11 +44,7 @@ PIPELINE = "tokenizer.json"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of the corpus in a folder.
-
-    Raises:
-        CorpusError: there is none, it is damaged, or another version wrote it.
-    """
+    """The manifest of the corpus in a folder."""
     path = folder / MANIFEST
     if not path.is_file():
         found = f"no {MANIFEST} in it" if folder.is_dir() else "a file" if folder.is_file() else "no such folder"

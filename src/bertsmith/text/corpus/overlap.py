@@ -108,11 +108,7 @@ def _long(tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], unk: int) -> tupl
 
 
 def evaluation_texts(path: Path | str) -> Iterator[str]:
-    """The texts of an evaluation file: every string in JSON or Parquet, otherwise lines split at tabs.
-
-    Raises:
-        InputError: the file is missing or contains no text.
-    """
+    """The texts of an evaluation file: every string in JSON or Parquet, otherwise lines split at tabs."""
     for found in find_sources([path]):
         if isinstance(found, Source):
             try:

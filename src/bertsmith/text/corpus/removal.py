@@ -208,11 +208,7 @@ class Removal:
         )
 
     def finish(self, write: Write) -> dict[str, Any]:
-        """The record of the removals for the manifest, after passing the documents that stay to `write`, in order.
-
-        Raises:
-            InputError: nothing is left, or no document has a URL by which duplicates could be found.
-        """
+        """The record of the removals for the manifest, after passing the documents that stay to `write`, in order."""
         if not self.waiting.numbers:
             self.waiting.remove()
             return {}

@@ -314,11 +314,7 @@ class Corpus:
 
 
 def read_shard(path: Path) -> Iterator[DocumentBatch]:
-    """The record batches of a shard, memory-mapped.
-
-    Raises:
-        pyarrow.ArrowInvalid: it is not a complete Arrow file.
-    """
+    """The record batches of a shard, memory-mapped."""
     return batches_of(pa.ipc.open_file(pa.memory_map(str(path))))
 
 
@@ -348,9 +344,6 @@ def require_shard(path: Path, entry: dict[str, Any], pieces: int) -> None:
 
     Args:
         pieces: the size of the vocabulary.
-
-    Raises:
-        CorpusError: it is damaged, or another file.
     """
     _open_shard(path, entry, schema(token_type(pieces)), verify=True)
 

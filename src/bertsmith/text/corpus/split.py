@@ -69,11 +69,7 @@ class SplitWriter:
             self._lowest = draw, place
 
     def balance(self) -> str:
-        """A description of the split, after making sure that neither side is empty.
-
-        Raises:
-            ConfigError: one side is empty, and there are weights.
-        """
+        """A description of the split, after making sure that neither side is empty."""
         if not self.share:
             return "nothing is held out"
         if self.training.shards and self.held_out.shards:

@@ -72,12 +72,7 @@ class StreamedCorpus(Corpus):
 
     @staticmethod
     def open_at(address: str, cache: Path, *, limit: int) -> "StreamedCorpus":
-        """The corpus at an address, after its index was made, or found in the cache.
-
-        Raises:
-            CorpusError: there is no corpus, or a shard is damaged.
-            BertsmithError: the address does not answer, or a package is missing; see `remote`.
-        """
+        """The corpus at an address, after its index was made, or found in the cache."""
         address = address.rstrip("/")
         with open_address(f"{address}/{MANIFEST}") as file:
             folder = cache / digest_bytes(file.read()).removeprefix("sha256:")[:16]

@@ -42,9 +42,6 @@ class Weights:
 
     Args:
         weights: weights by file or folder.
-
-    Raises:
-        ConfigError: a weight is negative or too large.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
@@ -77,11 +74,7 @@ class Weights:
         return count
 
     def check(self) -> None:
-        """Returns if every source has a document, and one of them was written.
-
-        Raises:
-            ConfigError: no document is from one of the sources, or all documents have the weight 0.
-        """
+        """Returns if every source has a document, and one of them was written."""
         for one in self.sources:
             if one.text not in self._found:
                 raise ConfigError(

@@ -59,9 +59,6 @@ class EncodingSettings:
 def require_encoding(name: str) -> str:
     """The name that Python uses for an encoding of text.
 
-    Raises:
-        ConfigError: there is no such encoding.
-
     >>> require_encoding("UTF8"), require_encoding("windows-1252")
     ('utf-8', 'cp1252')
     """
@@ -82,9 +79,6 @@ def encoding_of(head: bytes, encoding: str = UTF_8) -> str:
 
     >>> encoding_of(b"\xff\xfea\0"), encoding_of(b"caf\xe9", "latin-1"), encoding_of(b"cafe")
     ('utf-16', 'iso8859-1', 'utf-8')
-
-    Raises:
-        ConfigError: there is no such encoding, or it needs a byte order mark.
     """
     marked = next((name for mark, name in _MARKS.items() if head.startswith(mark)), "")
     actual = marked or require_encoding(encoding)
@@ -104,10 +98,6 @@ def decoded(data: bytes, *, name: str, what: str = "text", encoding: str = UTF_8
         name: the file, for messages.
         what: what the file should contain, for messages.
         encoding: of a file without a byte order mark.
-
-    Raises:
-        InputError: a byte is not valid; the message names the line.
-        ConfigError: there is no such encoding.
 
     >>> decoded("caf\u00e9".encode("utf-16"), name="a.txt") == decoded(b"caf\xe9", name="a.txt", encoding="cp1252")
     True
@@ -169,9 +159,6 @@ class LineDecoder:
 
         Args:
             line: the number of the first line in `data`, from 1.
-
-        Raises:
-            InputError: a byte is not valid, and bytes are not dropped.
         """
         try:
             text = data.decode(UTF_8)
@@ -214,11 +201,7 @@ class Utf8Stream:
         self._line = 1
 
     def read(self, size: int) -> bytes:
-        """The next bytes as UTF-8, about `size`; none only at the end.
-
-        Raises:
-            InputError: a byte is not valid in an encoding other than UTF-8; the message names the line.
-        """
+        """The next bytes as UTF-8, about `size`; none only at the end."""
         data = self._read(size)
         if not self._has_begun:
             self._has_begun = True

@@ -72,11 +72,7 @@ class LanguageCounts(NamedTuple):
 
 
 def find_languages(folders: Sequence[Path | str]) -> tuple[dict[str, list[Path]], list[Skipped]]:
-    """(the files and folders of each language, by its name in sorted order; the entries that are not text).
-
-    Raises:
-        InputError: a path is not a folder, or no language is in any.
-    """
+    """(the files and folders of each language, by its name in sorted order; the entries that are not text)."""
     found: dict[str, list[Path]] = {}
     skipped = []
     for folder in folders:
@@ -110,9 +106,6 @@ def read_languages(
 
     Args:
         url_column: as for `read_documents`.
-
-    Raises:
-        InputError: as for `find_languages` and `read_blocks`.
     """
     for found, language in language_sources(folders):
         for item in source_blocks(found, settings, url_column=url_column):
@@ -120,11 +113,7 @@ def read_languages(
 
 
 def language_sources(folders: Sequence[Path | str]) -> Iterator[tuple[Source | Skipped, str]]:
-    """The files of each language, one language after the other, each with the name of its language.
-
-    Raises:
-        InputError: as for `find_languages` and `find_sources`.
-    """
+    """The files of each language, one language after the other, each with the name of its language."""
     languages, skipped = find_languages(folders)
     yield from ((one, "") for one in skipped)
     for language, paths in languages.items():
@@ -134,11 +123,7 @@ def language_sources(folders: Sequence[Path | str]) -> Iterator[tuple[Source | S
 def count_languages(
     folders: Sequence[Path], rules: TextRules, reading: ReadingSettings | None = None
 ) -> LanguageCounts:
-    """The word counts of each language.
-
-    Raises:
-        InputError: as for `read_languages`, or a language has no words.
-    """
+    """The word counts of each language."""
     languages, skipped = find_languages(folders)
     settings = by_lines(reading)
     read, counter = ReadReport(), WordCounter(rules)

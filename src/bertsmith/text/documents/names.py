@@ -19,11 +19,7 @@ def doubled(names: Sequence[str]) -> str:
 
 
 def require_unique(names: Sequence[str], place: str) -> None:
-    """Checks that no two columns have the same name.
-
-    Raises:
-        InputError: two have; the message names `place`.
-    """
+    """Checks that no two columns have the same name."""
     if found := doubled(names):
         raise InputError(expected=f"unique column names in {place}", found=found, fix="give each column a unique name")
 

@@ -22,10 +22,6 @@ def parquet_blocks(
     Args:
         column: its name; "" selects `text`, `sentences` or the only suitable column. Or a function that selects it.
         url_column: the name of the column with the URLs of the records. Without one, the lists of URLs are empty.
-
-    Raises:
-        UnreadableError: the file is damaged, or has no such column, or, unless a function selects one, has two
-            columns of one name.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -167,9 +167,6 @@ def read_documents(
         url_column: the column of .jsonl and .parquet files with the URL of a document. With None, no URLs are read,
             and none of the marks of WikiExtractor either.
         report: receives the counts while documents are consumed.
-
-    Raises:
-        InputError: a file is missing, empty, binary, damaged, or lacks the column.
     """
     report = report if report is not None else ReadReport()
     source, url, sentences = "", "", list[str]()
@@ -200,9 +197,6 @@ def read_blocks(
 
     Args:
         url_column: as for `read_documents`.
-
-    Raises:
-        InputError: a named file is missing, empty, binary or damaged.
     """
     for found in find_sources(paths):
         yield from source_blocks(found, settings, url_column=url_column)

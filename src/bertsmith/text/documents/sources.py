@@ -94,11 +94,7 @@ def shown(name: str) -> str:
 
 
 def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
-    """The files at `paths`, with folders searched recursively in sorted order; a file that occurs twice is read once.
-
-    Raises:
-        InputError: a path does not exist, or a folder contains no file that can be read.
-    """
+    """The files at `paths`, with folders searched recursively in sorted order, each file once."""
     seen: set[tuple[int, int]] = set()
     for path in paths:
         if str(path) == STDIN:
@@ -141,11 +137,7 @@ def _nothing_in(folder: Path | str) -> InputError:
 
 
 def total_bytes(paths: Sequence[Path | str]) -> int | None:
-    """The size of all files at `paths`, as stored; None if stdin is among them, whose size is unknown.
-
-    Raises:
-        InputError: as raised by `find_sources`.
-    """
+    """The size of all files at `paths`, as stored; None if stdin is among them, whose size is unknown."""
     total = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
     return None if any(str(path) == STDIN for path in paths) else total
 

@@ -58,9 +58,6 @@ def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSetting
 
     Args:
         reading: how the files are read; only the form is always that of lines.
-
-    Raises:
-        InputError: a file is missing, empty, binary or damaged.
     """
     settings = by_lines(reading)
     total = total_bytes(paths)

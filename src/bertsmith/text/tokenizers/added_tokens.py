@@ -44,11 +44,7 @@ class AddedToken:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], source: str) -> Self:
-        """The token of an entry of `added_tokens` in a `tokenizer.json`.
-
-        Raises:
-            VocabularyError: the entry is damaged.
-        """
+        """The token of an entry of `added_tokens` in a `tokenizer.json`."""
         content, id = entry.get("content"), entry.get("id")
         flags = {name: entry.get(name, False) for name in _FLAGS}
         if not isinstance(content, str) or not content or type(id) is not int or not _are_flags(flags.values()):
@@ -92,9 +88,6 @@ class AddedTokens:
     Attributes:
         raw: finds the tokens that are not normalized.
         normalized: finds those that are, in normalized text.
-
-    Raises:
-        VocabularyError: nothing remains of a token when it is normalized, so that it would be everywhere.
     """
 
     def __init__(
@@ -160,11 +153,7 @@ class Finder:
 
 
 def tokens_in(entries: Any, source: str) -> tuple[AddedToken, ...]:
-    """The tokens in `added_tokens` of a `tokenizer.json`.
-
-    Raises:
-        VocabularyError: an entry is damaged.
-    """
+    """The tokens in `added_tokens` of a `tokenizer.json`."""
     listed: Sequence[Any] = entries if isinstance(entries, list) else []
     return tuple(AddedToken.from_json(entry if isinstance(entry, dict) else {}, source) for entry in listed)
 

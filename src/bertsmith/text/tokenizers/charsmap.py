@@ -53,9 +53,6 @@ class Charsmap:
     Args:
         packed: the bytes of `precompiled_charsmap`: the bytes of the trie as uint32, the trie, strings that end with 0.
         source: the file, for error messages.
-
-    Raises:
-        CheckpointError: it is damaged.
     """
 
     def __init__(self, packed: bytes, source: str) -> None:
@@ -193,11 +190,7 @@ _STRIP_ACCENTS = _characters(lambda character: "" if unicodedata.category(charac
 
 
 def steps_of(normalizer: Any, source: str) -> tuple[Step, ...] | None:
-    """The steps of the normalizer in a `tokenizer.json`; None if one of them is unknown here.
-
-    Raises:
-        CheckpointError: a table of normalization is damaged.
-    """
+    """The steps of the normalizer in a `tokenizer.json`; None if one of them is unknown here."""
     if normalizer is None:
         return ()
     if not isinstance(normalizer, Mapping):

@@ -131,10 +131,6 @@ def pack_rows(
         truncation: see above.
         model_limit: positions of the model that will read the rows; `max_length` may not exceed it.
 
-    Raises:
-        ConfigError: `max_length` is above the limit or leaves no room for text, or `truncation` is unknown.
-        InputError: a row is too long and `truncation` is `error`.
-
     >>> template = Template(start=(2,), between=(3,), end=(3,))
     >>> rows = pack_rows([[7, 8, 9, 7]], [[5, 6]], template=template, max_length=8)
     >>> rows.token_ids.tolist(), rows.segment_ids.tolist(), rows.cut_tokens
@@ -168,9 +164,6 @@ def pack_rows(
 
 def room_for_text(max_length: int, template: Template, *, texts: int, model_limit: int = MODEL_LIMIT) -> int:
     """The number of text tokens that fit into `max_length` next to the special tokens of the template.
-
-    Raises:
-        ConfigError: `max_length` is above `model_limit`, or leaves less than one token per text.
 
     >>> room_for_text(128, Template(start=(2,), between=(3,), end=(3,)), texts=2)
     125

@@ -34,10 +34,6 @@ class PipelineTokenizer(Tokenizer):
         description: the parsed file.
         special: the special pieces of the model.
         source: the name of the file in error messages.
-
-    Raises:
-        CheckpointError: the package `tokenizers` is missing, cannot read the file, or its template is unknown.
-        VocabularyError: a special piece is missing.
     """
 
     kind = "pieces"
@@ -212,11 +208,7 @@ def _lowercases(normalizer: dict[str, Any] | None) -> bool:
 
 
 def template_of(processor: Any, source: str) -> Template:
-    """The template in a post-processor.
-
-    Raises:
-        CheckpointError: it does not surround texts with special tokens, or in a way that no `Template` states.
-    """
+    """The template in a post-processor."""
     kind = processor.get("type") if isinstance(processor, dict) else None
     if kind in ("RobertaProcessing", "BertProcessing"):
         cls, sep = ((int(processor[part][1]),) for part in ("cls", "sep"))

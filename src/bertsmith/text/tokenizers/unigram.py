@@ -170,11 +170,7 @@ class UnigramPipeline:
 
     @classmethod
     def of(cls, description: Mapping[str, Any], source: str) -> Self | None:
-        """The pipeline of a `tokenizer.json`; None if it has another model, or a step that is unknown here.
-
-        Raises:
-            CheckpointError: the file is damaged.
-        """
+        """The pipeline of a `tokenizer.json`; None if it has another model, or a step that is unknown here."""
         model, decoder = description.get("model"), description.get("decoder")
         if not isinstance(model, Mapping) or not isinstance(model.get("vocab"), list) or model.get("byte_fallback"):
             return None

@@ -69,10 +69,6 @@ def windows(
         stride: tokens between the starts of consecutive windows.
         max_question: maximum tokens of the question.
         model_limit: positions of the model that will read the rows.
-
-    Raises:
-        ConfigError: `max_length` is above the limit or leaves no room for context next to the question, or `stride` or
-            `max_question` is below 1.
     """
     for name, value in (("stride", stride), ("max_question", max_question)):
         require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")

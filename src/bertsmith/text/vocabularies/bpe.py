@@ -57,10 +57,6 @@ def learn_byte_pairs(
         max_word_characters: longer words are ignored.
         character_coverage, notes: as for WordPieces, see `learn_vocabulary`.
 
-    Raises:
-        VocabularyError: the package `tokenizers` is missing, there are no words, or there is not enough room for their
-            characters.
-
     >>> found = learn_byte_pairs({"low": 5, "lowest": 2, "newer": 6, "wider": 3}, 24)
     >>> found.merges
     ('e r</w>', 'l o', 'e w', 'n ew', 'new er</w>', 'lo w</w>')

@@ -20,9 +20,6 @@ def smoothed_shares(sizes: Sequence[float], exponent: float) -> list[float]:
         sizes: positive, in any unit.
         exponent: 1 keeps the proportions, 0 makes all shares equal.
 
-    Raises:
-        ConfigError: the exponent is not between 0 and 1.
-
     >>> [round(share, 4) for share in smoothed_shares([1000, 1], 0.7)]
     [0.9921, 0.0079]
     """
@@ -33,11 +30,7 @@ def smoothed_shares(sizes: Sequence[float], exponent: float) -> list[float]:
 
 
 def require_exponent(exponent: float) -> None:
-    """Checks the exponent of the smoothing.
-
-    Raises:
-        ConfigError: it is not between 0 and 1.
-    """
+    """Checks the exponent of the smoothing."""
     require(
         0 <= exponent <= 1,  # also false for NaN
         expected="a language exponent between 0 and 1",

@@ -83,9 +83,6 @@ def learn_vocabulary(
             A word with a character that is no piece is [UNK].
         notes: receives what is left out of the words, one sentence each.
 
-    Raises:
-        VocabularyError: there are no words, or there is not enough room for their characters.
-
     >>> learn_vocabulary({"singing": 9, "sing": 8, "wing": 2, "winging": 1}, 13).pieces[5:]
     ('s', 'w', '##g', '##i', '##n', 'singing', 'sing', 'wing')
     """
@@ -136,9 +133,6 @@ def usable_words(counts: WordCounts, max_word_characters: int, notes: list[str] 
 
     Args:
         notes: receives a sentence about the words that are too long.
-
-    Raises:
-        VocabularyError: there are no words, or all of them are too long.
     """
     knows_sources = counts.num_sources >= LEAST_SOURCES
     usable = Usable(

@@ -124,11 +124,7 @@ class WordCounts(Mapping[str, int]):
         return int(self.counts.sum())
 
     def places_in(self, every: "WordCounts") -> Integers:
-        """The position of each word among those of `every`, which has all of them, int64 [W].
-
-        Raises:
-            KeyError: a word is not in `every`.
-        """
+        """The position of each word among those of `every`, which has all of them, int64 [W]."""
         ours, theirs = self.words, every.words
         if isinstance(ours, ChosenWords) and isinstance(theirs, ChosenWords) and ours.every is theirs.every:
             places = np.searchsorted(theirs.places, ours.places)

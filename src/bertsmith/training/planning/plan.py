@@ -123,9 +123,6 @@ def steps_of(training: TrainSettings, durations: Durations, start: float, tokens
 
     Args:
         start: the seconds until the first step.
-
-    Raises:
-        ConfigError: the budget is too small for one step.
     """
     if training.steps is not None:
         return training.steps

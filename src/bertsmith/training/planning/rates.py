@@ -141,9 +141,6 @@ def read_rates(path: Path, *, parameters: int, precision: str | None, step: Mapp
         parameters: of the model that is planned; the other plan must be one of a model of that size.
         precision: the precision that was asked for, if any; the other plan must have it.
         step: the settings that a step depends on; the other plan must have the same.
-
-    Raises:
-        InputError: the file is missing, is no plan, or is that of another model, precision or step.
     """
     found = read_json(path)
     if wrong := misfit(found, _KEYS):

@@ -190,12 +190,7 @@ class _Planning:
         return "bf16" if gpu.has_bf16 else "fp32"
 
     def _estimated(self, gpu: Gpu, precision: str, plans: list[StepPlan], work: Work) -> Rates:
-        """The rates of a GPU that is not here.
-
-        Raises:
-            ConfigError: it has no products in this precision, or the products of the architecture or of layers that are
-                computed again are not counted.
-        """
+        """The rates of a GPU that is not here."""
         require(
             not self.training.activation_checkpointing,
             expected="layers that are computed once, to estimate the rate of a GPU that is not here",

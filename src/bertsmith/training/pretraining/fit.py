@@ -21,11 +21,7 @@ FEW_HELD_OUT = 2_000  # tokens, of which about 300 are masked: the loss is then 
 
 
 def check_vocabulary(theirs: Vocabulary, corpus: Corpus, init: str) -> None:
-    """Refuses a corpus that was built with another vocabulary than that of the model.
-
-    Raises:
-        VocabularyError: it was.
-    """
+    """Refuses a corpus that was built with another vocabulary than that of the model."""
     if theirs.digest != corpus.tokenizer.vocabulary.digest:
         raise VocabularyError(
             expected=f"a corpus made with the vocabulary of '{init}'",

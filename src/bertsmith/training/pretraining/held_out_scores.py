@@ -58,11 +58,7 @@ class HeldOutRows:
 
     @classmethod
     def of(cls, corpus: Corpus, *, length: int, rows: int) -> "HeldOutRows":
-        """At most `rows` rows of at most `length` tokens, the same at every call.
-
-        Raises:
-            CorpusError: no documents are held out, or they have no text.
-        """
+        """At most `rows` rows of at most `length` tokens, the same at every call."""
         held_out = corpus.held_out()
         if held_out is None:
             raise CorpusError(

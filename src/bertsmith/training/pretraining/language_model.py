@@ -164,11 +164,7 @@ class LanguageModeling(Workload):
         return self._states.get(step, {})
 
     def carry(self, step: int, tensors: Mapping[str, Tensor]) -> None:
-        """Continues from the state before a step.
-
-        Raises:
-            CheckpointError: it is missing, or that of another number of tracks.
-        """
+        """Continues from the state before a step."""
         if step and {tensor.shape[0] for tensor in tensors.values()} != {self._num_tracks}:
             raise CheckpointError(
                 expected=f"the state of {self._num_tracks} tracks in the checkpoint of step {step}",

@@ -50,9 +50,6 @@ class RowsWithTargets:
         Args:
             rank, world: every `world`-th row, starting at `rank`; by default all.
             lanes, least_parts: at least as many parts as lanes are worth their while, or as this number.
-
-        Raises:
-            ConfigError: this rank has no rows.
         """
         order, lengths = self.order[rank::world], self.rows.lengths
         if not len(order):

@@ -89,9 +89,6 @@ class NgramBaseline:
         Args:
             num_pieces: the size of the vocabulary.
             spare_ids: those of its spare pieces.
-
-        Raises:
-            CorpusError: the documents contain no tokens.
         """
         order = generator(0, "n-gram fitting documents").permutation(documents.num_documents)
         apart = np.sort(order[: max(1, int(FITTING_SHARE * len(order)))])

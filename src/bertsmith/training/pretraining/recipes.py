@@ -119,9 +119,6 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         given: fields of the three settings classes by name; `recipe` is one of them, by default "auto".
-
-    Raises:
-        ConfigError: the recipe is unknown, or the size "auto" has no budget in minutes to go by.
     """
     name = require_recipe(given.get("recipe") or AUTO)
     settings = {**given, "recipe": name}
@@ -136,22 +133,14 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_size(size: str | None, architecture: str | None) -> None:
-    """Refuses the name of a size that the architecture does not have.
-
-    Raises:
-        ConfigError: there is no such size.
-    """
+    """Refuses the name of a size that the architecture does not have."""
     sizes = require_architecture(architecture or "bert").config.sizes
     if size is not None and sizes and size not in sizes:
         raise ConfigError(expected="a known model size", found=repr(size), fix=nearest(size, [*sizes, AUTO_SIZE]))
 
 
 def size_for(minutes: float | None) -> str:
-    """The size of a new model for a number of minutes on this machine's cores.
-
-    Raises:
-        ConfigError: there is no budget in minutes.
-    """
+    """The size of a new model for a number of minutes on this machine's cores."""
     require(
         minutes is not None,
         expected="--minutes with --size auto, to choose the size by",

@@ -69,9 +69,6 @@ def write_report(
         out: another path for the page.
         title: the heading of the page.
         samples: tables of examples, in order.
-
-    Raises:
-        RunError: a folder is not a run, or its log is still empty.
     """
     paths = [runs] if isinstance(runs, Path) else list(runs)
     shown = [

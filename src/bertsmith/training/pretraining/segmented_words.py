@@ -135,9 +135,6 @@ def segmenter(setting: str) -> Segment:
 
     Args:
         setting: a key of `LANGUAGES`.
-
-    Raises:
-        ConfigError: the package is not installed.
     """
     language = LANGUAGES[setting]
     try:
@@ -223,9 +220,6 @@ class SegmentedWords:
     Args:
         vocabulary: the pieces.
         segments: for each setting of `LANGUAGES` that is on its segmenter, see `segmenter`.
-
-    Raises:
-        ConfigError: no piece is written in the script of one of them.
     """
 
     def __init__(self, vocabulary: Vocabulary, segments: dict[str, Segment]) -> None:

@@ -19,9 +19,6 @@ class PretrainingDataSettings:
 
     The default of `max_predictions` is the masked share of the longest row, rounded up: 20 at 128 tokens, 77 at 512,
     where 20, 76 and 80 are common. The default never removes a prediction: a row of 512 has round(76.8) = 77.
-
-    Raises:
-        ConfigError: a value is invalid.
     """
 
     objective: str = help_field(
@@ -162,11 +159,7 @@ class PretrainingDataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingRunSettings:
-    """The settings of a pre-training run, apart from those of the data and of the training loop.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """The settings of a pre-training run, apart from those of the data and of the training loop."""
 
     recipe: str | None = help_field(
         None,

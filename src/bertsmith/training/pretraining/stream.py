@@ -136,9 +136,6 @@ class PretrainingStream:
     """The endless sequence of instances of a corpus, split into steps; all results are pure functions of the arguments.
 
     A step holds `rows_per_step` instances or, greedily in order, as many as fit into `tokens_per_step` (at least one).
-
-    Raises:
-        CorpusError: no document has text.
     """
 
     def __init__(

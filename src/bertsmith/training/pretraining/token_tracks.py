@@ -73,9 +73,6 @@ class TokenTracks:
         tracks: B.
         shortest: tokens that a track should have at least before the next one begins.
         backward: read from right to left.
-
-    Raises:
-        CorpusError: the corpus has too few tokens for that number of tracks.
     """
 
     def __init__(
