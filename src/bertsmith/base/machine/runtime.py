@@ -176,9 +176,6 @@ def require_torch(source: object) -> None:
 
     Args:
         source: the model, for the message.
-
-    Raises:
-        ConfigError: it is not.
     """
     try:
         _import_torch()
@@ -218,9 +215,6 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
         precision: "auto", "fp32", "bf16", "fp16" or "fp64".
         local_rank: the GPU that "cuda" means when several processes train on one machine; by default that of this
             process.
-
-    Raises:
-        ConfigError: the device is not available or a name is unknown.
     """
     if device == "auto":
         import torch
@@ -274,9 +268,6 @@ def choose_inference(device: str = "auto", precision: str = "auto", products: st
     Args:
         products: one of `PRODUCTS`; see `Runtime`. Where packed ones are impossible, plain ones are used; the note says
             so if they were requested, or if only torch lacks them.
-
-    Raises:
-        ConfigError: the device is not available or a name is unknown.
     """
     if products not in PRODUCTS:
         raise ConfigError(expected="products: auto, packed or plain", found=repr(products), fix="use one of them")

@@ -51,9 +51,6 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
     """Joins the process group for the duration of the block: gloo for the CPU, and nccl for GPUs.
 
     No-op for one process, and inside another such block. Only rank 0 shows progress and warnings.
-
-    Raises:
-        RunError: another process ended, or the exchange with it failed; the message has the first line of the reason.
     """
     if rank.count == 1 or dist.is_initialized():
         yield
@@ -203,9 +200,7 @@ def from_all_ranks(value: Any, rank: Rank) -> list[Any]:
 def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
     """The result of `work`, which only rank 0 does, and None on the other ranks, which wait for it.
 
-    Raises:
-        BertsmithError: `work` raised it. The other ranks raise a RunError at the same time, so that none of them waits
-            for a process that has ended.
+    If `work` raises an error, the other ranks raise a RunError, so that none waits for a process that has ended.
     """
     result, refusal = None, None
     if rank.index == 0:
@@ -238,11 +233,7 @@ def result_of_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
 
 
 def on_every_rank(work: Callable[[], Result], rank: Rank) -> Result:
-    """The result of the `work` of this rank; returns when all ranks are done.
-
-    Raises:
-        BertsmithError: `work` raised it. The other ranks raise a RunError that names this one.
-    """
+    """The result of the `work` of this rank; returns when all ranks are done."""
     result, refusal = None, None
     try:
         result = work()
@@ -260,11 +251,7 @@ def on_every_rank(work: Callable[[], Result], rank: Rank) -> Result:
 
 
 def in_turn(work: Callable[[], Result], rank: Rank) -> Result:
-    """The result of the `work` of this rank; the ranks do it one after another, so that rank 0 computes what all read.
-
-    Raises:
-        BertsmithError: as `on_every_rank`.
-    """
+    """The result of the `work` of this rank; the ranks take turns, so that rank 0 computes what all read."""
     found: list[Result] = []
     for index in range(rank.count):
         on_every_rank(lambda own=index == rank.index: found.append(work()) if own else None, rank)  # type: ignore[misc]
@@ -288,9 +275,6 @@ def require_equal(settings: Mapping[str, Any], digests: Mapping[str, str], rank:
     Args:
         settings: plain values, by dotted name.
         digests: those of the inputs, by name.
-
-    Raises:
-        RunError: they differ; on every rank the message names the first process and value.
     """
     if rank.count == 1:
         return

@@ -36,11 +36,6 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
     Args:
         cache: the folder of all copies [~/.cache/bertsmith/copies].
         limit: bytes that all copies may take together.
-
-    Raises:
-        ConfigError: the address lacks its host.
-        InputError: there is nothing at the address, it is larger than the limit, or a name there leads out of it.
-        RunError: the address does not answer, or there are no credentials.
     """
     require_host(source)
     address = address_of(source)
@@ -72,9 +67,6 @@ def kept_copy(address: str, *, cache: Path | None = None) -> Path:
 
     Args:
         cache: as for `local_copy`.
-
-    Raises:
-        InputError: there is none.
     """
     address = address.rstrip("/")
     cache = (cache or CACHE).expanduser()
@@ -92,11 +84,7 @@ def kept_copy(address: str, *, cache: Path | None = None) -> Path:
 
 
 def _require_inside(name: str, address: str) -> None:
-    """Refuses the name of a file whose copy would be outside the cache; a storage accepts any name.
-
-    Raises:
-        InputError: it has a part `..`, or is absolute.
-    """
+    """Refuses the name of a file whose copy would be outside the cache; a storage accepts any name."""
     path = PurePath(name)
     if path.is_absolute() or ".." in path.parts:
         raise InputError(
@@ -160,11 +148,7 @@ def _is_evicted(folder: Path, before: float) -> bool:
 
 
 def _download(found: Found, path: Path, progress: Progress) -> None:
-    """Copies a file.
-
-    Raises:
-        InputError: what arrived is not as long as the file was.
-    """
+    """Copies a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_address(found.address) as source, open(path, "wb") as target:
         while data := source.read(_COPIED_BYTES):

@@ -46,11 +46,7 @@ class FolderKind:
 
 
 def require_local(path: Path | str, what: str = "an output") -> None:
-    """Refuses an address where only a path on this machine is read or written.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuses an address where only a path on this machine is read or written."""
     address = address_of(path)
     if address is not None:
         raise InputError(
@@ -62,12 +58,7 @@ def require_local(path: Path | str, what: str = "an output") -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yields a binary file that becomes `path` if the block ends without an error.
-
-    Raises:
-        InputError: `path` is an address.
-        OSError: the disk is full or the folder is not writable; `path` is unchanged.
-    """
+    """Yields a binary file that becomes `path` if the block ends without an error."""
     require_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
@@ -93,9 +84,6 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
         path: the destination. It must not exist, unless `replace` allows it.
         replace: the kind of folder that may be replaced. True is for paths that only this package writes, such as
             those inside a run folder. The old folder is moved aside first and deleted at the end.
-
-    Raises:
-        InputError: `path` exists and may not be replaced, or is an address.
     """
     require_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,12 +120,7 @@ def remove_partials(folder: Path) -> None:
 
 
 def require_file(path: Path, what: str) -> None:
-    """Checks that `path` is a readable, non-empty file.
-
-    Raises:
-        InputError: it is missing, not a file, empty, or unreadable.
-        CheckpointError: it is the pointer that git-lfs leaves in place of a large file.
-    """
+    """Checks that `path` is a readable, non-empty file."""
     require_local(path, what)
     try:
         _require_regular(path)
@@ -158,11 +141,7 @@ def require_file(path: Path, what: str) -> None:
 
 
 def require_file_place(path: Path) -> None:
-    """Checks that a file can be written to `path`, before any work goes into its content.
-
-    Raises:
-        InputError: `path` is a folder, a device or an address, or its parent folder is not writable.
-    """
+    """Checks that a file can be written to `path`, before any work goes into its content."""
     require_local(path)
     if path.exists() and not path.is_file():
         found = "a folder" if path.is_dir() else "a device or other special file"
@@ -176,11 +155,7 @@ def require_file_place(path: Path) -> None:
 
 
 def require_outside(out: Path, inputs: Iterable[Path | str], *, fix: str = "choose another folder") -> None:
-    """Checks that the output neither is nor contains an input, which would be destroyed if it were replaced.
-
-    Raises:
-        InputError: the message names the input.
-    """
+    """Checks that the output neither is nor contains an input, which would be destroyed if it were replaced."""
     # Unlike Path.resolve, this accepts a link to itself, which is refused where it is read.
     place = os.path.realpath(out)
     for one in inputs:
@@ -221,11 +196,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; an empty one if there is no file.
-
-    Raises:
-        InputError: see `read_json`; or the value is not an object.
-    """
+    """The object in a JSON file; an empty one if there is no file."""
     if not path.exists():
         return {}
     value = read_json(path)
@@ -235,12 +206,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def regular_bytes(path: Path) -> bytes:
-    """The content of a file.
-
-    Raises:
-        InputError: it is a device or a pipe.
-        OSError: it cannot be read.
-    """
+    """The content of a file."""
     _require_regular(path)
     return path.read_bytes()
 

@@ -43,12 +43,7 @@ def is_unused(folder: Path, besides: Collection[str] = ()) -> bool:
 
 
 def require_no_file(path: Path) -> None:
-    """Checks that no file is in the place of a run folder.
-
-    Raises:
-        RunError: there is one.
-        InputError: the place is an address.
-    """
+    """Checks that no file is in the place of a run folder."""
     require_local(path, "a run folder")
     if path.exists() and not path.is_dir():
         raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
@@ -59,20 +54,13 @@ def require_unused(folder: Path, fix: str, besides: Collection[str] = ()) -> Non
 
     Args:
         besides: as in `is_unused`.
-
-    Raises:
-        RunError: there is one; `fix` says what to do.
     """
     if folder.is_dir() and not is_unused(folder, besides):
         raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
 
 
 def require_new_run(folder: Path) -> None:
-    """Refuses a folder with files in it, for a new run, and says to resume only what is a run.
-
-    Raises:
-        RunError: there are files in it.
-    """
+    """Refuses a folder with files in it, for a new run, and says to resume only what is a run."""
     is_run = any(next(folder.glob(trace), None) for trace in _OF_A_RUN)
     require_unused(folder, f"{'resume it with --resume or ' if is_run else ''}name another folder")
 
@@ -82,9 +70,6 @@ def require_new_or_started(folder: Path, *, resume: bool, part: str = "") -> Non
 
     Args:
         part: what the folder of a started run contains; by default the folder is enough.
-
-    Raises:
-        RunError: one of them.
     """
     if not resume:
         require_new_run(folder)
@@ -105,11 +90,6 @@ def locked_folder(path: Path, *, create: bool = True) -> Iterator[None]:
 
     Args:
         create: make the folder if it does not exist. Otherwise nothing is locked, and the caller refuses it.
-
-    Raises:
-        RunError: another process holds the lock, something else is in its place, or `path` is a file or cannot be
-            written.
-        InputError: `path` is an address.
     """
     require_no_file(path)
     if not path.exists() and not create:
@@ -133,10 +113,6 @@ def locked_file(path: Path, *, wait: bool = False) -> Iterator[None]:
 
     Args:
         wait: wait until no other process holds it, instead of refusing.
-
-    Raises:
-        RunError: another process holds the lock, or something else is in its place.
-        InputError: `path` is an address.
     """
     require_local(path)
     place = Path(os.path.realpath(path))
@@ -214,11 +190,7 @@ def _foreign(lock: Path, found: str) -> RunError:
 
 
 def _flock(descriptor: int, path: Path, *, wait: bool) -> None:
-    """Locks the open file, or warns that this is not possible here.
-
-    Raises:
-        RunError: another process holds it, and `wait` is False.
-    """
+    """Locks the open file, or warns that this is not possible here."""
     reason = "this system has no flock"
     if fcntl is not None:
         try:

@@ -90,10 +90,6 @@ def require_output(
         others: the other outputs of the command.
         replace: an existing file of this kind may be replaced, as the user asked.
         may_exist: the same, for a file whose name the program chose or which it extends.
-
-    Raises:
-        InputError: the path is an input or another output, holds a file of another kind or may not be replaced, or
-            cannot be written; the message says which.
     """
     _require_ending(path, kind)
     require_file_place(path)

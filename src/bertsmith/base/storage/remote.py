@@ -38,11 +38,7 @@ class Found:
 
 
 def require_host(path: Path | str) -> None:
-    """Refuses an address that names no host, but needs one.
-
-    Raises:
-        ConfigError: it does.
-    """
+    """Refuses an address that names no host, but needs one."""
     if lacks_host(str(path)):
         raise ConfigError(
             expected="the host of an address, hdfs://HOST/...", found=f"'{path}'", fix="name the host of the name node"
@@ -50,12 +46,7 @@ def require_host(path: Path | str) -> None:
 
 
 def find_files(address: str) -> tuple[list[Found], bool]:
-    """(the files at an address, those of a folder in the order of their names; whether it is a folder).
-
-    Raises:
-        InputError: there is nothing at the address.
-        RunError: it does not answer, or there are no credentials for it.
-    """
+    """(the files at an address, those of a folder in the order of their names; whether it is a folder)."""
     with errors_in_words(address):
         system, path = file_system(address)
         system.invalidate_cache()
@@ -87,22 +78,12 @@ def _version(info: Mapping[str, Any]) -> str:
 
 
 def open_any(name: str) -> IO[bytes]:
-    """A file on a local disk or at an address, to be read.
-
-    Raises:
-        OSError: a file on a local disk cannot be opened.
-        BertsmithError: as for `open_address`.
-    """
+    """A file on a local disk or at an address, to be read."""
     return open(name, "rb") if (address := address_of(name)) is None else open_address(address)
 
 
 def open_address(address: str) -> IO[bytes]:
-    """A file at an address, to be read; it can seek.
-
-    Raises:
-        InputError: there is no such file, or the address names only a bucket.
-        RunError: the address does not answer, or there are no credentials for it; also while it is read.
-    """
+    """A file at an address, to be read; it can seek."""
     if lacks_name(address):
         raise InputError(
             expected=f"the address of a file, {scheme_of(address)}://BUCKET/NAME",
@@ -115,12 +96,7 @@ def open_address(address: str) -> IO[bytes]:
 
 
 def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
-    """The bytes of each range (address, begin, end), all of one storage; several are read at a time where it can.
-
-    Raises:
-        InputError: there is no such file, or it is shorter.
-        RunError: the address does not answer, or there are no credentials for it.
-    """
+    """The bytes of each range (address, begin, end), all of one storage; several are read at a time where it can."""
     first = ranges[0][0]
     with errors_in_words(first):
         system, _ = file_system(first)
@@ -167,11 +143,7 @@ class _RemoteFile(io.RawIOBase):
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """(the file system of an address, the path in it).
-
-    Raises:
-        ConfigError: a package is missing.
-    """
+    """(the file system of an address, the path in it)."""
     if importlib.util.find_spec("fsspec") is None:
         raise ConfigError(
             expected=f"the package fsspec for '{address}'",

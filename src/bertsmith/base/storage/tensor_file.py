@@ -43,9 +43,6 @@ def write_tensors(
         values: the tensors themselves in the order of `order_of`, each asked for when it is written; by default those
             of `tensors`.
         metadata: further entries of the header.
-
-    Raises:
-        OSError: the disk is full.
     """
     import torch
 

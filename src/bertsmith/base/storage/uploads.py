@@ -31,10 +31,6 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
         last: for a folder, the file in it that says that it is complete.
         replace: what is at the address may be replaced.
         inputs: what is read; none of it may be inside a folder that is replaced.
-
-    Raises:
-        InputError: there is something at the address, or it cannot be written.
-        RunError: the address does not answer, there are no credentials, or the upload fails.
     """
     address = address_of(out)
     if address is None:

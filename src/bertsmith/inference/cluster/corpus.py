@@ -70,10 +70,6 @@ def build_corpus_on(
         workers: the largest number of worker processes; None means as many as the cluster has processors.
         resume: continue an unfinished corpus; start one if there is none.
         options: further arguments of `build_corpus`.
-
-    Raises:
-        BertsmithError: as for `build_corpus`; `RunError` if there is an unfinished corpus and neither `resume` nor
-            `replace` is given, or it was started from something else, or the workers of the cluster fail.
     """
     out, settings = Path(out), settings or CorpusSettings()
     paths = list(texts)

@@ -68,9 +68,6 @@ def is_cluster(engine: str) -> bool:
 
     >>> is_cluster("local"), is_cluster("ray"), is_cluster("ray://10.0.0.7:6379")
     (False, True, True)
-
-    Raises:
-        ConfigError: it is neither, or `ray` is not installed.
     """
     if engine == LOCAL:
         return False
@@ -93,9 +90,6 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
     Args:
         engine: `ray` for a cluster of this machine that ends with the stream; `ray://ADDRESS` for one that is running.
         parts: the rows of the first stage; each is a task of its own.
-
-    Raises:
-        RunError: there is no cluster at the address, or its workers fail.
     """
     if not parts:
         return
@@ -188,11 +182,7 @@ def held(engine: str) -> contextlib.AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def _running(engine: str) -> Iterator[Any]:
-    """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so.
-
-    Raises:
-        RunError: there is no cluster at the address, or this process is connected to another one.
-    """
+    """Yields the package `ray`, connected to the cluster of an engine; one that was connected before stays so."""
     added = {name: value for name, value in environment(engine).items() if name not in os.environ}
     os.environ |= added
     try:
@@ -281,11 +271,7 @@ class _Driver:
         return _Driver(os.getcwd(), code_and_versions(), storage)
 
     def enter(self) -> None:
-        """Makes the process of a worker like the driver.
-
-        Raises:
-            RunError: it has other code or versions, so its results may be others.
-        """
+        """Makes the process of a worker like the driver."""
         # On a machine without that folder, a relative path is reported as missing.
         if os.path.isdir(self.folder):
             os.chdir(self.folder)

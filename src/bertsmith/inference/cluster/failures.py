@@ -33,10 +33,6 @@ def error_of(record: dict[str, Any]) -> BertsmithError:
 
 
 def raise_any(record: dict[str, Any] | None) -> None:
-    """Raises the error of a record, if there is one.
-
-    Raises:
-        BertsmithError: the record is not None.
-    """
+    """Raises the error of a record, if there is one."""
     if record is not None:
         raise error_of(record)

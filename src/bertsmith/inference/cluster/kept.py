@@ -36,9 +36,6 @@ class Kept:
         what: what is made of them, for messages.
         resume: continue from what is there.
         replace: start over, although there may be something.
-
-    Raises:
-        RunError: there are some, and the caller wants neither to resume nor to start over.
     """
 
     def __init__(self, folder: Path, what: str, *, replace: bool, resume: bool) -> None:
@@ -53,11 +50,7 @@ class Kept:
             )
 
     def require_same(self, made_of: Mapping[str, Any]) -> None:
-        """Checks that an output that is resumed is made of the same.
-
-        Raises:
-            RunError: it is made of something else.
-        """
+        """Checks that an output that is resumed is made of the same."""
         if not self.resumes:
             return
         before = read_json(self.folder / STARTED)

@@ -51,10 +51,6 @@ def predict_on(
     Args:
         done: first lines whose predictions are left out.
         resumes: whether the caller keeps predictions, for the advice when workers fail.
-
-    Raises:
-        BertsmithError: as for `predict_lines`, after the predictions of all earlier lines; or the workers of the
-            cluster fail.
     """
     spec, digests = _spec_of(models[0]), [digests_of_model(model) for model in models]
     errors: list[BertsmithError] = []

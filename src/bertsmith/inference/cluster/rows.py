@@ -56,11 +56,7 @@ def file_record(found: Source | Skipped) -> tuple[str, dict[str, Any]]:
 
 
 def file_of(kind: str, fields: dict[str, Any]) -> Source | Skipped:
-    """The file of a `file_record`, on the machine of a worker.
-
-    Raises:
-        InputError: there is a file of another size at its path here.
-    """
+    """The file of a `file_record`, on the machine of a worker."""
     if kind != Source.__name__:
         return Skipped(**fields)
     found = Source(**fields)

@@ -81,11 +81,7 @@ class ClusterVectors(VectorJob):
         return self.job.made_of
 
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
-        """See `VectorJob`; the texts are those of the next block of the file.
-
-        Raises:
-            RunError: a worker read other texts, or has another model.
-        """
+        """See `VectorJob`; the texts are those of the next block of the file."""
         if self._results is None:
             self._results = self._open.enter_context(contextlib.closing(self._stream(first)))
         for row in self._results:

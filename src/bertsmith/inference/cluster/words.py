@@ -50,10 +50,6 @@ def count_files_on(
 
     Args:
         kept: where the counts of the files that are done are kept, and may be found.
-
-    Raises:
-        BertsmithError: as for `count_files`, or the workers of the cluster fail; `RunError` if what is kept was started
-            from something else.
     """
     listed = [(found, "") for found in find_sources(paths)]
     report, found = ReadReport(), CountedFiles()
@@ -80,9 +76,6 @@ def count_languages_on(
 
     Args:
         kept: as of `count_files_on`.
-
-    Raises:
-        BertsmithError: as for `count_languages`, or as for `count_files_on`.
     """
     listed = list(language_sources(folders))
     report = ReadReport()

@@ -46,11 +46,7 @@ ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "sp
 
 
 def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
-    """The model in the library, in fp32.
-
-    Raises:
-        CheckpointError: the folder lacks the head that the spec needs, or the vocabulary for it.
-    """
+    """The model in the library, in fp32."""
     if spec is not None:
         return load_for_task(folder, task_for(spec).head, keep_head=True).model.eval()
     with torch.device("meta"):

@@ -71,12 +71,6 @@ def export(
         limit: overrides `FP32_LIMIT`; with `int8`, the limit of the int8 file instead.
         rules, allow_unknown: see `load_any`.
         replace: overwrite an existing model folder; never the source.
-
-    Raises:
-        ConfigError: the format is unknown or cannot hold the user's head, options conflict, or a package is not
-            installed.
-        CheckpointError: the two sides differ by more than the limit, or the source cannot be exported.
-        InputError, VocabularyError: as for reading and writing.
     """
     destination = Path(destination)
     if to not in FORMATS:
@@ -103,12 +97,7 @@ def export(
 
 
 def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: bool) -> None:
-    """Refuses a model folder that `transformers` could not open, unless it has another layout so far.
-
-    Raises:
-        ConfigError: it is of an architecture that `transformers` lacks.
-        CheckpointError: nothing but bertsmith computes its head.
-    """
+    """Refuses a model folder that `transformers` could not open, unless it has another layout so far."""
     if load.locate(source)[1] != "huggingface":
         return
     folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
@@ -128,11 +117,7 @@ def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: 
 
 
 def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | None) -> DataFile | None:
-    """The file to compare on, and how to read it.
-
-    Raises:
-        ConfigError: reading options are set without a file, or there is no such task.
-    """
+    """The file to compare on, and how to read it."""
     name = None if task is None else task_name(task)
     file = DataFile(path=data or Path(), task=name, columns=columns or ColumnSettings())
     if data is None and file.chosen:
@@ -150,11 +135,7 @@ def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
 def _write_onnx(
     folder: ModelFolder, partial: Path, *, int8: bool, file: DataFile | None, limit: float | None
 ) -> list[str]:
-    """Writes the ONNX files to the folder; returns lines for the user.
-
-    Raises:
-        ConfigError: the head is the user's, or a package is not installed.
-    """
+    """Writes the ONNX files to the folder; returns lines for the user."""
     if OWN_HEAD in folder.parts:
         raise ConfigError(
             expected="a model whose head bertsmith knows, for --to onnx",

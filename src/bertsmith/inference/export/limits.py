@@ -23,9 +23,6 @@ def require_equal(found: Comparison, what: str, limit: float | None = None) -> d
     Args:
         what: the file, for the message.
         limit: overrides `FP32_LIMIT`; the limit on the score is unchanged.
-
-    Raises:
-        CheckpointError: a limit is exceeded.
     """
     most = FP32_LIMIT if limit is None else limit
     for one in found.differences:
@@ -56,9 +53,6 @@ def require_near(found: Comparison, what: str, limit: float | None = None) -> di
     Args:
         what: the file, for the message.
         limit: overrides `INT8_METRIC_LIMIT` or `INT8_LIMIT`.
-
-    Raises:
-        CheckpointError: the limit is exceeded.
     """
     fix = "nothing was written; omit --int8, or allow more with --limit"
     if found.loss is not None:

@@ -22,10 +22,6 @@ def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_fil
 
     Args:
         kind: the kind of task of the model's head; None for a pre-trained model or a bare encoder.
-
-    Raises:
-        ConfigError: onnx is not installed.
-        CheckpointError: the graph is not valid ONNX.
     """
     _write(build_graph(folder.config, folder.tensors, kind, reads=_reads(folder)), path, largest_file)
 
@@ -44,10 +40,6 @@ def write_int8(
     Args:
         reduced: weights use 7 of their 8 bits, so that no sum of two products overflows 16 bits; see
             `needs_reduced_range`.
-
-    Raises:
-        ConfigError: onnx or onnxruntime is not installed.
-        CheckpointError: the graph is not valid ONNX.
     """
     onnx, quantization = package("onnx"), package("onnxruntime.quantization")
     # The decoder of a masked-LM head is transposed and quantized per column, so it cannot share the word embeddings.

@@ -45,9 +45,6 @@ def build_graph(
         reads: what the head of a task on whole rows reads, one of `our_names.READS`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
             separate matrix, which can then be quantized.
-
-    Raises:
-        ConfigError: onnx is not installed.
     """
     onnx = package("onnx")
     parts = parts_of(tensors, config)

@@ -39,10 +39,6 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
         partial: the folder of the written checkpoint; the record is written there, too.
         file: the data to compare on; by default sentences that come with the package.
         limit: overrides `FP32_LIMIT`.
-
-    Raises:
-        CheckpointError: the model read back differs, or its outputs do.
-        ConfigError, InputError: the file cannot be read for this model.
     """
     back = google.read_google(partial)
     count = _require_same(folder, back)
@@ -69,10 +65,6 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
 
     Args:
         folder, partial, file, limit: see `check_google`.
-
-    Raises:
-        CheckpointError: the model read back differs, or its outputs in `transformers` do.
-        ConfigError, InputError: the file cannot be read for this model.
     """
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
     record: dict[str, Any] = {"format": "huggingface", "equal_tensors": count}
@@ -119,22 +111,14 @@ def _record_unrun(
     needed: str,
     fix: str = "omit --data",
 ) -> None:
-    """Writes the record of an export that could not be run.
-
-    Raises:
-        ConfigError: a file to run it on was given.
-    """
+    """Writes the record of an export that could not be run."""
     if file is not None:
         raise ConfigError(expected=f"{needed}, to compare on '{file.path}'", found=f"that {why}", fix=fix)
     write_json(partial / RECORD, {**record, "not_run": why, "versions": versions()})
 
 
 def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
-    """The number of tensors, after checking that all were read back unchanged.
-
-    Raises:
-        CheckpointError: something changed; the message names all of it.
-    """
+    """The number of tensors, after checking that all were read back unchanged."""
     wrong = [f"no {name}" for name in folder.tensors if name not in back.tensors]
     wrong += [f"unexpected {name}" for name in back.tensors if name not in folder.tensors]
     wrong += [

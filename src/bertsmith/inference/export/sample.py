@@ -96,10 +96,6 @@ def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None
 
     Args:
         folder: a model folder with a vocabulary.
-
-    Raises:
-        ConfigError: the given task is of another kind than the model's.
-        InputError: the file is not of this task, or cannot be read; the message gives file and row.
     """
     assert folder.tokenizer is not None, "checked before"
     if file is None:

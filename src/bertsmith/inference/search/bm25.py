@@ -30,10 +30,6 @@ class BM25(WordIndex):
         words: splits texts into words.
         k1: at least 0; with 0, the number of occurrences of a word in a passage is ignored.
         b: from 0 to 1; with 0, the length of a passage is ignored.
-
-    Raises:
-        InputError: no passage has a word.
-        ConfigError: `k1` or `b` is out of range.
     """
 
     def __init__(self, passages: Iterable[str], *, words: Words | None = None, k1: float = K1, b: float = B) -> None:

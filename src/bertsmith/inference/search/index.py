@@ -82,11 +82,7 @@ class PassageIndex:
 
     @staticmethod
     def load(path: Path) -> "PassageIndex":
-        """The index in a file.
-
-        Raises:
-            InputError: the file is damaged or is not an index.
-        """
+        """The index in a file."""
         try:
             with safe_open(path, framework="numpy") as file:
                 about = file.metadata() or {}
@@ -125,11 +121,6 @@ def index_passages(
         change: applied to the vectors before they are normalized.
         path: the index file; if None, nothing is saved.
         approximate: search with a graph (needs usearch).
-
-    Raises:
-        InputError: the file has vectors of another model or other settings, or is not an index; or the change was
-            fitted on vectors of another width.
-        ConfigError: usearch is requested but not installed.
     """
     if approximate:
         _usearch(embedder.width)
@@ -223,11 +214,7 @@ def _graph(vectors: Vectors) -> npt.NDArray[np.uint8]:
 
 
 def _usearch(width: int) -> Any:
-    """An empty graph for vectors of this width.
-
-    Raises:
-        ConfigError: usearch is not installed.
-    """
+    """An empty graph for vectors of this width."""
     try:
         module = importlib.import_module("usearch.index")
     except ImportError:

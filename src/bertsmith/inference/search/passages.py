@@ -86,10 +86,6 @@ def read_text_set(
         text_column: the column of the text, if its name is not a common one.
         option: the option that sets this column, for messages.
         encoding: of text files without a byte order mark.
-
-    Raises:
-        InputError: the file is missing, empty, binary or damaged, has no text column, or repeats an id; or a column is
-            given for a file without columns.
     """
     if path.is_dir() and text_column is None:
         records = folder_records(path, what, encoding)
@@ -133,11 +129,7 @@ def read_text_set(
 
 
 def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
-    """The judged passages of each query; a negative gain, as in Cranfield, means not relevant and becomes 0.
-
-    Raises:
-        InputError: a line has another format, or judges the same passage twice for a query.
-    """
+    """The judged passages of each query; a negative gain, as in Cranfield, means not relevant and becomes 0."""
     result: Judgements = {}
     for number, line in enumerate(lines_of(file_text(path, what="judgements", encoding=encoding)), start=1):
         cells = line.split()
@@ -173,11 +165,6 @@ def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = No
     Args:
         by: how the judgements refer to queries, "ids" or "places". None uses ids if they match, and places, with a
             notice, if no id matches and all are between 1 and the number of queries.
-
-    Raises:
-        ConfigError: `by` has another value.
-        InputError: no judged query is known; or places are requested, and a query is not a place or was skipped; or it
-            is ambiguous which of the two is meant: some are ids, and all could be places.
     """
     require(by in (None, *JUDGED_BY), expected=f"{' or '.join(JUDGED_BY)}", found=repr(by), fix="use one of them")
     known = set(queries.ids)
@@ -249,9 +236,6 @@ def folder_records(folder: Path, what: str = "passages", encoding: str = UTF_8) 
 
     The id of a paragraph is the path of its file in the folder without the ending, and if the file has several, a colon
     and the line where it begins. Files of other kinds are counted in a line on stderr.
-
-    Raises:
-        InputError: there is no such file, or one is binary or not UTF-8.
     """
     found = [one for one in find_sources([folder]) if isinstance(one, Source | Skipped)]
     files = [Path(one.name) for one in found if isinstance(one, Source) and one.kind == "text"]

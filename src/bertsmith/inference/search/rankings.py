@@ -73,9 +73,6 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
     Args:
         queries: [Q, D].
         passages: [P, D], may be memory-mapped; blocks of passages are multiplied with blocks of queries.
-
-    Raises:
-        InputError: the widths differ.
     """
     if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
         raise InputError(

@@ -124,9 +124,6 @@ def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgemen
     """The scores of a ranking of DEPTH passages per query.
 
     A relevant passage that is missing from the passages counts as not found.
-
-    Raises:
-        InputError: no query has a relevant passage.
     """
     by_query: dict[str, dict[str, float]] = {}
     for number, id in enumerate(queries.ids):

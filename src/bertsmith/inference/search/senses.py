@@ -120,9 +120,6 @@ def find_words(
         words: each is a single word or a sequence of words.
         rules: how text is split into words, and whether case matters.
         most: with more occurrences of a word, a random sample of this size is kept, and a notice says so.
-
-    Raises:
-        InputError: a word has no letters or does not occur; the message suggests similar spellings.
     """
     parts = [_Kept(word, rules, most, seed) for word in words]
     seen: set[str] = set()
@@ -179,10 +176,6 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
 
     Args:
         layers: a name known to `layer_choice`; lower layers can separate senses, too.
-
-    Raises:
-        ConfigError: the name of the layers is unknown.
-        InputError: the word alone exceeds the model's length limit.
     """
     choice = encoder.choice(layers)
     limit = encoder.model.max_tokens
@@ -244,9 +237,6 @@ def group_senses(
         clusters: the number of groups; None picks the number from 2 to MOST_CLUSTERS with the highest silhouette, or
             a single group if none reaches LOWEST_SILHOUETTE.
         method: "k-means", or "agglomerative" with average linkage on cosine distances.
-
-    Raises:
-        ConfigError: the method is unknown, or there are more groups than occurrences.
     """
     require(method in METHODS, expected="a known method", found=repr(method), fix=nearest(method, METHODS))
     count = len(occurrences)

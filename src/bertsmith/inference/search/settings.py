@@ -12,11 +12,7 @@ DEPTH = 100  # passages that are fused or re-ranked by default, and those that r
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """The settings of a search.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """The settings of a search."""
 
     model: str | None = help_field(None, "model for the vectors; not needed to search by words alone")
     system: str = help_field(VECTORS, "vectors, bm25, hybrid, tf-idf or one-hot")

@@ -22,9 +22,6 @@ class WordCosines(WordIndex):
         passages: the texts.
         words: splits texts into words.
         one_hot: only whether a word occurs counts, and all words count the same.
-
-    Raises:
-        InputError: no passage has a word.
     """
 
     def __init__(self, passages: Iterable[str], *, words: Words | None = None, one_hot: bool = False) -> None:

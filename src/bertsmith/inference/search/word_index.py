@@ -43,9 +43,6 @@ class WordIndex(abc.ABC):
     Args:
         passages: the texts.
         words: splits texts into words.
-
-    Raises:
-        InputError: no passage has a word.
     """
 
     def __init__(self, passages: Iterable[str], *, words: Words | None = None) -> None:

@@ -47,9 +47,6 @@ class ChangeSettings:
     """The changes to apply, in the order of the fields.
 
     Removing directions and whitening also subtract the mean, as in their papers.
-
-    Raises:
-        ConfigError: a number is invalid, or dimensions are set without whitening.
     """
 
     center: bool = help_field(False, "subtract the mean vector")
@@ -122,11 +119,7 @@ class VectorChange:
         return digest_bytes(self.mean.astype("<f8").tobytes() + matrix)
 
     def require_width(self, width: int) -> None:
-        """Refuses vectors whose width differs from those the change was fitted on.
-
-        Raises:
-            InputError: the message names both widths.
-        """
+        """Refuses vectors whose width differs from those the change was fitted on."""
         if width != len(self.mean):
             raise InputError(
                 expected=f"vectors of width {len(self.mean)}, as in fitting the change",
@@ -135,19 +128,11 @@ class VectorChange:
             )
 
     def apply(self, vectors: Vectors) -> Float32s:
-        """The changed vectors, float32 [E, K], from [E, D].
-
-        Raises:
-            InputError: their width differs from those the change was fitted on, or a number is not finite.
-        """
+        """The changed vectors, float32 [E, K], from [E, D]."""
         return np.concatenate([np.empty((0, self.width), np.float32), *self.stream(vectors)])
 
     def stream(self, vectors: Vectors) -> Iterator[Float32s]:
-        """The changed vectors in blocks, so that neither input nor output has to fit into memory.
-
-        Raises:
-            InputError: their width differs from those the change was fitted on, or a number is not finite.
-        """
+        """The changed vectors in blocks, so that neither input nor output has to fit into memory."""
         _require_matrix(vectors)
         self.require_width(vectors.shape[1])
         for block in _blocks(vectors):
@@ -167,11 +152,7 @@ class VectorChange:
 
     @staticmethod
     def load(path: Path) -> "VectorChange":
-        """The change in a file.
-
-        Raises:
-            InputError: the file is missing or damaged, or is not a saved change.
-        """
+        """The change in a file."""
         try:
             with safe_open(path, framework="numpy") as file:
                 about = file.metadata() or {}
@@ -203,11 +184,7 @@ class VectorChange:
 
 
 def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
-    """The change fitted on vectors [E, D], which may be memory-mapped; they are read twice.
-
-    Raises:
-        InputError: there are no vectors, a number is not finite, or they vary in fewer directions than requested.
-    """
+    """The change fitted on vectors [E, D], which may be memory-mapped; they are read twice."""
     _require_matrix(vectors)
     count, width = vectors.shape
     if not count:
@@ -227,11 +204,7 @@ def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
 
 
 def read_vectors(path: Path) -> Vectors:
-    """The vectors [E, D] of a .npy file, memory-mapped, or of the column `vector` of a .parquet file.
-
-    Raises:
-        InputError: the file is missing or damaged, or does not contain vectors of floating-point numbers.
-    """
+    """The vectors [E, D] of a .npy file, memory-mapped, or of the column `vector` of a .parquet file."""
     if path.suffix.lower() == ".parquet":
         return _read_column(path)
     try:
@@ -284,11 +257,7 @@ def _read_column(path: Path) -> Vectors:
 
 
 def require_finite(vectors: Vectors, name: str) -> None:
-    """Refuses vectors with NaN or infinity.
-
-    Raises:
-        InputError: the message names the vectors and the first offending row, from 1.
-    """
+    """Refuses vectors with NaN or infinity."""
     for _ in _blocks(vectors, name):
         pass
 

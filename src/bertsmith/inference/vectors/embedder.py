@@ -52,10 +52,6 @@ class Embedder:
         cut_texts: how many of them were longer than `max_length`.
         cut_tokens: the tokens they lost.
         empty_texts: how many had no token; their vector is that of [CLS] [SEP].
-
-    Raises:
-        ConfigError: a name is unknown, or the model cannot read `max_length` tokens.
-        CheckpointError: the pooler is requested, and the model has no trained one.
     """
 
     def __init__(
@@ -112,10 +108,6 @@ class Embedder:
 
         Args:
             prompt: the name of one of the model's prompts, or "none".
-
-        Raises:
-            ConfigError: a name is unknown.
-            CheckpointError: the pooler is requested, and the model has no trained one.
         """
         known = (*self.prompts, NO_PROMPT)
         require(

@@ -42,11 +42,6 @@ class VectorFile:
     Attributes:
         done: the last value passed to `commit`; empty at the start.
         is_complete: the file is at its final path, with the same inputs.
-
-    Raises:
-        ConfigError: the extension is not that of a known format.
-        InputError: the path is not writable.
-        RunError: there is a complete or partial file that may not be touched, or that has other inputs.
     """
 
     def __init__(
@@ -176,12 +171,6 @@ def require_place(
     Args:
         inputs: the files and folders that are read; none of them is written or removed.
         index: there are columns in addition to the vectors, which may go to a separate file.
-
-    Raises:
-        ConfigError: the extension is not that of a known format.
-        InputError: the path is not writable, is an input, or a file of another kind is in its place or in the place
-            of a partial file.
-        RunError: there is a complete or partial file, and neither `resume` nor `replace` allows for it.
     """
     writer, given = writer_for(path)(path, 0, index=index), list(inputs)
     for place, kind in _written(path, index=index).items():
@@ -208,11 +197,7 @@ def require_place(
 
 
 def final_places(path: Path, *, index: bool = False) -> list[Path]:
-    """The finished files: the vectors, the columns if they have a separate file, the record.
-
-    Raises:
-        ConfigError: the extension is not that of a known format.
-    """
+    """The finished files: the vectors, the columns if they have a separate file, the record."""
     columns = writer_for(path)(path, 0).index_path if index else None
     return [path, *([] if columns is None else [columns]), _record_path(path)]
 

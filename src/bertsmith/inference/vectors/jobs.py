@@ -213,13 +213,6 @@ def write_vectors(
         half: write float16.
         resume: resume where the work stopped.
         replace: overwrite an existing file.
-
-    Raises:
-        InputError: the texts cannot be read, or the path is not writable.
-        RunError: there is a file at `out`, or it was started with other settings or texts, or the texts change while
-            they are read, or the disk is full.
-        ConfigError: the extension of `out` is not that of a known format.
-        NotFiniteError: the model computed no finite numbers for a text; texts are counted from 1.
     """
     given = [] if source.is_stdin else [source.path]
     require_place(out, inputs=given, index=job.index, resume=resume, replace=replace)
@@ -295,11 +288,7 @@ def _survey(source: TextLines) -> tuple[int, str]:
 
 
 def _skip(texts: Iterator[str], file: VectorFile, read: RunningDigest) -> int:
-    """Skips the texts whose vectors are already written, and returns their number.
-
-    Raises:
-        RunError: the texts differ from those read before.
-    """
+    """Skips the texts whose vectors are already written, and returns their number."""
     wanted = int(file.done.get("texts", 0))
     done = 0
     for block in text_blocks(itertools.islice(texts, wanted)):

@@ -49,9 +49,6 @@ class TokenLines:
     Attributes:
         tokens: the number of tokens written, over all calls.
         cut_texts, cut_tokens: the number of truncated texts and pairs, and the tokens they lost in total.
-
-    Raises:
-        ConfigError: the layers are unknown or summed, or the model cannot read `max_length` tokens.
     """
 
     def __init__(self, encoder: RowEncoder, *, layers: str = "last", max_length: int | None = None) -> None:
@@ -117,9 +114,6 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
     Args:
         out: the caller has checked that it may be written, before the model was loaded; see `require_output`.
         replace: overwrite an existing file.
-
-    Raises:
-        InputError: the texts cannot be read, there are none, or `out` may no longer be written.
     """
     started, done = time.monotonic(), 0
     how = lines.encoder.runtime.precision

@@ -36,10 +36,6 @@ def load_encoder(
         precision: of the matrix products.
         products: how linear layers are computed; see `choose_inference`.
         int8: as in `load_frozen_encoder`.
-
-    Raises:
-        CheckpointError: the model cannot be read, has no vocabulary, or needs something unsupported.
-        ConfigError: the device is absent, the precision unknown, or torch needed and not installed.
     """
     recipe = read_recipe(Path(source), pooled=pooled)
     place = source if recipe is None else recipe.encoder
@@ -86,10 +82,6 @@ def load_embedder(
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products; vectors are always float32.
         products, int8: as in `load_encoder`.
-
-    Raises:
-        CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
-        ConfigError: a setting is invalid.
     """
     encoder, recipe = load_encoder(
         source, pooled=True, device=device, precision=precision, products=products, int8=int8
@@ -132,10 +124,6 @@ def load_token_features(
     """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
     A sentence-transformers folder says where its encoder is and whether texts are lower-cased.
-
-    Raises:
-        CheckpointError: the model cannot be read or has no vocabulary.
-        ConfigError: a setting is invalid.
     """
     encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision, products=products)
     return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)

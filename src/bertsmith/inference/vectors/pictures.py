@@ -23,11 +23,7 @@ _GREY = "#9a9a9a"
 
 
 def require_picture(path: Path) -> None:
-    """Returns if the name has the extension of a picture.
-
-    Raises:
-        ConfigError: the extension is not one of KINDS.
-    """
+    """Returns if the name has the extension of a picture."""
     if path.suffix.lower() not in KINDS:
         raise ConfigError(
             expected=f"a picture that ends in {', '.join(KINDS)}", found=repr(path.name), fix="use one of these endings"
@@ -82,9 +78,6 @@ def write_picture(path: Path, figure: Figure, title: str, below_html: str = "") 
     Args:
         title: title of the page.
         below_html: HTML sections below the picture on the page.
-
-    Raises:
-        ConfigError: the extension is not one of KINDS.
     """
     require_picture(path)
     suffix = path.suffix.lower()

@@ -77,9 +77,6 @@ class TokenFeatures:
         width: the dimension of the vectors.
         long_texts: the number of texts read in windows, over all calls.
         empty_texts: the number of texts without pieces, which have no vector.
-
-    Raises:
-        ConfigError: a name is unknown, or the model cannot read `max_length` tokens.
     """
 
     def __init__(
@@ -103,9 +100,6 @@ class TokenFeatures:
         """The word vectors of each sentence, float32 [w, width] on the CPU, one per given word.
 
         A word that the tokenizer normalizes to nothing is read as [UNK].
-
-        Raises:
-            ConfigError: the unit is pieces, or the vectors need too much memory.
         """
         import torch
 

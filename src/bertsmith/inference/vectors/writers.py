@@ -65,26 +65,14 @@ class VectorWriter(ABC):
 
     @abstractmethod
     def begin(self, position: Position) -> None:
-        """Prepares to write after `position`, a value of `whole`, or from the start; discards everything after it.
-
-        Raises:
-            RunError: the files are shorter than `position` says.
-        """
+        """Prepares to write after `position`, a value of `whole`, or from the start; discards everything after it."""
 
     @abstractmethod
     def append(self, vectors: Vectors, columns: Columns) -> None:
-        """Writes r rows: vectors [r, width] and arrays of r values. They are complete after a call of `whole`.
-
-        Raises:
-            InputError: a number is too large for float16.
-        """
+        """Writes r rows: vectors [r, width] and arrays of r values. They are complete after a call of `whole`."""
 
     def stored(self, vectors: Vectors) -> npt.NDArray[Any]:
-        """The vectors in the dtype of the file.
-
-        Raises:
-            InputError: a number is too large for float16.
-        """
+        """The vectors in the dtype of the file."""
         with np.errstate(over="ignore"):
             result = np.ascontiguousarray(vectors, dtype=self.dtype)
         is_finite = np.isfinite(result).all(axis=1)
@@ -267,11 +255,7 @@ class ParquetWriter(VectorWriter):
 
 
 def writer_for(path: Path) -> type[VectorWriter]:
-    """The writer class for a file name.
-
-    Raises:
-        ConfigError: the extension is not that of a known format.
-    """
+    """The writer class for a file name."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ConfigError(

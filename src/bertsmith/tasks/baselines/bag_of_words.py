@@ -72,9 +72,6 @@ class BagOfWords:
 
         Args:
             where: the file of the state, for messages.
-
-        Raises:
-            ConfigError: a setting is unknown or invalid.
         """
         settings = from_dict(TaskSettings, state["settings"], where)
         empty = TextExample(id="", first="", second="" if state["pair"] else None)

@@ -69,12 +69,7 @@ class NGramModel:
 
     @classmethod
     def read(cls, folder: Path) -> "NGramModel":
-        """The model in a folder.
-
-        Raises:
-            InputError: there is none, or a file is damaged.
-            ConfigError: a setting is unknown or invalid.
-        """
+        """The model in a folder."""
         place = folder / NGRAM_TERMS
         found = read_json(place)
         if wrong := misfit(found, _SHAPE) or misfit_of_terms(found["bag"]["spaces"]):

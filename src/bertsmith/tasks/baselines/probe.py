@@ -43,9 +43,6 @@ class FeatureProbe:
         classifier: "logistic" regression, or "mlp" with one hidden layer.
         penalty: the L2 penalty on the weights, relative to the loss summed over the training texts.
         seed: the seed of the MLP's initial weights.
-
-    Raises:
-        ConfigError: a name is unknown, or the task is multi-label.
     """
 
     def __init__(
@@ -72,11 +69,7 @@ class FeatureProbe:
         self._fitted: LinearModel | Pipeline | None = None
 
     def fit(self, examples: Sequence[Example]) -> None:
-        """Trains on labelled texts.
-
-        Raises:
-            InputError: a text or label is missing or unknown, or all labels are the same.
-        """
+        """Trains on labelled texts."""
         self.task.check(examples, gold=True, training=True)
         targets = self.task.encode(examples, self.encoder.tokenizer).targets
         if targets is None or len(np.unique(targets)) < 2:
@@ -90,11 +83,7 @@ class FeatureProbe:
             self._fitted = _network(self._penalty, self._seed).fit(vectors, targets)
 
     def predict(self, examples: Sequence[Example]) -> list[LabelPrediction]:
-        """One prediction per text, in order; call `fit` first.
-
-        Raises:
-            InputError: a text is empty.
-        """
+        """One prediction per text, in order; call `fit` first."""
         if not examples:
             return []
         self.task.check(examples, gold=False)
@@ -102,11 +91,7 @@ class FeatureProbe:
         return self.task.decode(examples, features, self._logits(self.vectors(examples)), self.encoder.tokenizer)
 
     def score(self, examples: Sequence[Example]) -> dict[str, float]:
-        """The scores of the task on labelled texts.
-
-        Raises:
-            InputError: a text or label is missing or unknown.
-        """
+        """The scores of the task on labelled texts."""
         self.task.check(examples, gold=True)
         return self.task.score(examples, self.predict(examples))
 
@@ -139,10 +124,6 @@ def text_vectors(
     Args:
         task: classification or regression; says how texts are cut.
         pooling: one of `encoding.frozen.POOLINGS`. Windows of one text are averaged.
-
-    Raises:
-        ConfigError: rows are longer than the model reads, the pooling is unknown, or the vectors need too much memory.
-        CheckpointError: the pooler is requested but was never trained.
     """
     encoder.require_positions(task.spec.settings.max_length)
     features = task.encode(examples, encoder.tokenizer)

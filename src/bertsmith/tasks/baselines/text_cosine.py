@@ -63,10 +63,6 @@ class TextCosine:
 
         Args:
             encoder: that of the folder.
-
-        Raises:
-            InputError: the file is damaged.
-            ConfigError: a setting is unknown or invalid.
         """
         file = folder / NGRAM_TERMS
         values = read_json(file)

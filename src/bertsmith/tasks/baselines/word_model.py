@@ -105,12 +105,7 @@ class WordModel:
 
 
 def read_counted(folder: Path) -> "NGramModel | WordModel":
-    """The model in a folder without an encoder: on n-grams or on counts of words.
-
-    Raises:
-        InputError: there is none, or a file is damaged.
-        ConfigError: a setting is unknown or invalid.
-    """
+    """The model in a folder without an encoder: on n-grams or on counts of words."""
     file = folder / NGRAM_TERMS
     values = read_json(file)
     if not (isinstance(values, dict) and "counts" in values):

@@ -19,11 +19,7 @@ def binary_columns(rows: Cells, names: Sequence[str]) -> list[str]:
 
 
 def names_of_ones(rows: Cells, columns: Sequence[str]) -> list[str]:
-    """The names of the columns that are 1 in each row, as a JSON list.
-
-    Raises:
-        InputError: a cell is neither 0 nor 1; the message names its row.
-    """
+    """The names of the columns that are 1 in each row, as a JSON list."""
     result = []
     for place, row in rows:
         for name in columns:
@@ -46,10 +42,6 @@ def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None)
     Args:
         cells: the place and the content of each cell.
         expected: the width in the training file, 0 if its lists name labels; None if these cells decide.
-
-    Raises:
-        InputError: one list has a number for each label, and another one has more or fewer, or other values; or the
-            lists are not like those of the training file.
     """
     lists = [(place, _numbers(cell, place)) for place, cell in cells if cell.strip()]
     binary = [(place, values) for place, values in lists if values is not None and set(values) <= {0, 1}]

@@ -31,11 +31,7 @@ _JSON = re.compile(r'\s*[\[{].*?"(?:passages|documents)"\s*:', re.DOTALL)
 
 
 def is_bioc(path: Path, *, encoding: str = UTF_8) -> bool:
-    """Whether a file starts like a collection of BioC.
-
-    Raises:
-        InputError: the file is missing, or its compressed data is damaged.
-    """
+    """Whether a file starts like a collection of BioC."""
     head = file_head(path, encoding=encoding)
     return bool(_XML.match(head) or (_JSON.match(head) and '"passages"' in head))
 
@@ -44,9 +40,6 @@ def read_bioc(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     """The passages of a file as sentences with tags.
 
     Annotations of several locations are left out and listed; of those that share a word, the outermost one is kept.
-
-    Raises:
-        InputError: the file is no XML or JSON, a part is missing, or an annotation has another text than it states.
     """
     gaps: list[tuple[str, str]] = []
     text = file_text(path, what="documents of BioC", encoding=encoding)

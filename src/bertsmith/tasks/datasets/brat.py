@@ -37,9 +37,6 @@ def read_brat(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     """The annotated texts of a folder, or of a file, as sentences with tags; each text is a document.
 
     Spans with a gap are left out and listed, and of spans that share a word the outermost one is kept.
-
-    Raises:
-        InputError: a file cannot be read or has no text, or a span has another text than its line states.
     """
     gaps: list[tuple[str, str]] = []
     unread = Counter[str]()

@@ -54,9 +54,6 @@ def csv_rows(lines: Iterable[str], path: Path | str) -> Iterator[NumberedCells]:
     Args:
         lines: with their line ends.
         path: of the table, for messages.
-
-    Raises:
-        InputError: a quote is not closed, or text follows a closed one; the message names the line.
     """
     # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_RECORD))
@@ -87,10 +84,6 @@ def header_and_rows(rows: Iterator[NumberedCells], path: Path | str) -> tuple[li
     """The names of the columns, and the rows below them, each with as many cells.
 
     A blank line is a row of one empty cell, a row of separators alone one of empty cells.
-
-    Raises:
-        InputError: two columns have the same name, no column has one, or a row has too many or too few cells; the
-            message names the line.
     """
     line, header = next(rows, (1, [""]))
     header = [name.strip() for name in header]
@@ -111,9 +104,6 @@ def is_blank_line(cells: Sequence[str], header: Sequence[str]) -> bool:
 
 def separator_of(header: str, path: Path | str = "") -> str:
     r"""What separates the cells of a CSV file with this first row: a comma, unless it has only semicolons or tabs.
-
-    Raises:
-        InputError: it is a line for Excel that names the separator, not the columns.
 
     >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
     (',', ';', ',', ',')

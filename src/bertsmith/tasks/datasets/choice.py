@@ -36,10 +36,6 @@ def read_choices(path: Path, *, labelled: bool = True, encoding: str = UTF_8) ->
     Args:
         labelled: every question has a label; if False, labels are not read and may be missing.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file cannot be read or has no endings, or a label is not the number of an ending; the message
-            gives file and line.
     """
     examples, skipped = [], []
     for number, (place, context, start, endings, label) in enumerate(

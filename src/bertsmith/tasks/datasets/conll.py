@@ -39,10 +39,6 @@ def read_conll(
         task: `ner` or `pos`: if the columns are the default ones, those of a file in CoNLL-U follow from their names.
         word_column, tag_column: column numbers from 0, or from the end if negative; if `tag_column` is None, the
             sentences have no tags.
-
-    Raises:
-        InputError: the file cannot be read or has no sentences, or a line has a different number of columns, an empty
-            word, or a tag with a space in it; the message gives file and line.
     """
     if suffix_of(path) == ".parquet":
         raise _no_sentences(path, "a Parquet table", _FOR_TABLES)

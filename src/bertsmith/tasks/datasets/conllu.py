@@ -30,11 +30,7 @@ class Layout(NamedTuple):
         return self.columns.index("FORM")
 
     def tag_column(self, task: str, file: str) -> int:
-        """The number of the column of the tags of a task, `pos` or `ner`.
-
-        Raises:
-            InputError: there is none that all files have.
-        """
+        """The number of the column of the tags of a task, `pos` or `ner`."""
         ends = ("UPOS",) if task == "pos" else _ENTITIES
         columns = [number for number, name in enumerate(self.columns) if name.rpartition(":")[2].upper() in ends]
         if len(columns) != 1:

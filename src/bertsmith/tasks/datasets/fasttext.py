@@ -28,20 +28,12 @@ class LabelledLine(NamedTuple):
 
 
 def is_fasttext(path: Path, *, encoding: str = UTF_8) -> bool:
-    """Whether a file starts with a label of fastText.
-
-    Raises:
-        InputError: the file is missing, or its compressed data is damaged.
-    """
+    """Whether a file starts with a label of fastText."""
     return file_head(path, encoding=encoding).lstrip().startswith(PREFIX)
 
 
 def read_fasttext(path: Path, *, encoding: str = UTF_8) -> Iterator[LabelledLine]:
-    """The lines of a file that are not blank, in file order.
-
-    Raises:
-        InputError: the file is missing, binary or not UTF-8.
-    """
+    """The lines of a file that are not blank, in file order."""
     for number, line in enumerate(
         lines_of(file_text(path, what="texts with labels of fastText", encoding=encoding)), start=1
     ):

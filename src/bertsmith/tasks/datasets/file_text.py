@@ -50,11 +50,7 @@ def suffix_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """Yields the bytes of a file as a seekable file, decompressed if the name ends in .gz or .zst.
-
-    Raises:
-        InputError: the file is missing, or its compressed data is damaged.
-    """
+    """Yields the bytes of a file as a seekable file, decompressed if the name ends in .gz or .zst."""
     source = Source(str(path.absolute()), "text", COMPRESSIONS.get(path.suffix.lower()), named=True, size=0)
     try:
         with SourceStream(source) as stream:
@@ -67,11 +63,7 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 def file_head(path: Path, *, encoding: str = UTF_8) -> str:
-    """The beginning of the text of a file, which distinguishes formats; what cannot be decoded is replaced.
-
-    Raises:
-        InputError: the file is missing, or its compressed data is damaged.
-    """
+    """The beginning of the text of a file, which distinguishes formats; what cannot be decoded is replaced."""
     with unpacked(path) as file:
         data = file.read(_HEAD)
     return data.decode(encoding_of(data, encoding), errors="replace").removeprefix("\ufeff")
@@ -87,9 +79,6 @@ def file_text(
         may_be_blank: whether the file may have nothing but white space.
         keep_ends: whether line ends stay as they are.
         encoding: of a file without a byte order mark.
-
-    Raises:
-        InputError: the file is missing, empty, binary, or in another encoding; the message names the line.
     """
 
     def error(found: str, fix: str) -> InputError:

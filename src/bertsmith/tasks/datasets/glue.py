@@ -192,11 +192,7 @@ GLUE: dict[str, GlueTask] = {
 
 
 def glue_task(name: str) -> GlueTask:
-    """The task of this name, regardless of case.
-
-    Raises:
-        InputError: there is no such task.
-    """
+    """The task of this name, regardless of case."""
     key = name.lower()
     if key not in GLUE:
         raise InputError(expected="a task of GLUE", found=repr(name), fix=nearest(key, GLUE))
@@ -211,10 +207,6 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF
     Args:
         labelled: the file is a training or dev file; if False, it is a test file, which has no labels.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file cannot be read or belongs to another task, or a label is not one of the task's; the
-            message gives file and line.
     """
     columns = task.labelled if labelled else task.unlabelled
     if columns is None:

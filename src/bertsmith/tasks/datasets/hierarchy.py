@@ -22,9 +22,6 @@ def read_hierarchy(source: str, labels: Iterable[str], encoding: str = UTF_8) ->
     Args:
         source: a file, or "cpc".
         encoding: of a file without a byte order mark.
-
-    Raises:
-        InputError: a line is not a label and its parent, a label has two parents, or parents form a cycle.
     """
     if source == CPC:
         parents = {code: code_parent(code) for label in labels for code in _codes_of(label)}

@@ -41,10 +41,6 @@ def gold_of_cell(cell: str, place: str, target: Target) -> str | float | tuple[s
 
     Args:
         place: file and line, for messages.
-
-    Raises:
-        InputError: the cell is not a number or list where one is expected, has several classes where one is expected,
-            or is too long for a label.
     """
     cell = cell.strip()
     if target == "labels":

@@ -16,11 +16,7 @@ _MOST_SHOWN = 10  # known labels that a message lists
 
 
 def check_label_map(names: LabelMap) -> None:
-    """Checks the names that a user gave.
-
-    Raises:
-        ConfigError: it is no mapping, or a label or a name is empty or is not a text.
-    """
+    """Checks the names that a user gave."""
     require(
         isinstance(names, Mapping),
         expected="a map from labels to their new names",
@@ -44,10 +40,6 @@ def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, comple
         names: the new name of every label.
         types: rename the types of entity tags (PER in B-PER), not whole tags; O stays.
         complete: warn of labels in the map that no example has.
-
-    Raises:
-        InputError: an example has a label that is not in the map; the message names the first one.
-        ConfigError: a name is invalid.
     """
     check_label_map(names)
     seen: set[str] = set()

@@ -23,11 +23,7 @@ def is_task(record: Any) -> bool:
 
 
 def annotations_of(task: Mapping[str, Any], place: str) -> Annotations:
-    """The annotations that were not cancelled; if some are marked as ground truth, only those.
-
-    Raises:
-        InputError: they are not a list of records.
-    """
+    """The annotations that were not cancelled; if some are marked as ground truth, only those."""
     key = next((key for key in ANNOTATION_KEYS if key in task), ANNOTATION_KEYS[0])
     values = task.get(key) or []
     if not isinstance(values, list):
@@ -49,11 +45,7 @@ def annotations_of(task: Mapping[str, Any], place: str) -> Annotations:
 
 
 def results_of(annotation: Mapping[str, Any], place: str) -> Sequence[Any]:
-    """The results of an annotation; empty if there are none.
-
-    Raises:
-        InputError: they are no list.
-    """
+    """The results of an annotation; empty if there are none."""
     results = annotation.get("result")
     if results is None:
         return ()
@@ -65,11 +57,7 @@ def results_of(annotation: Mapping[str, Any], place: str) -> Sequence[Any]:
 
 
 def require_equal(parts: Sequence[Any], place: str) -> Any:
-    """What all annotations of a task say.
-
-    Raises:
-        InputError: they differ.
-    """
+    """What all annotations of a task say."""
     if any(part != parts[0] for part in parts):
         raise InputError(
             expected=f"one annotation of the task in {place}",
@@ -86,9 +74,6 @@ def choices_of(
 
     Args:
         unread: counts the results of other types.
-
-    Raises:
-        InputError: the results are no list, or the choices no names.
     """
     choices: dict[str, list[str]] = {}
     spans: list[Any] = []

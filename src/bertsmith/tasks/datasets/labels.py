@@ -15,11 +15,7 @@ _MOST_NAMED = 10  # labels that a message lists individually
 
 
 def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
-    """The labels of the training examples, sorted by name (numbers by value, then by name).
-
-    Raises:
-        InputError: there is only one label, or too many for classes.
-    """
+    """The labels of the training examples, sorted by name (numbers by value, then by name)."""
     names: set[str] = set()
     for example in examples:
         if example.label is not None:
@@ -42,11 +38,7 @@ def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
 
 
 def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
-    """The tags of the training sentences: O first, then sorted by name, as a reader expects.
-
-    Raises:
-        InputError: there are no tags.
-    """
+    """The tags of the training sentences: O first, then sorted by name, as a reader expects."""
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
     if not tags:
         raise InputError(expected="tags in the training file", found="none", fix="name the column with --tag-column")
@@ -55,11 +47,7 @@ def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
 
 
 def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
-    """The tagging scheme of named-entity sentences.
-
-    Raises:
-        InputError: a tag belongs to no scheme.
-    """
+    """The tagging scheme of named-entity sentences."""
     scheme = scheme_of([sentence.tags or () for sentence in sentences])
     if scheme:
         return scheme
@@ -130,9 +118,6 @@ def check_known(
         training: the examples are training examples.
         what: the word for a label in messages.
         fixed: the name of the task if its labels are fixed; otherwise they come from a training file.
-
-    Raises:
-        InputError: a training example has an unknown label, or no example has a known one.
     """
     known = set(labels)
     times, places, total = Counter[str](), dict[str, str](), 0
@@ -168,11 +153,7 @@ def check_known(
 
 
 def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
-    """Returns if gold tags can be scored; warns of sentences that violate the scheme.
-
-    Raises:
-        InputError: a tag is not part of the scheme, so nothing can be scored.
-    """
+    """Returns if gold tags can be scored; warns of sentences that violate the scheme."""
     places = {tag: sentence.place for sentence in reversed(sentences) for tag in labels_of(sentence)}
     for tag, place in places.items():
         try:

@@ -51,10 +51,6 @@ def sentences_of(
         flat: spans that share a word are errors; otherwise the outermost one is kept, and the others are listed.
         read_as: the format, for messages.
         fix: what to do if no text is annotated.
-
-    Raises:
-        InputError: no text is annotated, or a span is empty, outside of its text, without a word, or shares a word
-            with another one; the message gives the place.
     """
     examples: list[TaggedExample] = []
     skipped: list[tuple[str, str]] = []
@@ -109,11 +105,7 @@ def named_span(text: str, span: MarkedSpan) -> str:
 
 
 def require_text(text: str, span: MarkedSpan, stated: str, place: str) -> None:
-    """Checks that a span has the text that its file states; white space may differ, as formats write it in other ways.
-
-    Raises:
-        InputError: it has another one.
-    """
+    """Checks that a span has the text that its file states, apart from white space, which formats write differently."""
     marked = text[max(span.start, 0) : max(span.end, 0)]
     if _letters(stated) != _letters(marked):
         raise InputError(

@@ -47,10 +47,6 @@ def read_nli(task: str, path: Path, *, language: str | None = None, encoding: st
     Args:
         task: "snli" or "xnli".
         language: keep only the rows with this value in the column `language`, such as "de".
-
-    Raises:
-        InputError: the file cannot be read, lacks the columns, has no row of the language, or has another label; the
-            message gives file and line.
     """
     rows = list(read_table(path, ".tsv" if suffix_of(path) == ".txt" else "", encoding=encoding))
     names = list(rows[0].values) if rows else []

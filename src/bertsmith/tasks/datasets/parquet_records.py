@@ -21,11 +21,7 @@ _ROWS = 1024  # that are converted together
 
 
 def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The place of each row of a Parquet file, and its values by the name of their column.
-
-    Raises:
-        InputError: the file is missing or damaged, or two columns have the same name.
-    """
+    """The place of each row of a Parquet file, and its values by the name of their column."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -45,11 +41,7 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def class_names(path: Path) -> Mapping[str, tuple[str, ...]]:
-    """The names of the classes of each column that has some; empty if the file is of another format.
-
-    Raises:
-        InputError: the file is missing, or no Parquet file.
-    """
+    """The names of the classes of each column that has some; empty if the file is of another format."""
     if suffix_of(path) != ".parquet":
         return {}
     import pyarrow as pa
@@ -76,9 +68,6 @@ def with_names(cell: str, names: Sequence[str], place: str) -> str:
 
     >>> with_names("1", ["neg", "pos"], ""), with_names("[0, 1]", ["neg", "pos"], ""), with_names("-1", ["neg"], "")
     ('pos', '["neg", "pos"]', '')
-
-    Raises:
-        InputError: a number is that of no class.
     """
     try:
         value = json_value(cell) if cell.strip() else None
@@ -92,11 +81,7 @@ def with_names(cell: str, names: Sequence[str], place: str) -> str:
 
 
 def name_of_class(value: Any, names: Sequence[str], place: str) -> str:
-    """The name of the class with a number; a name stays.
-
-    Raises:
-        InputError: the number is that of no class.
-    """
+    """The name of the class with a number; a name stays."""
     if isinstance(value, str):
         return value
     if type(value) is not int or not 0 <= value < len(names):

@@ -64,9 +64,6 @@ def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> Exa
     Args:
         gold: whether codes are read; if not, they may be missing.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file cannot be read, or has neither layout.
     """
     examples, skipped = [], []
     for number, row in enumerate(read_table(path, encoding=encoding)):
@@ -101,11 +98,7 @@ def _text_of(path: Path, row: Row, named: dict[str, str]) -> str:
 
 
 def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], what: str) -> str:
-    """The first column with a known name.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The first column with a known name."""
     result = next((named[name] for name in known if name in named), None)
     if result is None:
         raise InputError(
@@ -117,11 +110,7 @@ def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], wha
 
 
 def _labels(cell: str, place: str) -> tuple[str, ...]:
-    """The distinct subclasses in a cell.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The distinct subclasses in a cell."""
     cell = cell.strip()
     parts = parse_json(cell, place) if cell.startswith("[") else re.split(r"[,;|]", cell)
     result = tuple(dict.fromkeys(subclass_of(str(part).strip()) for part in parts if str(part).strip()))

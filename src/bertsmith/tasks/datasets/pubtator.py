@@ -33,22 +33,13 @@ _OFFSET = re.compile(r"\d{1,18}")
 
 
 def is_pubtator(path: Path, *, encoding: str = UTF_8) -> bool:
-    """Whether a file starts with the title of a document.
-
-    Raises:
-        InputError: the file is missing, or its compressed data is damaged.
-    """
+    """Whether a file starts with the title of a document."""
     first = file_head(path, encoding=encoding).lstrip().partition("\n")[0]
     return re.match(r"[^|\s]+\|t\|", first) is not None
 
 
 def read_pubtator(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
-    """The documents of a file as sentences with tags. Of mentions that share a word the outermost one is kept.
-
-    Raises:
-        InputError: the file cannot be read, a line is neither a part nor a mention of its document, or a mention has
-            another text than its line states.
-    """
+    """The documents of a file as sentences with tags. Of mentions that share a word the outermost one is kept."""
     unread = Counter[str]()
     lines = lines_of(file_text(path, what="documents of PubTator", encoding=encoding))
     file = f"'{shown(str(path))}'"

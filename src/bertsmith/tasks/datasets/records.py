@@ -50,9 +50,6 @@ def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) 
         text: the content of the file.
         lines: one record per line, even if the text starts with a list.
         columns: names that columns of texts usually have.
-
-    Raises:
-        InputError: the text is not JSON, or a value is no record; the message gives the place.
     """
     values = _values(path, text, lines=lines, columns=columns)
     first = next(values, None)
@@ -78,9 +75,6 @@ def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, A
     Args:
         text: the content of the file.
         lines: the values are on lines even if the text starts with a list.
-
-    Raises:
-        InputError: a line, or the text, is not JSON; the message gives its place.
     """
     if not lines and text.lstrip().startswith("["):
         for number, item in enumerate(parse_json(text, f"'{shown(str(path))}'"), start=1):
@@ -130,11 +124,7 @@ def _is_one_object(content: str, *, lines: bool) -> bool:
 
 
 def _rows_of_frame(value: Any, file: str, columns: Sequence[str]) -> list[Any] | None:
-    """The rows of a table that pandas wrote as one object; None if it is no such table.
-
-    Raises:
-        InputError: the object may have rows or columns as its values.
-    """
+    """The rows of a table that pandas wrote as one object; None if it is no such table."""
     if not isinstance(value, dict):
         return None
     data, names = value.get("data"), value.get("columns")

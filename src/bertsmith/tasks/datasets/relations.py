@@ -48,10 +48,6 @@ def read_relations(
         text_column, label_column: the keys or columns of text and label; by default, common names.
         gold: whether labels are read; if not, they may be missing.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file cannot be read, a record has not two spans that are apart, a label is missing, or no text
-            of a table is marked; the message gives file and line.
     """
     if suffix_of(path) not in (".jsonl", ".json"):
         return _marked_table(path, text_column, label_column, gold=gold, encoding=encoding)
@@ -82,9 +78,6 @@ def anonymized(text: str, spans: tuple[MarkedSpan, MarkedSpan], place: str = "")
 
     >>> anonymized("BRCA1 causes cancer.", (MarkedSpan(13, 19, "DISEASE"), MarkedSpan(0, 5, "GENE")))
     '@GENE$ causes @DISEASE$.'
-
-    Raises:
-        InputError: a span is empty or outside of the text, or the two overlap.
     """
     first, second = sorted(spans)
     for span in (first, second):

@@ -31,11 +31,7 @@ SPAN_KEYS = ("spans", "entities", "label", "labels")
 
 
 def has_spans(path: Path, *, encoding: str = UTF_8) -> bool:
-    """Whether a file is JSON, by its extension or its first characters.
-
-    Raises:
-        InputError: the file is missing, or its compressed data is damaged.
-    """
+    """Whether a file is JSON, by its extension or its first characters."""
     if suffix_of(path) in SUFFIXES:
         return True
     return looks_like_json(file_head(path, encoding=encoding))
@@ -56,10 +52,6 @@ def read_spans(
         text_column: the key of the text; by default `text`.
         scheme: the scheme of the tags.
         records: the place and the value of each record, if they have been read.
-
-    Raises:
-        InputError: the file cannot be read, no text is annotated, or a span is invalid: empty, outside of its text,
-            without a word, without one label, or sharing a word with another one; the message gives file and line.
     """
     if records is None:
         content = file_text(path, what="texts with marked spans")
@@ -124,11 +116,7 @@ def _results(text: str, annotation: Mapping[str, Any], place: str, unread: "Coun
 
 
 def span_of(item: Any, text: str, place: str) -> MarkedSpan:
-    """A span of a record, as an object or as a list of start, end and label.
-
-    Raises:
-        InputError: it is none, or the text that it names is not there.
-    """
+    """A span of a record, as an object or as a list of start, end and label."""
     values: Sequence[Any] = ()
     if isinstance(item, list) and len(item) == 3:
         values = item
@@ -153,11 +141,7 @@ def span_of(item: Any, text: str, place: str) -> MarkedSpan:
 
 
 def text_of(values: Mapping[str, Any], place: str, text_column: str | None) -> str:
-    """The text of a record.
-
-    Raises:
-        InputError: there is none under the key.
-    """
+    """The text of a record."""
     text = values.get(text_column or "text")
     if not isinstance(text, str):
         keys = ", ".join(brief(key) for key in list(values)[:8])
@@ -170,11 +154,7 @@ def text_of(values: Mapping[str, Any], place: str, text_column: str | None) -> s
 
 
 def list_of(value: Any, place: str, key: str) -> Sequence[Any]:
-    """The list of spans under a key; empty if there is none.
-
-    Raises:
-        InputError: the value is no list.
-    """
+    """The list of spans under a key; empty if there is none."""
     if value is None:
         return ()
     if not isinstance(value, list):

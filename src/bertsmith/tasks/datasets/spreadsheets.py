@@ -34,12 +34,7 @@ class _Sheets(NamedTuple):
 
 
 def read_sheet(path: Path) -> Iterator[SheetRow]:
-    """The rows of the first sheet below its header; rows after the last one with a value are not read.
-
-    Raises:
-        InputError: the package openpyxl is not installed, the file is no workbook, a column has no name or that of
-            another one, or a formula has no value.
-    """
+    """The rows of the first sheet below its header; rows after the last one with a value are not read."""
     sheets = _sheets(path)
     file = f"'{shown(str(path))}'"
     others = f"; not read: the sheets {', '.join(map(brief, sheets.names[1:]))}" if len(sheets.names) > 1 else ""
@@ -85,11 +80,7 @@ def _text(value: Any, formula: Any, place: str) -> str:
 
 
 def _sheets(path: Path) -> _Sheets:
-    """The cells of a workbook.
-
-    Raises:
-        InputError: the package openpyxl is not installed, or it cannot read the file.
-    """
+    """The cells of a workbook."""
     try:
         import openpyxl
     except ImportError:

@@ -39,9 +39,6 @@ def read_squad(
         unanswerable: in rows, which lack SQuAD's `is_impossible`, an empty list of answers means that there is none in
             the context.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file is missing, empty, not JSON, or not in this format; the message names the place.
     """
     examples: list[QuestionExample] = []
     skipped: list[tuple[str, str]] = []

@@ -51,10 +51,6 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     Args:
         suffix: the extension that gives the format; by default that of the file.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file is missing, empty, binary, not UTF-8 or in another format, or a row has too many or too
-            few columns; the message gives file and line.
     """
     suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES and path.is_file() and is_fasttext(path, encoding=encoding):
@@ -113,10 +109,6 @@ def read_texts(
         skip_unlabelled: a row with an empty label is skipped and listed, too; otherwise it is an error.
         encoding: of a text file without a byte order mark.
         ones: how lists of labels are read, as `ExampleFile.ones` of the training file says; None if this file decides.
-
-    Raises:
-        InputError: the file cannot be read, a column is missing or ambiguous, or a label is missing or not a number;
-            the message gives file and line, or the columns of the file.
     """
     if suffix_of(path) in _OF_WORDS:
         raise InputError(
@@ -201,11 +193,7 @@ def read_texts(
 
 
 def _refuse_spans(row: Row) -> None:
-    """Refuses a row whose text has marked spans instead of a label.
-
-    Raises:
-        InputError: it has.
-    """
+    """Refuses a row whose text has marked spans instead of a label."""
     marked = next((name for name, value in row.values.items() if holds_spans(value)), None)
     if marked is not None:
         raise InputError(
@@ -347,11 +335,7 @@ def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
 def _only(
     path: Path, columns: Sequence[str], found: Sequence[tuple[str, ...]], what: str, option: str
 ) -> tuple[str, ...]:
-    """The only candidate.
-
-    Raises:
-        InputError: there are none or several.
-    """
+    """The only candidate."""
     if len(found) == 1:
         return found[0]
     several = "; candidates are " + ", ".join(" with ".join(map(repr, names)) for names in found)

@@ -49,10 +49,6 @@ def read_tagged(
         scheme: of the tags that marked spans are read as; by default IOB2.
         gold: whether tags are read in records and tables of words; if not, they may be missing.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file is in none of the formats, or a part of it is invalid; the message names the place.
-        ConfigError: columns are numbered for a format that has none.
     """
     reader = None
     if is_brat(path):

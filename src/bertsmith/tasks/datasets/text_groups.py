@@ -49,11 +49,7 @@ _SAME = "the same text twice"
 
 
 def form_of_file(path: Path, *, encoding: str = UTF_8) -> str:
-    """The form of a file, by its columns: `texts` for a .txt file.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
+    """The form of a file, by its columns: `texts` for a .txt file."""
     if suffix_of(path) == ".txt":
         return TEXTS
     with quiet():  # the rows are read again, and how is said then
@@ -86,9 +82,6 @@ def read_groups(
         text_column, pair_column, label_column: column names; if None, guessed from common names.
         gold: scores and labels are read.
         encoding: of a text file without a byte order mark.
-
-    Raises:
-        InputError: the file cannot be read, or lacks a column; the message names it.
     """
     if form == TRIPLETS:
         return _without_repeats(_read_triplets(path, encoding))
@@ -208,11 +201,7 @@ def _read_lines(path: Path, encoding: str) -> ExampleFile:
 
 
 def _without_repeats(found: ExampleFile) -> ExampleFile:
-    """The file without pairs and triplets in which a text occurs twice, which are listed.
-
-    Raises:
-        InputError: none is left.
-    """
+    """The file without pairs and triplets in which a text occurs twice, which are listed."""
     kept, skipped = [], list(found.skipped)
     for example in found.examples:
         texts = texts_of_group(example)

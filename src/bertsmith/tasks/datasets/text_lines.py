@@ -49,10 +49,6 @@ class TextLines:
 
     Attributes:
         blank_records: blank lines between JSON records or CSV rows, which are not records, in the last iteration.
-
-    Raises:
-        ConfigError: a column is given for a file that is not a table.
-        InputError: the name ends in .json, a format that does not have one text per line.
     """
 
     def __init__(
@@ -80,11 +76,7 @@ class TextLines:
         self._decoder = LineDecoder(self.reading, name=shown(self.path), may_drop=self._may_drop)
 
     def __iter__(self) -> Iterator[str]:
-        """The texts in file order.
-
-        Raises:
-            InputError: the file is missing, empty, binary or damaged, or a record has no text; the message says which.
-        """
+        """The texts in file order."""
         self.blank_records = 0
         self._decoder = LineDecoder(self.reading, name=shown(self.path), may_drop=self._may_drop)
         packing = None if self.is_stdin else COMPRESSIONS.get(Path(self.path).suffix.lower())
@@ -189,11 +181,7 @@ class TextLines:
         return InputError(expected=f"{table} in '{shown(self.path)}'", found="JSON", fix=fix)
 
     def _parquet_column(self, names: Sequence[str], texts: Sequence[str]) -> str:
-        """The column with the texts, found as in other tables, but only among columns of type text.
-
-        Raises:
-            InputError: the column is missing, is not of type text, or is ambiguous.
-        """
+        """The column with the texts, found as in other tables, but only among columns of type text."""
         require_unique(names, f"'{shown(self.path)}'")
         column = self._column(names if self.column is not None or not texts else texts)
         if column not in texts:
@@ -205,11 +193,7 @@ class TextLines:
         return column
 
     def _column(self, names: Sequence[str]) -> str:
-        """The column with the texts.
-
-        Raises:
-            InputError: the column is missing or ambiguous.
-        """
+        """The column with the texts."""
         require_unique(names, f"'{shown(self.path)}'")
         if self.column is not None:
             if self.column in names:

@@ -51,9 +51,6 @@ def read_token_records(
         task: `ner` or `pos`.
         label_column: the key of the tags; by default a common one.
         gold: whether tags are read; if not, they may be missing.
-
-    Raises:
-        InputError: a record has no words or no tags, another number of tags than of words, or tags without names.
     """
     names = class_names(path)
     examples: list[TaggedExample] = []

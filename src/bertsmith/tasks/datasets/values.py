@@ -34,11 +34,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def parse_json(text: str, place: str) -> Any:
-    """The parsed value of a JSON text.
-
-    Raises:
-        InputError: the text is not JSON, or an object in it has two equal keys; the message names `place`.
-    """
+    """The parsed value of a JSON text."""
     try:
         return json_value(text)
     except (ValueError, RecursionError) as error:
@@ -67,9 +63,6 @@ def as_text(value: object, place: str) -> str:
     ('', '', 'good', '1.50')
     >>> as_text(dt.date(2024, 5, 1), ""), as_text(["a", 1], "")
     ('2024-05-01', '["a", 1]')
-
-    Raises:
-        InputError: the value is bytes that are not UTF-8, or of a type that has no text.
     """
     if isinstance(value, str):
         return clean(value)

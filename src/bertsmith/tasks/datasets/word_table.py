@@ -43,9 +43,6 @@ def read_word_table(
         task: `ner` or `pos`.
         label_column: the column of the tags; by default one with a common name.
         gold: whether tags are read; if not, they may be missing.
-
-    Raises:
-        InputError: a column is missing, or a row has no word or no tag; the message names it.
     """
     rows = list(rows)
     named = {plain_name(name): name for name in rows[0].values} if rows else {}

@@ -51,9 +51,6 @@ def tags_of_spans(
         text: the text.
         sentence: its words, from `words_of`.
         spans: the marked spans, in any order.
-
-    Raises:
-        InputError: a span is empty, is outside of the text, has no word, or shares a word with another one.
     """
     assert sentence.offsets is not None, "the words of a text"
     starts, ends = np.array(sentence.offsets, dtype=np.int64).reshape(-1, 2).T

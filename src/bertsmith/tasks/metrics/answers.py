@@ -62,9 +62,6 @@ def squad_scores(golds: Golds, predictions: Mapping[str, str]) -> dict[str, floa
     Args:
         golds: the gold answers of each question, by id.
         predictions: the predicted text of each question, by id.
-
-    Raises:
-        InputError: there are no questions, or one has no gold answer.
     """
     _require_questions(golds)
     exact = f1 = 0.0
@@ -132,9 +129,6 @@ def squad2_scores(
         predictions: the predicted text of each question, "" for no answer.
         no_answer: the evidence for no answer, a probability or a difference of scores.
         threshold: a question whose `no_answer` is above it is scored as an empty prediction.
-
-    Raises:
-        InputError: there are no questions, or one has no prediction or no value in `no_answer`.
     """
     exact, f1 = _scores_by_question(golds, predictions)
     if no_answer is None:
@@ -180,10 +174,6 @@ def best_threshold(
         predictions: the predicted text of each question, preferably not empty.
         no_answer: the evidence for no answer; predictions with a value above the threshold become empty.
         score: exact or f1.
-
-    Raises:
-        InputError: there are no questions, or one has no prediction or no value in `no_answer`.
-        ConfigError: there is no such score.
     """
     names = ("exact", "f1")
     require(score in names, expected="a known score", found=repr(score), fix=f"use one of {', '.join(names)}")

@@ -54,10 +54,6 @@ def reliability(probabilities: npt.ArrayLike, gold: npt.ArrayLike, bins: int = 1
         probabilities: float [E, K].
         gold: int [E], the correct class of each example.
         bins: the number of bins between 0 and 1; each includes its upper edge.
-
-    Raises:
-        InputError: there are no examples, the shapes do not match, a class is not one of K, or a value is not a
-            probability.
     """
     assert bins >= 1, bins
     values, classes = _examples(probabilities, gold)
@@ -83,9 +79,6 @@ def expected_calibration_error(probabilities: npt.ArrayLike, gold: npt.ArrayLike
     0.0
     >>> round(expected_calibration_error([[0.8, 0.2]] * 5, [1, 1, 1, 1, 1]), 6)
     0.8
-
-    Raises:
-        InputError: as in `reliability`.
     """
     found = reliability(probabilities, gold, bins)
     total = sum(part.num_examples for part in found)
@@ -102,9 +95,6 @@ def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     Args:
         logits: float [E, K].
         gold: int [E].
-
-    Raises:
-        InputError: there are no examples, the shapes do not match, a class is not one of K, or a logit is not finite.
     """
     from scipy.optimize import brentq  # the import takes a second, which predictions need not wait for
 

@@ -67,10 +67,6 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
         gold: the tags of each sentence.
         predicted: the predicted tags of the same sentences.
         scheme: the scheme of both.
-
-    Raises:
-        InputError: there are no tags, the numbers of gold and predicted tags of a sentence differ, or a tag is unknown.
-        ConfigError: the scheme is unknown.
     """
     _require_same_words(gold, predicted)
     right, in_gold, in_predicted = (collections.Counter[str]() for _ in range(3))
@@ -95,10 +91,6 @@ def convert_tags(tags: Sequence[str], source: str, target: str) -> list[str]:
 
     >>> convert_tags("I-PER I-PER B-PER O".split(), "IOB1", "IOBES")
     ['B-PER', 'E-PER', 'S-PER', 'O']
-
-    Raises:
-        InputError: a tag has a letter that is not part of the source scheme.
-        ConfigError: a scheme is unknown.
     """
     _require_scheme(target)
     return _write(entity_spans(tags, source), len(tags), target)
@@ -109,9 +101,6 @@ def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
 
     >>> scheme_errors("O I-PER I-PER".split(), "IOB2")
     [(1, "expected 'B-PER'; found 'I-PER'")]
-
-    Raises:
-        ConfigError: the scheme is unknown.
     """
     _require_scheme(scheme)
     parts = [_split(tag, scheme) for tag in tags]
@@ -136,9 +125,6 @@ def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_
 
     Args:
         labels: K tags; one that is not part of the scheme counts as outside.
-
-    Raises:
-        ConfigError: the scheme is unknown.
     """
     _require_scheme(scheme)
     outside = ("O", "")

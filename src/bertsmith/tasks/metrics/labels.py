@@ -20,10 +20,6 @@ def accuracy(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     Args:
         gold: int [E].
         predicted: int [E].
-
-    Raises:
-        InputError: there are no examples, or the numbers of predictions and gold classes differ. This holds for all
-            functions here.
     """
     gold, predicted = _same_examples(gold, predicted, axes=1)
     return float(np.mean(gold == predicted))
@@ -131,9 +127,6 @@ def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) ->
 
     >>> confusion([0, 0, 1], [0, 1, 1], 2).tolist()
     [[1, 1], [0, 1]]
-
-    Raises:
-        InputError: a class is below 0 or not below `num_labels`.
     """
     gold, predicted = _same_examples(gold, predicted, axes=1)
     for classes in (gold, predicted):

@@ -19,10 +19,6 @@ def pearson(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     Args:
         gold: float [E].
         predicted: float [E].
-
-    Raises:
-        InputError: there are no examples, the numbers of predictions and gold values differ, or a value is not finite.
-            This holds for all functions here.
     """
     first, second = (_direction(values) for values in _same_examples(gold, predicted))
     return float(np.clip(first @ second, -1.0, 1.0))

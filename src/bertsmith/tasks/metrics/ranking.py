@@ -28,9 +28,6 @@ def ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10, *, exponenti
         exponential: whether a gain g counts as 2^g - 1 (Burges et al.) instead of g (Järvelin and Kekäläinen,
             trec_eval). For gains of 0 and 1 there is no difference.
 
-    Raises:
-        InputError: nothing is relevant, or a gain is negative or not finite. This holds for all functions here.
-
     Source: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques" (2002), with the discount of
     Burges et al., "Learning to rank using gradient descent" (2005), which trec_eval uses too.
 

@@ -65,9 +65,6 @@ def spread(values: Sequence[float]) -> Spread:
 
     >>> spread([1.0, 2.0, 3.0])
     Spread(mean=2.0, deviation=1.0, values=(1.0, 2.0, 3.0))
-
-    Raises:
-        InputError: there are none.
     """
     scores = np.asarray(values, dtype=np.float64)
     _require_examples(scores, least=1)
@@ -98,9 +95,6 @@ def paired_test(
         seed: determines the draws.
         draws: the number of bootstrap draws, and of swaps.
         statistic: the score of drawn rows, such as a correlation; by default the mean.
-
-    Raises:
-        InputError: the lengths differ, or there are fewer than two examples.
     """
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if ours.shape != theirs.shape:
@@ -145,9 +139,6 @@ def bootstrap_interval(
         seed: determines the draws.
         draws: the number of draws.
         confidence: a fraction, above 0 and below 1.
-
-    Raises:
-        InputError: there are no examples.
     """
     assert 0.0 < confidence < 1.0, confidence
     rows = np.asarray(values)
@@ -167,9 +158,6 @@ def proportion_interval(right: int, total: int, confidence: float = CONFIDENCE) 
     >>> low, high = proportion_interval(8, 8)
     >>> round(low, 2), high
     (0.63, 1.0)
-
-    Raises:
-        InputError: there are no examples.
     """
     from scipy.special import betaincinv  # the import takes a moment, which predictions need not wait for
 

@@ -76,11 +76,7 @@ class VectorReport:
 
 
 def describe(vectors: Vectors, *, seed: int = 0, pairs: int = MOST_PAIRS, rows: int = MOST_ROWS) -> VectorReport:
-    """The report on vectors [E, D], which may be memory-mapped; of more than `rows` vectors a random sample is read.
-
-    Raises:
-        InputError: there are fewer than two vectors, they have no width, or a number in them is not finite.
-    """
+    """The report on vectors [E, D], which may be memory-mapped; of more than `rows` vectors a random sample is read."""
     _require_vectors(vectors)
     count, width = vectors.shape
     chosen = sample_rows(count, rows, seed)
@@ -157,11 +153,7 @@ def principal_axes(products: Floats) -> tuple[Floats, Floats]:
 
 
 def random_cosines(vectors: Vectors, *, pairs: int = MOST_PAIRS, seed: int = 0) -> Floats:
-    """Cosines of pairs of different rows of [E, D], float64: random pairs, or all pairs if there are no more.
-
-    Raises:
-        InputError: there are fewer than two vectors.
-    """
+    """Cosines of pairs of different rows of [E, D], float64: random pairs, or all pairs if there are no more."""
     _require_vectors(vectors)
     count = len(vectors)
     if count * (count - 1) // 2 <= pairs:

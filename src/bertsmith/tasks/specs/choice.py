@@ -81,9 +81,6 @@ class ChoiceTask(TaskWithLoss):
         """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.
 
         For a head that reads pairs, also that every example has a context.
-
-        Raises:
-            ConfigError: `long_text` is "windows".
         """
         _require_whole_texts(self.spec.settings)
         for example in _choices(examples):
@@ -111,9 +108,6 @@ class ChoiceTask(TaskWithLoss):
         """One unit per example, one row per ending: [CLS] context [SEP] ending [SEP]; see `Task.encode`.
 
         Without a context, a row is [CLS] ending [SEP].
-
-        Raises:
-            ConfigError: `long_text` is "windows".
         """
         settings = self.spec.settings
         _require_whole_texts(settings)
@@ -239,11 +233,7 @@ def _taken(texts: Encoded, chosen: Ints) -> Encoded:
 def _refuse_long(
     choices: Sequence[ChoiceExample], example_of_row: Ints, tokens: tuple[Ints, Ints], special: Ints, most: int
 ) -> None:
-    """Checks that every row fits.
-
-    Raises:
-        InputError: a row is too long.
-    """
+    """Checks that every row fits."""
     first, second = tokens
     too_long = np.flatnonzero(first + second + special > most)
     if len(too_long):

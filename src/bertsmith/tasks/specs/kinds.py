@@ -18,11 +18,7 @@ KINDS: dict[str, type[Task]] = {
 
 
 def task_for(spec: TaskSpec) -> Task:
-    """The task for a spec.
-
-    Raises:
-        ConfigError: its kind is unknown.
-    """
+    """The task for a spec."""
     if spec.kind not in KINDS:
         raise ConfigError(expected="a known kind of task", found=repr(spec.kind), fix=nearest(spec.kind, KINDS))
     return KINDS[spec.kind](spec)

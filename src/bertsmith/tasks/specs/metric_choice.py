@@ -34,11 +34,7 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
 
 
 def require_metric(task: str, name: str) -> None:
-    """Refuses a score that no examples of a named task have, before any are read.
-
-    Raises:
-        ConfigError: as `with_metric`.
-    """
+    """Refuses a score that no examples of a named task have, before any are read."""
     broadest = TaskSpec(
         kind=kind_of(task),
         name=task,
@@ -52,11 +48,7 @@ def require_metric(task: str, name: str) -> None:
 
 
 def with_metric(spec: TaskSpec, name: str) -> TaskSpec:
-    """The spec with another score for selection, which is computed with the others of the task.
-
-    Raises:
-        ConfigError: the task has no such score; the message names the nearest one.
-    """
+    """The spec with another score for selection, which is computed with the others of the task."""
     known = metrics_of(spec)
     if name not in known:
         raise ConfigError(

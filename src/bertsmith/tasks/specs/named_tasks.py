@@ -65,9 +65,6 @@ def task_name(name: str) -> str:
 
     >>> task_name("SST2"), task_name("STS_B")
     ('sst-2', 'sts-b')
-
-    Raises:
-        ConfigError: there is no such task.
     """
     plain = {known.replace("-", ""): known for known in TASK_NAMES}
     spelled = str(name).lower()
@@ -107,9 +104,6 @@ def spec_for(
     Args:
         hierarchy: of the labels, see `ColumnSettings`; their ancestors become labels, too.
         encoding: of the file of the hierarchy, unless it has a byte order mark.
-
-    Raises:
-        InputError: there is only one label, or too many to be classes.
     """
     settings = settings or default_settings(name)
     if name in GLUE:
@@ -218,11 +212,7 @@ def form_of(spec: TaskSpec) -> str:
 
 
 def require_kind(name: str, spec: TaskSpec) -> None:
-    """Checks that a model can be scored on a task's files.
-
-    Raises:
-        ConfigError: the model is for another kind of task.
-    """
+    """Checks that a model can be scored on a task's files."""
     kind = kind_of(name)
     require(
         kind == spec.kind,

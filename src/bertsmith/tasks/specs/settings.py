@@ -18,11 +18,7 @@ POOLINGS = ("mean", "max", "sum")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """How a task truncates texts and decodes answers; stored with the model and used everywhere.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """How a task truncates texts and decodes answers; stored with the model and used everywhere."""
 
     max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]", most=10**6)
     long_text: str = help_field(

@@ -309,9 +309,6 @@ def label_together(labels: Iterable[str]) -> str:
 
     >>> label_together(["neutral", "entailment"]), label_together(["0", "1"])
     ('entailment', '1')
-
-    Raises:
-        InputError: none of the labels, or several, say so by their names.
     """
     known = dict.fromkeys(labels)
     found = [label for label in known if label.lower() in TOGETHER]

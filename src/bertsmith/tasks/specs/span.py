@@ -305,11 +305,7 @@ def _before_threshold(predictions: Sequence[AnswerPrediction]) -> tuple[dict[str
 
 
 def _check_answers(question: QuestionExample) -> None:
-    """Checks that every answer is in the context at its offset.
-
-    Raises:
-        InputError: an answer is not, is empty, or belongs to an impossible question.
-    """
+    """Checks that every answer is in the context at its offset."""
     if question.is_impossible and question.answers:
         raise InputError(
             expected=f"no answers to the impossible question in {question.place}",

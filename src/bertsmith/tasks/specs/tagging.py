@@ -122,9 +122,6 @@ class TaggingTask(TaskWithLoss):
         """Checks that sentences have words and, with `gold`, a known tag for each word. See `Task.check`.
 
         Tags that violate the scheme cause one warning; they are scored as conlleval interprets them.
-
-        Raises:
-            ConfigError: `long_text` is a way of truncating.
         """
         _require_no_cutting(self.spec.settings)
         sentences = _tagged(examples)
@@ -143,9 +140,6 @@ class TaggingTask(TaskWithLoss):
         side, or all that the sentence has. With `document_context`, rows are filled with the words around the sentence,
         equally from both sides, as far as the document reaches; consecutive sentences with the same document number
         form a document. Tags that are not among the labels are not used as targets.
-
-        Raises:
-            ConfigError: `long_text` is a way of truncating.
         """
         settings = self.spec.settings
         _require_no_cutting(settings)

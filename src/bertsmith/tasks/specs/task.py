@@ -69,10 +69,6 @@ class TaskSpec:
         objective: of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`.
         widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
         settings: truncation and decoding.
-
-    Raises:
-        ConfigError: `reads` is unknown, or needs two texts where examples have one; there are thresholds, but not one
-            for each label.
     """
 
     kind: str
@@ -205,11 +201,7 @@ class TaskSpec:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str) -> "TaskSpec":
-        """The spec stored in a model's metadata.
-
-        Raises:
-            ConfigError: a key is unknown or a value is invalid.
-        """
+        """The spec stored in a model's metadata."""
         settings = from_dict(TaskSettings, values.get("settings", {}), where)
         plain = {name: value for name, value in values.items() if name != "settings"}
         return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
@@ -274,9 +266,6 @@ class Task(abc.ABC):
 
         Args:
             training: the rows are for training; a task may leave out what only decoding needs.
-
-        Raises:
-            InputError: a text is too long and `long_text` is "error".
         """
 
     @abc.abstractmethod
@@ -347,11 +336,7 @@ class Task(abc.ABC):
         return None
 
     def weighted(self, targets: npt.NDArray[np.generic]) -> "Task":
-        """The task with a loss in which all labels of the training examples weigh the same.
-
-        Raises:
-            ConfigError: examples of this task do not have one label each.
-        """
+        """The task with a loss in which all labels of the training examples weigh the same."""
         raise ConfigError(
             expected="one label for each example, for balanced class weights",
             found=self.spec.title,
@@ -387,11 +372,7 @@ class TaskWithLoss(Task):
 
 
 def with_loss(task: Task) -> TaskWithLoss:
-    """The task, for what reads its loss.
-
-    Raises:
-        ConfigError: it is a task about vectors.
-    """
+    """The task, for what reads its loss."""
     if not isinstance(task, TaskWithLoss):
         raise ConfigError(
             expected="a task whose logits are compared with labels or numbers",

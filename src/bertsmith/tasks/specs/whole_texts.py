@@ -36,9 +36,6 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
 
     Args:
         gold: the examples are for training or scoring; for prediction, a text may be empty.
-
-    Raises:
-        InputError: a text is empty, or an example has two texts instead of one, or one instead of two.
     """
     for example in examples:
         assert isinstance(example, TextExample), "this task takes text examples"
@@ -58,11 +55,7 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
 
 
 def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
-    """Checks that a head that reads pairs can tell the two texts of a row apart.
-
-    Raises:
-        ConfigError: the rows of this tokenizer have both texts in one segment.
-    """
+    """Checks that a head that reads pairs can tell the two texts of a row apart."""
     if spec.needs_segments and not tokenizer.template.has_segments:
         raise ConfigError(
             expected=f"a model whose rows have a segment for each text, for a head that reads {spec.reads!r}",
@@ -87,10 +80,6 @@ def encode_texts(
 
     Args:
         prompt: a prefix for the first text of each example.
-
-    Raises:
-        InputError: a text is too long and `long_text` is "error".
-        ConfigError: both orders of pairs are requested with windows, or `max_length` leaves no room for two texts.
     """
     first = tokenizer.encode_batch([prompt + example.first for example in examples])
     pair = bool(examples) and examples[0].second is not None
@@ -150,11 +139,7 @@ def _interleaved(rows: PackedRows, swapped: PackedRows) -> PackedRows:
 def _refuse_long(
     examples: Sequence[TextExample], first: Encoded, second: Encoded | None, tokenizer: Tokenizer, most: int
 ) -> None:
-    """Checks that every example fits into one row.
-
-    Raises:
-        InputError: one is too long; the message names its place in the file.
-    """
+    """Checks that every example fits into one row."""
     lengths = first.lengths + tokenizer.template.num_special(1 if second is None else 2)
     lengths = lengths if second is None else lengths + second.lengths
     too_long = np.flatnonzero(lengths > most)
@@ -185,9 +170,6 @@ def _rows_with_two_windows(
     A text that is shorter than half of the room is whole in every row, and the windows of the other one take the rest;
     two longer texts have half of the room each. The text with fewer windows repeats them, so that windows at about the
     same place in both texts share a row.
-
-    Raises:
-        ConfigError: `max_length` leaves no room for a token of each text.
     """
     special = tokenizer.template.num_special(2)
     room = settings.max_length - special

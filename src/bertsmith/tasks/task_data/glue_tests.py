@@ -12,11 +12,7 @@ from bertsmith.tasks.task_data.task_files import read_examples
 
 
 def glue_test(spec: TaskSpec, task: str | None) -> str:
-    """The GLUE task whose test set a model answers: its own, or one that shares its model.
-
-    Raises:
-        ConfigError: the model's task is not in GLUE, or the named task needs another model.
-    """
+    """The GLUE task whose test set a model answers: its own, or one that shares its model."""
     name = task_name(task or spec.name)
     require(
         name in GLUE and GLUE[name].trained_as == spec.name,
@@ -28,11 +24,7 @@ def glue_test(spec: TaskSpec, task: str | None) -> str:
 
 
 def read_test(name: str, path: Path) -> Sequence[Example]:
-    """The examples of a GLUE test file, without labels.
-
-    Raises:
-        InputError: the file is not for this task.
-    """
+    """The examples of a GLUE test file, without labels."""
     return read_examples(name, path, gold=False).examples
 
 

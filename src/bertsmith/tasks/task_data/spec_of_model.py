@@ -48,10 +48,6 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
     in the pipelines of `transformers`; a CrossEncoder of sentence-transformers says what it computes from its outputs.
     Whether a classifier expects pairs is unknown, so it accepts both. The names of tags do not tell IOB1 from IOB2, so
     only the sequences of IOBES are constrained.
-
-    Raises:
-        ConfigError: the spec in the metadata has unknown keys or invalid values, or the outputs of another tool's model
-            are neither labels with different names nor one number.
     """
     metadata = folder.metadata
     pairs = metadata.scoring or {}
@@ -101,11 +97,7 @@ def spec_of_head(folder: ModelFolder) -> TaskSpec | None:
 
 
 def require_spec(folder: ModelFolder) -> TaskSpec:
-    """The spec of a fine-tuned model.
-
-    Raises:
-        CheckpointError: the model has no task head.
-    """
+    """The spec of a fine-tuned model."""
     spec = spec_of(folder)
     if spec is None:
         raise CheckpointError(
@@ -131,11 +123,6 @@ def read_labelled(
         task: the name of the task whose format the file has; None: that of the model.
         columns: the columns to read, for tables.
         map_labels: new names of the labels in the file.
-
-    Raises:
-        CheckpointError: the model has no task head.
-        ConfigError: there is no such task, the model is for another kind of task, or its labels cannot be mapped.
-        InputError: the file cannot be read; the message names file and row.
     """
     spec = require_spec(folder)
     is_ours = folder.metadata.spec is not None
@@ -182,11 +169,7 @@ def _activation(metadata: ModelMetadata) -> str:
 
 
 def _require_answerable(folder: ModelFolder, kind: str, labels: Sequence[str]) -> None:
-    """Returns if the answers of a model of another tool are labels with different names, or one number.
-
-    Raises:
-        ConfigError: they are not.
-    """
+    """Returns if the answers of a model of another tool are labels with different names, or one number."""
     problem = folder.metadata.problem_type
     if kind == "classification":
         require(

@@ -40,9 +40,6 @@ def split_dev(
 
     Args:
         by_label: hold out that fraction of the examples of each label, at least one where there are two.
-
-    Raises:
-        ConfigError: there are too few examples for a split.
     """
     if len(examples) < 2:
         raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")

@@ -70,10 +70,6 @@ def read_examples(
         map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
         known: the labels of the task or model, whose spelling the labels of the file get.
         ones: see `read_texts`.
-
-    Raises:
-        InputError: the file is not for this task, or a row is invalid; the message names file and row.
-        ConfigError: labels are mapped although the task has none or fixes them, or a language is given to another task.
     """
     columns = columns or ColumnSettings()
     encoding = columns.encoding
@@ -191,10 +187,6 @@ def read_task(
         dev: the dev file; without one, a tenth of the training examples is held out.
         limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
         map_labels: see `read_examples`.
-
-    Raises:
-        InputError: a file is not for this task, or has labels that the training file lacks.
-        ConfigError: there is no training file.
     """
     name = task_name(name)
     train = train or bundled_examples(name)
