@@ -19,11 +19,12 @@ from bertsmith.inference.cluster.engine import (
     _reader,
     _require_machine,
     _Worker,
+    error_of,
     is_cluster,
     num_gpus,
+    record_of,
     stream,
 )
-from bertsmith.inference.cluster.failures import error_of, record_of
 
 
 def test_engines_are_named() -> None:

@@ -19,9 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError
+from bertsmith.base.core import errors
+from bertsmith.base.core.errors import BertsmithError, ConfigError, NotFiniteError, RunError
 from bertsmith.base.processes.code import code_and_versions, first_difference
-from bertsmith.inference.cluster.failures import error_of, record_of
 
 LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
@@ -39,7 +39,7 @@ Read = Callable[[pa.Table], Iterator[pa.Table]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What workers do with rows.
+    """The work of the worker processes on rows.
 
     Attributes:
         worker: a class; an instance is called with a table of rows, and yields tables of results, or columns of Python
@@ -163,10 +163,10 @@ def environment(engine: str = RAY) -> dict[str, str]:
     Nothing is sent anywhere. A cluster of this machine is closed to its other users by a token that is not written to
     disk, and its workers get their share of a busy machine.
     """
-    found = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
     if engine == RAY:
-        found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token(), "RAY_worker_niceness": "0"}
-    return found
+        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token(), "RAY_worker_niceness": "0"}
+    return variables
 
 
 @functools.cache
@@ -252,7 +252,7 @@ def _require_answer(address: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Driver:
-    """What a worker takes over from the process that started the stream.
+    """The state that a worker takes over from the process that started the stream.
 
     Attributes:
         folder: from which relative paths are read.
@@ -327,6 +327,37 @@ def _require_machine(ray: Any, stage: Stage) -> None:
             found="none in the cluster",
             fix="use --device cpu",
         )
+
+
+def record_of(error: BertsmithError) -> dict[str, Any]:
+    """An error as plain values for JSON: in its rows, a worker's error arrives after all results before it.
+
+    >>> record_of(errors.InputError(expected="text", found="none", fix="name a file"))
+    {'kind': 'InputError', 'expected': 'text', 'found': 'none', 'fix': 'name a file'}
+    """
+    record = {"kind": type(error).__name__, "expected": error.expected, "found": error.found, "fix": error.fix}
+    return record | ({"index": error.index} if isinstance(error, NotFiniteError) else {})
+
+
+def error_of(record: dict[str, Any]) -> BertsmithError:
+    """The error of a record.
+
+    >>> error_of(record_of(errors.InputError(expected="text", found="none", fix="name a file")))
+    InputError('expected text; found none; name a file')
+    """
+    parts = {name: str(record[name]) for name in ("expected", "found", "fix")}
+    if record["kind"] == NotFiniteError.__name__:
+        error = NotFiniteError(int(record["index"]))
+        BertsmithError.__init__(error, **parts)
+        return error
+    kind: type[BertsmithError] = getattr(errors, record["kind"])
+    return kind(**parts)
+
+
+def raise_any(record: dict[str, Any] | None) -> None:
+    """Raises the error of a record, if there is one."""
+    if record is not None:
+        raise error_of(record)
 
 
 @contextlib.contextmanager

@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.progress import Progress
-from bertsmith.inference.cluster.engine import Stage, held, num_gpus, stream, use_threads
-from bertsmith.inference.cluster.failures import raise_any, record_of
+from bertsmith.inference.cluster.engine import Stage, held, num_gpus, raise_any, record_of, stream, use_threads
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor

@@ -19,8 +19,7 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.settings import to_dict
-from bertsmith.inference.cluster.engine import PART, Stage, num_gpus, stream, use_threads
-from bertsmith.inference.cluster.failures import raise_any, record_of
+from bertsmith.inference.cluster.engine import PART, Stage, num_gpus, raise_any, record_of, stream, use_threads
 from bertsmith.inference.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorJob
 from bertsmith.inference.vectors.loading import load_embedder, load_token_features
 from bertsmith.inference.vectors.writers import Columns, Vectors

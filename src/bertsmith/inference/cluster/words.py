@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import Progress
-from bertsmith.inference.cluster.engine import PART, Stage, stream
-from bertsmith.inference.cluster.failures import raise_any, record_of
+from bertsmith.inference.cluster.engine import PART, Stage, raise_any, record_of, stream
 from bertsmith.inference.cluster.kept import Kept, digest_of_files
 from bertsmith.inference.cluster.rows import file_of, file_record
 from bertsmith.text.documents.languages import LanguageCounts, language_sources, no_text
