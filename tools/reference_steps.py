@@ -77,7 +77,7 @@ def pretraining_steps() -> Iterator[Step]:
     )
     small = f"{common} --config config.json --precision fp32"
     runs = {
-        "nsp": f"{small} --steps 40",
+        "nsp": f"{small} --steps 40 --objective mlm+nsp",
         "mlm": f"{small} --steps 40 --objective mlm --dynamic --whole-word --schedule constant --optimizer lamb",
         "sop": f"{small} --steps 40 --objective mlm+sop --dynamic --warmup-share 0.2 --bias-correction",
         "nsp-alone": f"{small} --steps 40 --objective nsp --schedule hf_linear --weight-decay 0.1 --beta2 0.99",
@@ -87,7 +87,7 @@ def pretraining_steps() -> Iterator[Step]:
         "lamb": f"{small} --steps 40 --optimizer lamb --bias-correction --clip-norm 0.5",
         "long": f"{small} --steps 40 --long-length 64 --long-share 0.25 --tokens-per-step 300 --micro-tokens 150",
         "masks": f"{small} --steps 20 --masked-share 0.3 --mask-share 0.5 --keep-share 0.2 --random-share 0.3",
-        "best": f"{small} --steps 20 --evaluate-every 5 --keep-best masked_lm_accuracy --patience 2 --save-every 5",
+        "best": f"{small} --steps 20 --evaluate-every 5 --keep-best mlm_accuracy --patience 2 --save-every 5",
         "tokens": f"{small} --tokens 4000",
         "more": f"{common} --precision fp32 --steps 20 --init pretrained/nsp/model --dropout 0.2",
         "fast": f"{common} --precision auto --steps 20 --config config.json",

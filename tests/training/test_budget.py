@@ -187,9 +187,9 @@ def test_a_budget_of_processor_time_is_kept_to_two_percent(tmp_path, monkeypatch
 )
 def test_processor_time_is_that_of_one_process_on_a_cpu(tmp_path, rank, device, found):
     with pytest.raises(ConfigError, match=f"^expected one process on a CPU .*; found {found}.*; count wall") as error:
-        RunClock.of_run(tmp_path, rank, device, by_processor=True, resume=False)
+        RunClock.of_run(rank, device, by_processor=True, before={})
     assert "\n" not in str(error.value)
-    assert not RunClock.of_run(tmp_path, rank, device, by_processor=False, resume=False).by_processor
+    assert not RunClock.of_run(rank, device, by_processor=False, before={}).by_processor
 
 
 def test_a_number_of_threads_that_changes_does_not_change_the_time(monkeypatch):

@@ -56,7 +56,7 @@ from bertsmith.tasks.specs.named_tasks import default_settings, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.task_data.task_files import read_task
 from bertsmith.training.loop.loop import TrainResult
-from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder, is_run
+from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, is_run
 from bertsmith.training.loop.settings import BUDGETS, TrainSettings
 from bertsmith.training.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.training.pretraining.report import write_report as write_curves
@@ -205,7 +205,7 @@ def finetune(
         fix = f"leave {'it' if len(refused) == 1 else 'them'} out, or choose another --recipe"
         require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix=fix)
         require_single_labels(spec)
-        on_first_rank(lambda: require_new_or_started(out, resume=resume, part=CONTINUED), rank)
+        on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(CONTINUED,)), rank)
         # Whatever is wrong with the examples is found before the vectors are trained.
         checked = FinetuningJob.prepare(folder, spec, data, _before_probe(chosen), rates)
         kept = {name: getattr(chosen, name) for name in ("device", "precision", "micro_tokens")}
@@ -296,9 +296,7 @@ def pretrain(
         settings["recipe"] = recipe
     rank = Rank.from_environment()
     if not started_before(resume, rank, Path(out) / SETTINGS_FILE):
-        chosen = settings_from_recipe(settings)
-        on_first_rank(lambda: RunFolder.require_new(Path(out)), rank)
-        return run_pretraining(corpus, out, *chosen)
+        return run_pretraining(corpus, out, *settings_from_recipe(settings))
     if settings.get("size") == AUTO_SIZE:
         del settings["size"]  # the run has the size that was chosen when it started
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])

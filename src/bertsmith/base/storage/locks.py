@@ -59,24 +59,37 @@ def require_unused(folder: Path, fix: str, besides: Collection[str] = ()) -> Non
         raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
 
 
-def require_new_run(folder: Path) -> None:
-    """Refuses a folder with files in it, for a new run, and says to resume only what is a run."""
-    is_run = any(next(folder.glob(trace), None) for trace in _OF_A_RUN)
-    require_unused(folder, f"{'resume it with --resume or ' if is_run else ''}name another folder")
+def require_new_run(folder: Path, besides: Collection[str] = ()) -> None:
+    """Refuses a file, or a folder with files in it, for a new run, and says to resume only what is a run.
+
+    Args:
+        besides: as in `is_unused`.
+    """
+    require_no_file(folder)
+    if folder.is_dir() and not is_unused(folder, besides):
+        is_run = any(next(folder.glob(trace), None) for trace in _OF_A_RUN)
+        raise RunError(
+            expected=f"a new folder '{folder}'",
+            found="a run" if (folder / _OF_A_RUN[0]).exists() else "a folder that is not empty",
+            fix=f"{'resume it with --resume or ' if is_run else ''}name another folder",
+        )
 
 
-def require_new_or_started(folder: Path, *, resume: bool, part: str = "") -> None:
+def require_new_or_started(
+    folder: Path, *, resume: bool, parts: Collection[str] = ("",), besides: Collection[str] = ()
+) -> None:
     """Checks that a resumed run has been started before, and that any other is new.
 
     Args:
-        part: what the folder of a started run contains; by default the folder is enough.
+        parts: entries of which the folder of a started run has one; by default the folder is enough.
+        besides: what a new run may find in its folder.
     """
     if not resume:
-        require_new_run(folder)
-    elif not (folder / part).exists():
+        require_new_run(folder, besides)
+    elif not any((folder / part).exists() for part in parts):
         raise RunError(
             expected=f"a run in '{folder}'",
-            found=f"no {part or 'such folder'}",
+            found=f"no {next(iter(parts)) or 'such folder'}",
             fix="check the path, or leave out --resume if the run was stopped before it began",
         )
 

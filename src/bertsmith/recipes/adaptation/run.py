@@ -147,7 +147,7 @@ def adapt(
     task, columns = None if task is None else task_name(task), ColumnSettings(**parts[ColumnSettings])
     out, rank = Path(out), Rank.from_environment()
     resume = started_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(SETTINGS_FILE,)), rank)
     if chosen.vocabulary == AUTO and resume:
         way = result_of_first_rank(lambda: _way_of_run(out), rank)
         chosen = dataclasses.replace(chosen, vocabulary=way)

@@ -297,7 +297,7 @@ def _require_place(out: Path, *, resume: bool) -> None:
             found="text to continue on, which it did not have",
             fix="leave --continue-on out or start a new run",
         )
-    require_new_or_started(out, resume=resume, part=part)
+    require_new_or_started(out, resume=resume, parts=(part,))
 
 
 def _require_same(path: Path, record: dict[str, Any]) -> None:

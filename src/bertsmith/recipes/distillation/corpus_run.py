@@ -84,7 +84,7 @@ def distill_corpus(
     require_host(corpus)
     rank = Rank.from_environment()
     resume = started_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: require_new_or_started(out, resume=resume, part=SETTINGS_FILE), rank)
+    on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(SETTINGS_FILE,)), rank)
     for name in ("init", "size", "config", "architecture", "initialization"):
         require(
             given.get(name) is None,

@@ -1,15 +1,14 @@
 """The time that a run has taken, and what a budget in minutes counts: wall-clock time or processor time."""
 
 import time
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.processes.distributed import result_of_first_rank
-from bertsmith.training.loop.run_folder import RunFolder, flat
+from bertsmith.training.loop.run_folder import flat
 
 # The setting of a run that names its clock; earlier releases did not record it.
 BY_PROCESSOR = "clock.by_processor"
@@ -40,19 +39,17 @@ class Clock:
         self._seconds = self._processor_seconds = 0.0
 
     @staticmethod
-    def of_run(run: Path, rank: Rank, device: str, *, by_processor: bool, resume: bool) -> "Clock":
+    def of_run(rank: Rank, device: str, *, by_processor: bool, before: Mapping[str, Any]) -> "Clock":
         """The clock of a run that starts, or of one that is resumed, which keeps the one that it was started with.
 
         Args:
             by_processor: of a run that starts, and of one whose clock was not recorded.
+            before: the record of a run that is resumed.
 
         Raises:
             ConfigError: processor time is to be counted, of several processes or of one that computes on a GPU.
-            RunError: there is no run to resume.
         """
-        if resume:
-            recorded = result_of_first_rank(lambda: flat(RunFolder.open(run).record["settings"]), rank)
-            by_processor = by_processor or bool(recorded.get(BY_PROCESSOR))
+        by_processor = by_processor or bool(flat(before.get("settings", {})).get(BY_PROCESSOR))
         require(
             not by_processor or (rank.count == 1 and device == "cpu"),
             expected="one process on a CPU for a budget of processor time",

@@ -41,7 +41,7 @@ from bertsmith.base.storage.files import (
     write_json,
     write_text,
 )
-from bertsmith.base.storage.locks import is_unused, require_no_file
+from bertsmith.base.storage.locks import require_new_run
 from bertsmith.training.loop.checkpoint import (
     Position,
     checkpoint_folder,
@@ -104,7 +104,7 @@ class RunFolder:
         Raises:
             RunError: the folder is not empty, or cannot be written.
         """
-        RunFolder.require_new(path)
+        require_new_run(path, besides=PREPARED)
         record = {
             "settings": dict(settings),
             "digests": dict(digests or {}),
@@ -115,22 +115,6 @@ class RunFolder:
         run = RunFolder(path, record, is_new=True)
         run._write_record()
         return run
-
-    @staticmethod
-    def require_new(path: Path) -> None:
-        """Refuses a folder that `create` would refuse because of what is in it.
-
-        Raises:
-            RunError: it is not empty, or a file.
-        """
-        require_no_file(path)
-        if path.is_dir() and not is_unused(path, besides=PREPARED):
-            is_run = (path / SETTINGS_FILE).exists()
-            raise RunError(
-                expected=f"a new folder '{path}'",
-                found="a run" if is_run else "a folder that is not empty",
-                fix="resume it with --resume or name another folder" if is_run else "name another folder",
-            )
 
     @staticmethod
     def open(path: Path) -> "RunFolder":

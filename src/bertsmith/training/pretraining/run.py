@@ -14,15 +14,7 @@ from typing import Any
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.settings import from_dict, require, to_dict
 from bertsmith.base.machine.runtime import Rank, Runtime, choose
-from bertsmith.base.processes.distributed import (
-    in_turn,
-    locked_by_first_rank,
-    on_every_rank,
-    on_first_rank,
-    process_group,
-    result_of_first_rank,
-    started_before,
-)
+from bertsmith.base.processes.distributed import in_turn, on_every_rank
 from bertsmith.base.processes.sharding import Division
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.files import digest_file, read_json
@@ -39,7 +31,8 @@ from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.corpus.streamed import StreamedCorpus
 from bertsmith.training.loop.clock import BY_PROCESSOR, Clock
 from bertsmith.training.loop.loop import OnEvaluation, TrainResult, train
-from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.loop.run import Run
+from bertsmith.training.loop.run_folder import PREPARED, RunFolder
 from bertsmith.training.loop.settings import BUDGETS, TrainSettings
 from bertsmith.training.loop.teaching import Teaching
 from bertsmith.training.pretraining.fit import (
@@ -85,8 +78,7 @@ def pretrain(
         corpus: a folder written by `build_corpus`, or its address.
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
-            if the run was stopped before its number of steps was known, while steps were timed for its minutes. If
-            `torchrun` has restarted the processes, the run that they had started is resumed in any case.
+            if the run was stopped before its number of steps was known, while steps were timed for its minutes.
         on_evaluation: see `train`.
         teaching: a teacher to learn from, with an objective of masked pieces.
         by_processor: a budget in minutes counts processor time, see `Clock.of_run`; for a single process on a CPU.
@@ -95,79 +87,38 @@ def pretrain(
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    rank, runtime = Rank.from_environment(), choose(settings.device, settings.precision)
+    runtime = choose(settings.device, settings.precision)
     check_precision(runtime.precision)
-    require(
-        rank.count == 1 or not OBJECTIVES[data.objective].carries_state,
-        expected=f"one process for {data.objective}, which carries the state of the model from step to step",
-        found=f"{rank.count} processes",
-        fix="start it without torchrun",
-    )
-    require(
-        rank.count == 1 or not (settings.compile and training.shard),
-        expected="--shard or --compile",
-        found="both; compiled layers cannot be divided among processes",
-        fix="leave one out",
-    )
-    with process_group(rank, runtime.torch_device):
-        is_resumed = started_before(resume, rank, Path(out) / SETTINGS_FILE)
-        clock = Clock.of_run(Path(out), rank, runtime.device, by_processor=by_processor, resume=is_resumed)
-        return _pretrain(
-            Path(corpus), Path(out), settings, data, training, is_resumed, on_evaluation, teaching, runtime, clock
-        )
+    _require_processes(Rank.from_environment(), settings, data, training)
+    with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
+        clock = Clock.of_run(run.rank, runtime.device, by_processor=by_processor, before=run.before)
 
+        # The corpus, the model and the work: what does not fit is refused before there is a folder.
+        source = open_corpus(Path(corpus), settings, run.rank)
+        runtime.tell()
+        if run.rank.index == 0:
+            warn_without_running_text(source, data)
+        division = Division(run.rank, runtime.torch_device) if training.shard and run.rank.count > 1 else None
+        start = _start(settings, data, training.seed, source, division)
+        workload = workload_of(start.model, source, data, runtime, settings, teaching)
 
-def _pretrain(
-    corpus: Path,
-    out: Path,
-    settings: PretrainingRunSettings,
-    data: PretrainingDataSettings,
-    training: TrainSettings,
-    resume: bool,
-    on_evaluation: OnEvaluation | None,
-    teaching: Teaching | None,
-    runtime: Runtime,
-    clock: Clock,
-) -> TrainResult:
-    """See `pretrain`; for one of the processes that train together."""
-    rank = Rank.from_environment()
-    source = open_corpus(corpus, settings, rank)
-    tokenizer = source.tokenizer
-    runtime.tell()
-    if rank.index == 0:
-        warn_without_running_text(source, data)
-    division = Division(rank, runtime.torch_device) if training.shard and rank.count > 1 else None
-    model, first, carried, before = _first_model(settings, data, training.seed, source, division)
-    record = {
-        "task": "pretraining",
-        "corpus": str(corpus),
-        "model": to_dict(model.config),
-        **{
-            part: {name: value for name, value in to_dict(one).items() if name not in _NEW or value != _NEW[name]}
-            for part, one in (("run", settings), ("data", data))
-        },
-        "train": to_dict(training),
-        "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
-        **({} if teaching is None else {"teaching": dict(teaching.record())}),
-        **clock.record(),
-    }
-    digests = {
-        "corpus": digest_file(source.folder / MANIFEST),
-        "vocabulary": tokenizer.vocabulary.digest,
-        **first,
-        **({"segmenter": segmenter_versions(data.segmented)} if data.segmented else {}),
-        **({} if teaching is None else teaching.digests()),
-    }
-    # What does not fit is refused before there is a folder.
-    workload = workload_of(model, source, data, runtime, settings, teaching)
-    with locked_by_first_rank(out, rank, create=not resume):
-        free = (*result_of_first_rank(lambda: _may_change(out, resume), rank), BY_PROCESSOR)
-        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=free)
-        if run.last_step() is None:
+        # The record, in a new folder or compared with that of the run.
+        record = _record(corpus, start.model.config, settings, data, training, runtime, clock, teaching)
+        digests = {
+            "corpus": digest_file(source.folder / MANIFEST),
+            "vocabulary": source.tokenizer.vocabulary.digest,
+            **start.digests,
+            **({"segmenter": segmenter_versions(data.segmented)} if data.segmented else {}),
+            **({} if teaching is None else teaching.digests()),
+        }
+        run.start(record, digests, may_change=_may_change(run.before))
+
+        # The first parameters, the steps, the model folder and the report.
+        if run.folder.last_step() is None:
             if settings.initialization == "corpus":
-                initialize_from_corpus(model, source, training.seed)
+                initialize_from_corpus(start.model, source, training.seed)
             if teaching is not None:
-                teaching.initialize(model)
+                teaching.initialize(start.model)
 
         def write_model(folder: Path, result: TrainResult) -> None:
             metadata = ModelMetadata(
@@ -181,17 +132,74 @@ def _pretrain(
                 },
                 steps=result.kept_step,
                 tokens=result.kept_tokens,
-                continued_from=before,
+                continued_from=start.history,
                 scores=result.scores,
             )
-            own = workload.objective.trained_parts if teaching is None or teaching.trains_own else ()
-            save_pretrained(folder, model, tokenizer, metadata, trained=(*own, *carried), replace=True)
+            trained = workload.objective.trained_parts if teaching is None or teaching.trains_own else ()
+            parts = (*trained, *start.kept_parts)
+            save_pretrained(folder, start.model, source.tokenizer, metadata, trained=parts, replace=True)
 
         result = train(
-            workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, clock=clock
+            workload,
+            training,
+            run.folder,
+            rank=run.rank,
+            write_model=write_model,
+            on_evaluation=on_evaluation,
+            clock=clock,
         )
-        on_first_rank(lambda: write_report([run.path]), rank)
-    return result
+        run.first(lambda: write_report([run.path]))
+        return result
+
+
+def _require_processes(
+    rank: Rank, settings: PretrainingRunSettings, data: PretrainingDataSettings, training: TrainSettings
+) -> None:
+    """Refuses settings that several processes cannot train with.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    require(
+        rank.count == 1 or not OBJECTIVES[data.objective].carries_state,
+        expected=f"one process for {data.objective}, which carries the state of the model from step to step",
+        found=f"{rank.count} processes",
+        fix="start it without torchrun",
+    )
+    require(
+        rank.count == 1 or not (settings.compile and training.shard),
+        expected="--shard or --compile",
+        found="both; compiled layers cannot be divided among processes",
+        fix="leave one out",
+    )
+
+
+def _record(
+    corpus: Path | str,
+    model: EncoderConfig,
+    settings: PretrainingRunSettings,
+    data: PretrainingDataSettings,
+    training: TrainSettings,
+    runtime: Runtime,
+    clock: Clock,
+    teaching: Teaching | None,
+) -> dict[str, Any]:
+    """The settings of a run, by topic, for its settings.json."""
+
+    def changed(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name not in _NEW or value != _NEW[name]}
+
+    return {
+        "task": "pretraining",
+        "corpus": str(corpus),
+        "model": to_dict(model),
+        "run": changed(to_dict(settings)),
+        "data": changed(to_dict(data)),
+        "train": to_dict(training),
+        "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
+        **({} if teaching is None else {"teaching": dict(teaching.record())}),
+        **clock.record(),
+    }
 
 
 def open_corpus(corpus: Path, settings: PretrainingRunSettings, rank: Rank, *, verify: bool = True) -> Corpus:
@@ -297,7 +305,7 @@ def workload_of(
 def _languages(source: Corpus) -> dict[str, Any]:
     """The languages of a corpus with their shares, for the metadata; nothing if it was not read by language."""
     by_name = source.manifest.get("languages", {}).get("by_name", {})
-    return {"languages": {name: round(one["share"], 6) for name, one in by_name.items()}} if by_name else {}
+    return {"languages": {name: round(language["share"], 6) for name, language in by_name.items()}} if by_name else {}
 
 
 def _selection(training: TrainSettings, result: TrainResult) -> dict[str, Any]:
@@ -326,45 +334,59 @@ def settings_of_run(
     )
 
 
-def _may_change(out: Path, resume: bool) -> tuple[str, ...]:
-    """The settings that a run may be resumed with although it was started with others.
+def _may_change(before: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings that a run may be resumed with although its record has others."""
+    return (*PLACES, BY_PROCESSOR, *(_UNTIL_RESOLVED if before and not before.get("resolved") else ()))
 
-    Raises:
-        RunError: there is no run to resume.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Start:
+    """The model that a run starts from.
+
+    Attributes:
+        model: the model, before what it may take from the corpus.
+        digests: that of its source; none for a new model.
+        kept_parts: parts that are written though nothing trains them. The pooler is such a part: fine-tuning starts
+            better from the pooler of the source than from a random one.
+        history: `continued_from` of the metadata, None for a new model.
     """
-    return (*PLACES, *_UNTIL_RESOLVED) if resume and not RunFolder.open(out).resolved else PLACES
+
+    model: EncoderForPreTraining
+    digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    kept_parts: tuple[str, ...] = ()
+    history: Mapping[str, Any] | None = None
 
 
-def _first_model(
+def _start(
     settings: PretrainingRunSettings,
     data: PretrainingDataSettings,
     seed: int,
     corpus: Corpus,
     division: Division | None = None,
-) -> tuple[EncoderForPreTraining, dict[str, str], tuple[str, ...], Mapping[str, Any] | None]:
-    """The initial model, the digest of its source, the parts that are kept though nothing trains them, and its history.
-
-    The history is `continued_from` of the metadata, None for a new model.
-    The pooler is such a part: fine-tuning starts better from the pooler of the source than from a random one.
-    """
-    changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
-    if settings.init is not None:
-        folder = load_any(settings.init)
-        if settings.dropout is not None:
-            changes |= folder.config.dropout_changes(settings.dropout)
-        loaded = load_pretrained(folder, seed=seed, changes=changes, division=division)
-        if loaded.tokenizer is not None:
-            check_vocabulary(loaded.tokenizer.vocabulary, corpus, settings.init)
-            check_rules(loaded.tokenizer.rules, corpus.rules, settings.init)
-        check_fit(loaded.model.config, settings, data, corpus)
-        if missing := sorted(set(loaded.new_heads) & set(OBJECTIVES[data.objective].trained_parts)):
-            tell(f"missing from the initial model, so randomly initialized: {', '.join(missing)}")
-        carried = () if "pooler" in loaded.new_heads or changes["is_causal"] else ("pooler",)
-        digest = digest_of_tensors(loaded.model.state_dict())
-        return loaded.model, {"init": digest}, carried, folder.metadata.as_initial_model()
-    config = config_of(settings, data, corpus)
-    check_fit(config, settings, data, corpus)
-    return untrained(config, seed, corpus.tokenizer.vocabulary, division), {}, (), None
+) -> _Start:
+    """The model of `--init`, or a new one, after a check that it fits the corpus."""
+    if settings.init is None:
+        config = config_of(settings, data, corpus)
+        check_fit(config, settings, data, corpus)
+        return _Start(model=untrained(config, seed, corpus.tokenizer.vocabulary, division))
+    objective = OBJECTIVES[data.objective]
+    changes: dict[str, Any] = {"is_causal": objective.is_causal}
+    folder = load_any(settings.init)
+    if settings.dropout is not None:
+        changes |= folder.config.dropout_changes(settings.dropout)
+    loaded = load_pretrained(folder, seed=seed, changes=changes, division=division)
+    if loaded.tokenizer is not None:
+        check_vocabulary(loaded.tokenizer.vocabulary, corpus, settings.init)
+        check_rules(loaded.tokenizer.rules, corpus.rules, settings.init)
+    check_fit(loaded.model.config, settings, data, corpus)
+    if missing := sorted(set(loaded.new_heads) & set(objective.trained_parts)):
+        tell(f"missing from the initial model, so randomly initialized: {', '.join(missing)}")
+    return _Start(
+        model=loaded.model,
+        digests={"init": digest_of_tensors(loaded.model.state_dict())},
+        kept_parts=() if "pooler" in loaded.new_heads or objective.is_causal else ("pooler",),
+        history=folder.metadata.as_initial_model(),
+    )
 
 
 def new_model(
@@ -375,7 +397,7 @@ def new_model(
     Raises:
         BertsmithError: the settings do not fit the corpus or each other.
     """
-    return _first_model(settings, data, seed, corpus)[0]
+    return _start(settings, data, seed, corpus).model
 
 
 def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str, Any]) -> EncoderConfig:
@@ -385,11 +407,11 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
     shape: dict[str, Any] = {"vocab_size": pieces, "max_position_embeddings": longest}
     new = require_architecture(settings.architecture or "bert").config
-    own = {
+    choices = {
         "heads": ("num_attention_heads", settings.heads),
         "positions": ("position_embedding_type", settings.positions),
     }
-    for option, (field, value) in own.items():
+    for option, (field, value) in choices.items():
         if value is not None:
             require(
                 field not in new.omitted,
