@@ -49,7 +49,7 @@ def test_keys_are_the_bytes_at_any_position(some: list[bytes], width: int) -> No
     some = of_width(some, width)
     buffer = np.frombuffer(b"".join(some) + b"\0" * PADDING, dtype=np.uint8)
     lengths = np.array([len(string) for string in some], dtype=np.int64)
-    result = keys.keys_at(keys.every_window(buffer), np.cumsum(lengths) - lengths, lengths, width)
+    result = keys.keys_at(keys.windows_of(buffer), np.cumsum(lengths) - lengths, lengths, width)
     assert keys.strings_of(result) == some
     assert keys.lengths_of(result).tolist() == lengths.tolist()
     assert [words.tolist() for words in result] == [words.tolist() for words in keys.keys_of(some, width)]

@@ -250,3 +250,8 @@ def _is_near(result: "Tensor", exact: "Tensor") -> bool:
         return False
     relative = 2**-7 if result.dtype.itemsize == 2 else 0.0  # of bf16
     return bool(((result.float() - exact).abs() <= _MOST_DIFFERENCE + relative * exact.abs()).all())
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

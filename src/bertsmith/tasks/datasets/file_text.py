@@ -54,7 +54,7 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
     source = Source(str(path.absolute()), "text", COMPRESSIONS.get(path.suffix.lower()), named=True, size=0)
     try:
         with SourceStream(source) as stream:
-            file = stream.whole()
+            file = stream.seekable()
             yield file
     except UnreadableError as reason:
         raise InputError(
@@ -93,7 +93,7 @@ def file_text(
         raise error("an empty file", "name a file that holds examples")
     if encoding_of(data, encoding) == UTF_8 and (reason := binary(data)):
         raise error(reason, "name another file")
-    text = decoded(data, name=shown(str(path)), what=what, encoding=encoding)
+    text = decoded(data, name=shown(str(path)), content=what, encoding=encoding)
     if not (text.strip() or may_be_blank):
         raise error("an empty file", "name a file that holds examples")
     if keep_ends:

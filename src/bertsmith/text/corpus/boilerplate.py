@@ -45,17 +45,17 @@ class Boilerplate:
         self, batch: DocumentBatch
     ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[np.uint32], Words]]:
         """The tokens, sentence lengths and words of each document of a batch without boilerplate; all may be empty."""
-        places = self.hashes.places(run_hashes(batch.words, batch.word_counts))
-        places[batch.sentence_lengths < SHORTEST] = -1
+        positions = self.hashes.places(run_hashes(batch.words, batch.word_counts))
+        positions[batch.sentence_lengths < SHORTEST] = -1
         ends = np.cumsum(batch.sentence_lengths, dtype=np.int64)
-        dropped = np.flatnonzero(places >= 0)
-        self.times += np.bincount(places[dropped], minlength=len(self.times))
-        for place, first in zip(*np.unique(places[dropped], return_index=True), strict=True):
-            if int(place) not in self.texts:
+        dropped = np.flatnonzero(positions >= 0)
+        self.times += np.bincount(positions[dropped], minlength=len(self.times))
+        for position, first in zip(*np.unique(positions[dropped], return_index=True), strict=True):
+            if int(position) not in self.texts:
                 sentence = dropped[first]
                 begin = ends[sentence] - batch.sentence_lengths[sentence]
-                self.texts[int(place)] = np.array(batch.tokens[begin : ends[sentence]])
-        stays = places < 0
+                self.texts[int(position)] = np.array(batch.tokens[begin : ends[sentence]])
+        stays = positions < 0
         token_stays, word_stays = np.repeat(stays, batch.sentence_lengths), np.repeat(stays, batch.word_counts)
         for number in range(len(batch.token_offsets) - 1):
             tokens = slice(batch.token_offsets[number], batch.token_offsets[number + 1])
@@ -80,7 +80,7 @@ def least_documents(documents: int) -> int:
 def find_boilerplate(corpus: Corpus, least: int) -> Boilerplate:
     """The sentences that occur in at least `least` documents of a corpus."""
     parts = 1 + corpus.num_sentences // MOST_COUNTED
-    found: list[tuple[Hashes, Ints]] = []
+    repeated: list[tuple[Hashes, Ints]] = []
     with Progress("looking for boilerplate", parts * corpus.num_tokens, "tokens") as progress:
         for part in range(parts):
             counts = HashCounts(0)
@@ -89,9 +89,9 @@ def find_boilerplate(corpus: Corpus, least: int) -> Boilerplate:
                 counts.add(hashes[hashes % np.uint64(parts) == part])
                 progress.advance(len(batch.tokens))
             hashes, numbers = counts.finish()
-            found.append((hashes[numbers >= least], numbers[numbers >= least]))
-    hashes = np.concatenate([one for one, _ in found])
-    numbers = np.concatenate([one for _, one in found])[np.argsort(hashes)]
+            repeated.append((hashes[numbers >= least], numbers[numbers >= least]))
+    hashes = np.concatenate([hashes_of_part for hashes_of_part, _ in repeated])
+    numbers = np.concatenate([counts_of_part for _, counts_of_part in repeated])[np.argsort(hashes)]
     return Boilerplate(HashSet(hashes), numbers, np.zeros_like(numbers), {})
 
 

@@ -118,12 +118,12 @@ def build_corpus(
         found="files_continue",
         fix="leave --files-continue out",
     )
-    given = list(texts) if not isinstance(texts, Iterator) else texts
-    if isinstance(given, list):
-        require_outside(out, [one for one in given if not isinstance(one, Document) and str(one) != STDIN])
+    sources = list(texts) if not isinstance(texts, Iterator) else texts
+    if isinstance(sources, list):
+        require_outside(out, [text for text in sources if not isinstance(text, Document) and str(text) != STDIN])
     with atomic_folder(out, replace=CORPUS_FOLDER if replace else False) as folder:
-        if isinstance(given, list) and not any(isinstance(one, Document) for one in given):
-            paths = [one for one in given if not isinstance(one, Document)]
+        if isinstance(sources, list) and not any(isinstance(text, Document) for text in sources):
+            paths = [text for text in sources if not isinstance(text, Document)]
             total = total_bytes(paths)
             read = read_blocks if by_language is None else read_languages
             items: Iterator[Any] = read(paths, settings, url_column=settings.compared_urls)
@@ -136,8 +136,8 @@ def build_corpus(
                 fix="name the folders, or leave languages out",
             )
             paths = []
-            total = sum(map(_size, given)) if isinstance(given, list) else None
-            items, unit = _documents(given), "characters"
+            total = sum(map(_size, sources)) if isinstance(sources, list) else None
+            items, unit = _documents(sources), "characters"
         workers = workers or default_workers(DRAWS if total is None else total)
         with (
             open(folder / INPUTS, "w", encoding="utf-8") as inputs,

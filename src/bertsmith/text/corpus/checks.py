@@ -35,16 +35,13 @@ class DoctorReport:
     """The findings of the corpus checks.
 
     Args:
-        repeated_sentences: the number of sentences with the ids of earlier ones; those with [UNK] are not compared.
+        repeated_sentences: the number of sentences with the ids of earlier ones; sentences with [UNK] are not compared.
         repeats: the most repeated sentences and their counts.
-        repeated_documents: the number of documents with the ids of earlier ones; those that are mostly [UNK] are not
-            compared. Once copies are removed, these are texts whose difference the vocabulary does not tell, such as
-            accents.
+        repeated_documents: the number of documents with the ids of earlier ones; documents that are mostly [UNK] are
+            not compared. Once copies are removed, such texts differ by something that the vocabulary does not tell,
+            such as accents.
         counted_one_in: 1, or N in a very large corpus, where repeats are estimated from one sentence in N.
         sentence_lengths: the number of sentences in each of `LENGTH_BINS`.
-        unknown_tokens: the number of tokens that are [UNK].
-        unknown_sentences: the number of sentences with [UNK].
-        unused_pieces: the number of vocabulary pieces that never occur.
         unigram_entropy: nats; the loss of a model that only knows token frequencies.
         model_vocabulary: the vocabulary size of the model to be trained, if given.
         held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
@@ -228,7 +225,7 @@ class DoctorReport:
     @property
     def _has_copies(self) -> bool:
         """Whether documents are there several times because of their weight, or the share of their language."""
-        return bool(self.languages) or any(one["weight"] > 1 for one in self.sources)
+        return bool(self.languages) or any(source["weight"] > 1 for source in self.sources)
 
     @property
     def _divisions(self) -> dict[str, int]:
@@ -258,7 +255,7 @@ def check_corpus(
 
     Args:
         evaluation_files: files whose texts should not be in the corpus.
-        verify: first compare the digest of every shard, including those of the held-out documents.
+        verify: first compare the digest of every shard, including the held-out ones.
         model_vocabulary: the vocabulary size of the model to be trained.
 
     Raises:
@@ -286,12 +283,12 @@ def check_corpus(
             is_known = 2 * np.diff(unknown) <= np.diff(batch.token_offsets)
             documents.add(run_hashes(hashes, counts)[is_known])
             tokens += batch.token_counts(len(tokens))
-            places = np.searchsorted(LENGTH_BINS, batch.sentence_lengths, side="right") - 1
-            bins += np.bincount(places, minlength=len(bins))
+            bin_numbers = np.searchsorted(LENGTH_BINS, batch.sentence_lengths, side="right") - 1
+            bins += np.bincount(bin_numbers, minlength=len(bins))
             if sets:
                 grams = document_grams(batch, unk)
-                for one in sets:
-                    one.meet(hashes, grams)
+                for evaluation in sets:
+                    evaluation.meet(hashes, grams)
             progress.advance(len(batch.tokens))
     return DoctorReport(
         folder=str(folder),
@@ -312,7 +309,7 @@ def check_corpus(
         vocabulary=len(corpus.vocabulary),
         unused_pieces=int((tokens == 0).sum()),
         model_vocabulary=model_vocabulary,
-        overlaps=tuple(one.result() for one in sets),
+        overlaps=tuple(evaluation.result() for evaluation in sets),
         held_out=dict(corpus.manifest.get("held_out", {})),
         removed=dict(corpus.manifest.get("removed", {})),
         languages=dict(corpus.manifest.get("languages", {})),
@@ -326,31 +323,30 @@ def check_corpus(
 def _most_repeated(corpus: Corpus, hashes: Hashes, counts: npt.NDArray[np.int64]) -> Iterator[tuple[str, int]]:
     """The texts and counts of the most repeated sentences, most frequent first."""
     top = np.argsort(-counts, kind="stable")[:_SHOWN_REPEATS]
-    wanted = {int(hashes[place]): int(counts[place]) for place in top if counts[place] > 1}
+    wanted = {int(hashes[position]): int(counts[position]) for position in top if counts[position] > 1}
     texts: dict[int, str] = {}
     for batch in corpus.batches:
         if len(texts) == len(wanted):
             break
         texts = _texts_of(batch, corpus, wanted) | texts
-    yield from ((texts[one], count) for one, count in wanted.items())
+    yield from ((texts[key], count) for key, count in wanted.items())
 
 
 def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> dict[int, str]:
     """The texts of the sentences of a batch whose hashes are wanted, by hash."""
     hashes = run_hashes(batch.tokens, batch.sentence_lengths)
     ends = np.cumsum(batch.sentence_lengths, dtype=np.int64)
-    found = np.flatnonzero(HashSet(np.array(list(wanted), dtype=np.uint64)).places(hashes) >= 0)
+    positions = np.flatnonzero(HashSet(np.array(list(wanted), dtype=np.uint64)).places(hashes) >= 0)
     texts = {}
-    for place in found.tolist():
-        if int(hashes[place]) not in texts:
-            ids = batch.tokens[ends[place] - batch.sentence_lengths[place] : ends[place]][:_SHOWN_CHARACTERS]
-            text = corpus.tokenizer.decode(ids, skip_special=False)
-            texts[int(hashes[place])] = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    for position in positions.tolist():
+        if int(hashes[position]) not in texts:
+            ids = batch.tokens[ends[position] - batch.sentence_lengths[position] : ends[position]][:_SHOWN_CHARACTERS]
+            texts[int(hashes[position])] = _shortened(corpus.tokenizer.decode(ids, skip_special=False))
     return texts
 
 
 def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
-    """What was removed from a corpus, from its manifest, as lines of its report."""
+    """Lines of the report on the removed documents and sentences, from the manifest."""
     if gone := record.get("duplicates"):
         by_url = "documents_without_url" in gone
         exact = f" ({gone['copies']:,} exact)" if (by_url or "similarity" in gone) and gone["documents"] else ""
@@ -367,13 +363,15 @@ def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
             f" {counted(gone['sentences'], 'sentence')} ({gone['different_sentences']:,} different),"
             f" {counted(gone['tokens'], 'token')}; {counted(gone['removed_documents'], 'document')} of nothing else"
         )
-        for one in gone["most_frequent"]:
-            text = one["text"]
-            text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-            yield f"    in {counted(one['documents'], 'document')}: {text}"
+        for sentence in gone["most_frequent"]:
+            yield f"    in {counted(sentence['documents'], 'document')}: {_shortened(sentence['text'])}"
     if record:
         yield f"each removal is in {record['file']}"
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part:,} of {whole:,} ({100 * part / max(whole, 1):.2f} %)"
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _share(part: int, total: int) -> str:
+    return f"{part:,} of {total:,} ({100 * part / max(total, 1):.2f} %)"

@@ -176,8 +176,8 @@ class PpmiOfCounts:
         """As `neighbor_blocks`, in blocks of `_BLOCK_PAIRS` pairs."""
         kinds = (np.int32, np.int32, np.float32)
         left: list[npt.NDArray[Any]] = [np.empty(0, dtype=kind) for kind in kinds]
-        for found in neighbor_blocks(self._counts, self.shape[0]):
-            left = [np.concatenate(both) for both in zip(left, found, strict=True)]
+        for block in neighbor_blocks(self._counts, self.shape[0]):
+            left = [np.concatenate(both) for both in zip(left, block, strict=True)]
             full = len(left[0]) // _BLOCK_PAIRS * _BLOCK_PAIRS
             for start in range(0, full, _BLOCK_PAIRS):
                 low, high, values = (part[start : start + _BLOCK_PAIRS] for part in left)

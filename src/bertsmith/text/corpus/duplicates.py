@@ -47,7 +47,7 @@ Band = npt.NDArray[np.uint32]
 
 @dataclasses.dataclass(frozen=True)
 class Duplicates:
-    """What each document repeats.
+    """The document that each document repeats.
 
     Args:
         of: int64 [D], the kept earlier document that it repeats; -1 if it is kept.
@@ -62,13 +62,13 @@ class Duplicates:
 
 def exact_duplicates(corpus: Corpus) -> Duplicates:
     """The documents whose text is equal to that of an earlier one, sentence by sentence."""
-    found = [np.empty(0, dtype=np.uint64)]
+    parts = [np.empty(0, dtype=np.uint64)]
     with Progress("looking for copies", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:
             sentences = run_hashes(batch.words, batch.word_counts)
-            found.append(run_hashes(sentences, np.diff(batch.sentence_offsets)))
+            parts.append(run_hashes(sentences, np.diff(batch.sentence_offsets)))
             progress.advance(len(batch.tokens))
-    hashes = np.concatenate(found)
+    hashes = np.concatenate(parts)
     first_of = first_equal(hashes)
     of = np.where(first_of == np.arange(len(hashes)), -1, first_of)
     for document in np.flatnonzero(of >= 0).tolist():  # two hashes may be equal by chance
@@ -107,7 +107,7 @@ def near_duplicates(corpus: Corpus, bands: Band | None = None) -> Duplicates:
         bands = _bands(corpus)
     kept: dict[int, list[int]] = {}
     for document, groups in _candidates(bands, np.flatnonzero(of < 0)):
-        for other in sorted({one for group in groups for one in kept.get(group, ())}):
+        for other in sorted({member for group in groups for member in kept.get(group, ())}):
             share = _jaccard(shingles[document], shingles[other])
             if share >= SIMILARITY:
                 of[document], similarity[document] = other, share
@@ -188,7 +188,7 @@ def minima(hashes: Hashes, documents: Ints, count: int) -> Band:
 
 
 class _ShinglesOf:
-    """The distinct runs of words of single documents, sorted; those of the documents used last stay in memory."""
+    """The distinct runs of words of single documents, sorted; the latest documents stay in memory."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus

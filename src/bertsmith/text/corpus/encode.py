@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import CorpusError, InputError
+from bertsmith.base.machine.processor import available_cores
 from bertsmith.text.corpus import duplicates
 from bertsmith.text.corpus.hashing import sentence_key
 from bertsmith.text.corpus.shards import Words, token_type
@@ -189,8 +190,7 @@ def encode_blocks(
 
 def default_workers(total_bytes: int) -> int:
     """One process per core, but only one for a text so small that starting more takes longer than the work."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, 1 + total_bytes // (16 * BLOCK_BYTES))
+    return min(available_cores(), 1 + total_bytes // (16 * BLOCK_BYTES))
 
 
 def _done(item: "Future[EncodedBlock] | FileRead | Skipped") -> Item:
@@ -199,8 +199,8 @@ def _done(item: "Future[EncodedBlock] | FileRead | Skipped") -> Item:
 
 def _checked(item: Item) -> Item:
     if isinstance(item, EncodedBlock) and item.failure is not None:
-        expected, found, fix = item.failure
-        raise InputError(expected=expected, found=found, fix=fix)
+        expected, actual, fix = item.failure
+        raise InputError(expected=expected, found=actual, fix=fix)
     return item
 
 

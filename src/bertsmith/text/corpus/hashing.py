@@ -4,7 +4,7 @@ A run of tokens t0, t1, ... has the hash `mix(sum of word(t_i) * P**i)` modulo 2
 number for each id. Two different runs collide with a probability of about 1 in 10**19; among a billion runs a collision
 is unlikely.
 
-The checksum of the sentences of a document, which is that of their text, determines whether the document is held out.
+The checksum of the text of its sentences determines whether the document is held out.
 """
 
 import hashlib
@@ -171,13 +171,13 @@ class HashSet:
         likely = np.flatnonzero(self._table[values >> self._shift])
         if len(likely):
             likely = likely[np.argsort(values[likely])]  # sorted lookups are cache-friendly
-            found = np.minimum(np.searchsorted(self.hashes, values[likely]), len(self.hashes) - 1)
-            same = self.hashes[found] == values[likely]
-            places[likely[same]] = found[same]
+            nearest = np.minimum(np.searchsorted(self.hashes, values[likely]), len(self.hashes) - 1)
+            same = self.hashes[nearest] == values[likely]
+            places[likely[same]] = nearest[same]
         return places
 
 
-def first_places(values: Hashes) -> npt.NDArray[np.int64]:
+def first_places(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """The positions in sorted `values` where a new value begins."""
     # `numpy.unique` would do, but since NumPy 2.3 it uses a hash table, which is many times slower here.
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(values)), np.bool_), values[1:] != values[:-1]]))

@@ -38,7 +38,7 @@ class SamplingSettings(LanguageSettings):
 
 @dataclasses.dataclass
 class _Read:
-    """What was read of a language: pieces, words between spaces, characters that are not space, [UNK]."""
+    """The counts of a language as it was read: pieces, words between spaces, characters that are not space, [UNK]."""
 
     tokens: int = 0
     words: int = 0
@@ -173,9 +173,9 @@ class _Split:
             size: their number of tokens for training.
             wanted: the number of tokens to write.
         """
-        whole = int(wanted // size)
-        self.copies[documents] = whole
-        written, rest = whole * size, wanted - whole * size
+        copies = int(wanted // size)
+        self.copies[documents] = copies
+        written, rest = copies * size, wanted - copies * size
         for document in documents.tolist():
             ends = self.corpus.document_sentences(document)[: self.training[document] + 1]
             if ends[-1] <= rest:

@@ -47,9 +47,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of the corpus in a folder."""
     path = folder / MANIFEST
     if not path.is_file():
-        found = f"no {MANIFEST} in it" if folder.is_dir() else "a file" if folder.is_file() else "no such folder"
+        problem = f"no {MANIFEST} in it" if folder.is_dir() else "a file" if folder.is_file() else "no such folder"
         raise CorpusError(
-            expected=f"a corpus at '{folder}'", found=found, fix="build one with `bertsmith corpus`, or check the path"
+            expected=f"a corpus at '{folder}'",
+            found=problem,
+            fix="build one with `bertsmith corpus`, or check the path",
         )
     try:
         manifest = read_json(path)
@@ -66,8 +68,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             found=f"version {manifest['version']}",
             fix="build the corpus again with this version of bertsmith",
         )
-    if found := misfit(manifest, _SHAPE):
+    if problem := misfit(manifest, _SHAPE):
         raise CorpusError(
-            expected=f"the manifest of a corpus in '{path}'", found=found, fix="restore it, or build the corpus again"
+            expected=f"the manifest of a corpus in '{path}'", found=problem, fix="restore it, or build the corpus again"
         )
     return dict(manifest)

@@ -109,13 +109,13 @@ def _long(tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], unk: int) -> tupl
 
 def evaluation_texts(path: Path | str) -> Iterator[str]:
     """The texts of an evaluation file: every string in JSON or Parquet, otherwise lines split at tabs."""
-    for found in find_sources([path]):
-        if isinstance(found, Source):
+    for source in find_sources([path]):
+        if isinstance(source, Source):
             try:
-                yield from _texts_of(found)
+                yield from _texts_of(source)
             except (UnreadableError, ValueError, RecursionError) as reason:
                 raise InputError(
-                    expected=f"an evaluation file at '{found.name}'",
+                    expected=f"an evaluation file at '{source.name}'",
                     found=str(reason),
                     fix="use a file that contains text",
                 ) from None
@@ -125,7 +125,7 @@ def _texts_of(source: Source) -> Iterator[str]:
     with SourceStream(source) as stream:
         if source.kind == "parquet":
             try:
-                for batch in pq.ParquetFile(stream.whole()).iter_batches(use_threads=False):
+                for batch in pq.ParquetFile(stream.seekable()).iter_batches(use_threads=False):
                     for row in batch.to_pylist():
                         yield from strings_in(row)
             except pa.ArrowException as error:
@@ -134,7 +134,7 @@ def _texts_of(source: Source) -> Iterator[str]:
         data = b"".join(iter(lambda: stream.read(2**20), b""))
     if encoding_of(data) == UTF_8 and (reason := binary(data)):
         raise UnreadableError(reason)
-    text = decoded(data, name=source.shown, what="an evaluation file")
+    text = decoded(data, name=source.shown, content="an evaluation file")
     if source.kind == "jsonl":
         for line in text.split("\n"):
             yield from strings_in(json_value(line)) if line.strip() else ()

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.text.corpus.hashing import first_places
+
 Integers = npt.NDArray[np.int64]
 _ENTRY = 16  # bytes of a key and its sum
 _COPIES = 8  # of what is held, while it is sorted and summed
@@ -101,19 +103,19 @@ class PairCounts:
     def _read(self, path: Path) -> Iterator[tuple[Integers, Integers]]:
         step = max(self._most // 2, 1)
         with open(path, "rb") as file:
-            while len(found := np.fromfile(file, dtype="<i8", count=2 * step)):
-                yield found[::2].astype(np.int64), found[1::2].astype(np.int64)
+            while len(entries := np.fromfile(file, dtype="<i8", count=2 * step)):
+                yield entries[::2].astype(np.int64), entries[1::2].astype(np.int64)
 
     def _merged(self, runs: list[Path]) -> Iterator[tuple[Integers, Integers]]:
         """The sums of runs, in order: again and again up to the lowest of the last keys that were read of each run."""
         step = max(self._most // len(runs), 1)
         files = [np.memmap(path, dtype="<i8", mode="r").reshape(-1, 2) for path in runs]
-        places = [0] * len(files)
-        while any(place < len(file) for place, file in zip(places, files, strict=True)):
-            parts = [np.array(file[place : place + step]) for place, file in zip(places, files, strict=True)]
+        begins = [0] * len(files)
+        while any(begin < len(file) for begin, file in zip(begins, files, strict=True)):
+            parts = [np.array(file[begin : begin + step]) for begin, file in zip(begins, files, strict=True)]
             upto = min(int(part[-1, 0]) for part in parts if len(part))
             taken = [int(np.searchsorted(part[:, 0], upto, side="right")) for part in parts]
-            places = [place + count for place, count in zip(places, taken, strict=True)]
+            begins = [begin + count for begin, count in zip(begins, taken, strict=True)]
             yield _summed([(part[:count, 0], part[:count, 1]) for part, count in zip(parts, taken, strict=True)])
 
 
@@ -122,5 +124,5 @@ def _summed(parts: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]
     keys, values = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
     order = np.argsort(keys)
     keys, values = keys[order], values[order]
-    starts = np.flatnonzero(np.concatenate([np.ones(min(len(keys), 1), dtype=bool), keys[1:] != keys[:-1]]))
+    starts = first_places(keys)
     return keys[starts], np.add.reduceat(values, starts) if len(starts) else values

@@ -56,9 +56,9 @@ class PairFiles:
     def shuffled(self, number: int, rng: np.random.Generator) -> Entries:
         """The entries of a file, in random order."""
         path = _path(self._folder, number)
-        found = np.fromfile(path, dtype=_RECORD) if path.exists() else np.empty(0, dtype=_RECORD)
-        found = found[rng.permutation(len(found))]
-        return Entries(*(np.ascontiguousarray(found[name]) for name in ("word", "context", "count")))
+        records = np.fromfile(path, dtype=_RECORD) if path.exists() else np.empty(0, dtype=_RECORD)
+        records = records[rng.permutation(len(records))]
+        return Entries(*(np.ascontiguousarray(records[name]) for name in ("word", "context", "count")))
 
 
 def has_pairs(folder: Path) -> bool:

@@ -194,7 +194,7 @@ class WaitingDocuments:
 
 
 class Removal:
-    """What is removed from the waiting documents of a corpus.
+    """The removal of boilerplate and duplicates from the waiting documents of a corpus.
 
     Args:
         folder: the corpus folder under construction.
@@ -227,15 +227,15 @@ class Removal:
                     "documents",
                     fix="leave --remove-boilerplate out, or raise --boilerplate-documents",
                 )
-        for one in _documents(self.waiting):
-            write(one.source, one.tokens, one.lengths, one.draw)
+        for document in _documents(self.waiting):
+            write(document.source, document.tokens, document.lengths, document.draw)
         return {**record, "digest": digest_file(self.folder / REMOVED)}
 
     def _remove_boilerplate(self, lines: IO[str]) -> dict[str, Any]:
         """Removes boilerplate sentences, and documents that are nothing else."""
         before, corpus = self.waiting, self.waiting.close()
         least = self.settings.boilerplate_documents or boilerplate.least_documents(corpus.num_documents)
-        found = boilerplate.find_boilerplate(corpus, least)
+        repeated = boilerplate.find_boilerplate(corpus, least)
         after = WaitingDocuments(
             self.folder / "waiting-without-boilerplate", self.tokenizer, words=True, urls=self.by_url
         )
@@ -243,7 +243,7 @@ class Removal:
         changed = emptied = row = 0
         for batch in corpus.batches:
             counts = np.diff(batch.sentence_offsets)
-            for number, (tokens, lengths, words) in enumerate(found.documents_without(batch)):
+            for number, (tokens, lengths, words) in enumerate(repeated.documents_without(batch)):
                 changed += bool(len(lengths) < counts[number])
                 url = next(urls)
                 if len(lengths):
@@ -270,21 +270,21 @@ class Removal:
                 row += 1
         shown: list[dict[str, Any]] = []
         tokens_gone = 0
-        for place in np.argsort(-found.documents, kind="stable").tolist():
-            ids = found.texts[place]
-            one = {"documents": int(found.documents[place]), "times": int(found.times[place])}
+        for number in np.argsort(-repeated.documents, kind="stable").tolist():
+            ids = repeated.texts[number]
+            counts_of_text = {"documents": int(repeated.documents[number]), "times": int(repeated.times[number])}
             text = self.tokenizer.decode(ids, skip_special=False)
-            tokens_gone += len(ids) * one["times"]
-            _write_line(lines, removed="sentence", reason="boilerplate", text=text, tokens=len(ids), **one)
+            tokens_gone += len(ids) * counts_of_text["times"]
+            _write_line(lines, removed="sentence", reason="boilerplate", text=text, tokens=len(ids), **counts_of_text)
             if len(shown) < MOST_SHOWN:
-                shown.append({"text": text, **one})
+                shown.append({"text": text, **counts_of_text})
         before.remove()
         self.waiting = after
         return {
             "least_documents": least,
             "least_tokens": SHORTEST,
-            "different_sentences": len(found.documents),
-            "sentences": int(found.times.sum()),
+            "different_sentences": len(repeated.documents),
+            "sentences": int(repeated.times.sum()),
             "tokens": tokens_gone,
             "changed_documents": changed,
             "removed_documents": emptied,
@@ -296,31 +296,31 @@ class Removal:
         before, corpus = self.waiting, self.waiting.close()
         near = self.settings.remove_duplicates == "near"
         if before.urls is not None:
-            found = before.urls.duplicates(corpus)
+            repeats = before.urls.duplicates(corpus)
         else:
-            found = duplicates.near_duplicates(corpus, before.bands) if near else duplicates.exact_duplicates(corpus)
+            repeats = duplicates.near_duplicates(corpus, before.bands) if near else duplicates.exact_duplicates(corpus)
         after = WaitingDocuments(self.folder / "waiting-without-duplicates", self.tokenizer)
         sentences = tokens_gone = 0
-        for row, (one, url) in enumerate(zip(_documents(before, corpus), _urls(before), strict=False)):
-            first = int(found.of[row])
+        for row, (document, url) in enumerate(zip(_documents(before, corpus), _urls(before), strict=False)):
+            first = int(repeats.of[row])
             if first < 0:
-                after.add(one.source, one.tokens, one.lengths, one.draw, one.number)
+                after.add(document.source, document.tokens, document.lengths, document.draw, document.number)
                 continue
-            sentences += len(one.lengths)
-            tokens_gone += len(one.tokens)
-            reason = "a copy" if found.exact[row] else "a near-duplicate"
-            more: dict[str, Any] = {"similarity": round(float(found.similarity[row]), 4)}
+            sentences += len(document.lengths)
+            tokens_gone += len(document.tokens)
+            reason = "a copy" if repeats.exact[row] else "a near-duplicate"
+            more: dict[str, Any] = {"similarity": round(float(repeats.similarity[row]), 4)}
             if url is not None:
-                reason, more = "the same URL", {"url": url.text, "copy": bool(found.exact[row])}
+                reason, more = "the same URL", {"url": url.text, "copy": bool(repeats.exact[row])}
             _write_line(
                 lines,
                 removed="document",
                 reason=reason,
-                source=one.source,
-                document=one.number,
-                begins=self.tokenizer.decode(one.tokens[:_SHOWN_TOKENS], skip_special=False),
-                sentences=len(one.lengths),
-                tokens=len(one.tokens),
+                source=document.source,
+                document=document.number,
+                begins=self.tokenizer.decode(document.tokens[:_SHOWN_TOKENS], skip_special=False),
+                sentences=len(document.lengths),
+                tokens=len(document.tokens),
                 of_source=corpus.document_source(first),
                 of_document=before.numbers[first],
                 **more,
@@ -330,7 +330,7 @@ class Removal:
         self.waiting = after
         record: dict[str, Any] = {
             "documents": before_count - after_count,
-            "copies": int(found.exact.sum()),
+            "copies": int(repeats.exact.sum()),
             "sentences": sentences,
             "tokens": tokens_gone,
         }

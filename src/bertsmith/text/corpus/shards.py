@@ -39,6 +39,7 @@ SHARD_BYTES = 64 * 2**20  # of tokens
 BATCH_TOKENS = 2**21
 
 Ints = npt.NDArray[np.int64]
+_NONE: Ints = np.empty(0, np.int64)
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 # The words of the text of one document: their hashes, uint64 [W], and how many each sentence has, uint32 [S].
 Words = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]
@@ -57,7 +58,7 @@ def schema(dtype: type[np.unsignedinteger[Any]], *, words: bool = False) -> pa.S
     """The columns of a shard with ids of type `dtype`.
 
     Args:
-        words: also those of the words of the text, see `DocumentBatch`.
+        words: with the columns of the words of the text, see `DocumentBatch`.
     """
     lengths = pa.large_list(pa.field("item", pa.uint32(), nullable=False))
     tokens = pa.large_list(pa.field("item", pa.from_numpy_dtype(dtype), nullable=False))
@@ -108,7 +109,7 @@ class ShardWriter:
             self._close_shard()
             self._open_shard()
         shard = self.shards[-1]
-        place = len(self.shards) - 1, shard["documents"]
+        location = len(self.shards) - 1, shard["documents"]
         shard["documents"] += 1
         shard["sentences"] += len(sentence_lengths)
         shard["tokens"] += len(tokens)
@@ -116,7 +117,7 @@ class ShardWriter:
         self._waiting += len(tokens)
         if self._waiting >= BATCH_TOKENS:
             self._flush()
-        return place
+        return location
 
     def close(self) -> None:
         """Finishes the last shard. All sizes and digests are known from then on."""
@@ -193,8 +194,8 @@ class Corpus:
         self, folder: Path, manifest: dict[str, Any], vocabulary: Vocabulary, batches: list[DocumentBatch]
     ) -> None:
         self.folder, self.manifest, self.vocabulary, self.batches = folder, manifest, vocabulary, batches
-        self.document_lengths: Ints = _joined([np.diff(batch.token_offsets) for batch in batches])
-        self.sentence_counts: Ints = _joined([np.diff(batch.sentence_offsets) for batch in batches])
+        self.document_lengths: Ints = np.concatenate([_NONE, *(np.diff(batch.token_offsets) for batch in batches)])
+        self.sentence_counts: Ints = np.concatenate([_NONE, *(np.diff(batch.sentence_offsets) for batch in batches)])
         sizes = [len(batch.token_offsets) - 1 for batch in batches]
         self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
@@ -211,21 +212,22 @@ class Corpus:
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
-        own = _vocabulary(folder, manifest)
-        if vocabulary is not None and vocabulary.digest != own.digest:
+        recorded = _vocabulary(folder, manifest)
+        if vocabulary is not None and vocabulary.digest != recorded.digest:
             raise CorpusError(
-                expected=f"the vocabulary that '{folder}' was built with ({len(own)} pieces, {own.digest[:19]})",
+                expected=f"the vocabulary that '{folder}' was built with "
+                f"({len(recorded)} pieces, {recorded.digest[:19]})",
                 found=f"another one ({len(vocabulary)} pieces, {vocabulary.digest[:19]})",
                 fix=f"use '{folder / VOCABULARY}' or build the corpus again",
             )
         batches: list[DocumentBatch] = []
         for shard in manifest["shards"]:
-            batches += _open_shard(folder / shard["file"], shard, schema(token_type(len(own))), verify=verify)
-        return cls(folder, manifest, own, batches)
+            batches += _open_shard(folder / shard["file"], shard, schema(token_type(len(recorded))), verify=verify)
+        return cls(folder, manifest, recorded, batches)
 
     @staticmethod
     def opened_without_shards(folder: Path) -> "Corpus":
-        """What is next to the shards in `folder`: manifest, vocabulary and tokenizer, without any document.
+        """The corpus in `folder` without any document: its manifest, vocabulary and tokenizer.
 
         Raises:
             CorpusError: as for `open`.
@@ -348,10 +350,6 @@ def require_shard(path: Path, entry: dict[str, Any], pieces: int) -> None:
     _open_shard(path, entry, schema(token_type(pieces)), verify=True)
 
 
-def _joined(arrays: list[npt.NDArray[np.int64]]) -> Ints:
-    return np.concatenate([np.empty(0, np.int64), *arrays])
-
-
 def _pipeline(folder: Path, manifest: dict[str, Any]) -> PipelineTokenizer | None:
     """The tokenizer of a corpus that does not have WordPieces."""
     if "pipeline" not in manifest:
@@ -382,9 +380,9 @@ def _vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
 
 
 def _open_shard(path: Path, entry: dict[str, Any], columns: pa.Schema, *, verify: bool) -> list[DocumentBatch]:
-    def damaged(expected: str, found: str) -> CorpusError:
+    def damaged(expected: str, actual: str) -> CorpusError:
         return CorpusError(
-            expected=f"{expected} in '{path}'", found=found, fix="restore that shard or build the corpus again"
+            expected=f"{expected} in '{path}'", found=actual, fix="restore that shard or build the corpus again"
         )
 
     if not path.is_file():

@@ -46,7 +46,7 @@ class SplitWriter:
 
     @property
     def writers(self) -> tuple[Write, Write]:
-        """What writes a document to the training side, and to the held-out side, whatever its content."""
+        """Two functions that write a document to the training side and to the held-out side, whatever its content."""
         return self.training.add, self.held_out.add
 
     @property
@@ -64,9 +64,9 @@ class SplitWriter:
         elif self._weights is not None:
             copies = self._weights.copies(source, len(tokens), draw)
         for _ in range(copies):
-            place = writer.add(source, tokens, lengths)
+            location = writer.add(source, tokens, lengths)
         if copies and (self._lowest is None or draw < self._lowest[0]):
-            self._lowest = draw, place
+            self._lowest = draw, location
 
     def balance(self) -> str:
         """A description of the split, after making sure that neither side is empty."""
@@ -100,9 +100,9 @@ class SplitWriter:
             (self.held_out.folder / shard["file"]).rename(self.training.folder / shard["file"])
         self.training.shards, self.held_out.shards = self.held_out.shards, self.training.shards
 
-    def _move(self, place: tuple[int, int], stays: int) -> None:
-        """Moves the document at `place` on the training side, from sentence `stays` on, to the held-out side."""
-        entry = self.training.shards[place[0]]
+    def _move(self, location: tuple[int, int], stays: int) -> None:
+        """Moves the document at `location` on the training side, from sentence `stays` on, to the held-out side."""
+        entry = self.training.shards[location[0]]
         path = self.folder / entry["file"]
         again = ShardWriter(self.folder / "again", self.pieces, shard_bytes=2**62)
         row = 0
@@ -110,7 +110,7 @@ class SplitWriter:
             for number, source in enumerate(batch.sources.to_pylist()):
                 tokens = batch.tokens[batch.token_offsets[number] : batch.token_offsets[number + 1]]
                 lengths = batch.sentence_lengths[batch.sentence_offsets[number] : batch.sentence_offsets[number + 1]]
-                if row == place[1]:
+                if row == location[1]:
                     cut = int(lengths[:stays].sum())
                     self.held_out.add(source, tokens[cut:], lengths[stays:])
                     tokens, lengths = tokens[:cut], lengths[:stays]
@@ -122,5 +122,7 @@ class SplitWriter:
         path.unlink()
         for shard in again.shards:
             (again.folder / shard["file"]).rename(path)
-        self.training.shards[place[0] : place[0] + 1] = [shard | {"file": entry["file"]} for shard in again.shards]
+        self.training.shards[location[0] : location[0] + 1] = [
+            shard | {"file": entry["file"]} for shard in again.shards
+        ]
         again.folder.rmdir()

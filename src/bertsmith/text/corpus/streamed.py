@@ -89,11 +89,11 @@ class StreamedCorpus(Corpus):
     def prefetch(self, documents: npt.NDArray[np.integer]) -> None:
         """Fetches the tokens of documents together, as many as are kept."""
         with self._lock:
-            wanted = [one for one in dict.fromkeys(documents.tolist()) if one >= 0]
-            for one in wanted:
-                if one in self._kept:
-                    self._kept.move_to_end(one)
-            missing = [one for one in wanted if one not in self._kept]
+            wanted = [document for document in dict.fromkeys(documents.tolist()) if document >= 0]
+            for document in wanted:
+                if document in self._kept:
+                    self._kept.move_to_end(document)
+            missing = [document for document in wanted if document not in self._kept]
             sizes = np.cumsum(self.document_lengths[missing]) * self._type.itemsize
             self._fetch(missing[: max(1, int(np.searchsorted(sizes, self.limit, side="right")))])
 
@@ -165,7 +165,9 @@ def _make_index(address: str, folder: Path) -> None:
                 path.unlink()
             progress.advance(shard["bytes"])
     (folder / _COUNTS).write_bytes(counts.tobytes())
-    write_json(folder / INDEX, {"address": address, "documents": sum(one["documents"] for one in manifest["shards"])})
+    write_json(
+        folder / INDEX, {"address": address, "documents": sum(shard["documents"] for shard in manifest["shards"])}
+    )
 
 
 def _download_what_is_small(address: str, folder: Path) -> dict[str, Any]:
@@ -179,11 +181,11 @@ def _download_what_is_small(address: str, folder: Path) -> dict[str, Any]:
 
 def _columns(path: Path, number: int, pieces: int) -> Iterator[tuple[dict[str, Any], Ints]]:
     """The columns of the index, and the counts of the pieces, of each record batch of a shard."""
-    whole = pa.memory_map(str(path)).read_buffer()
-    for batch in batches_of(pa.ipc.open_file(pa.BufferReader(whole))):
+    data = pa.memory_map(str(path)).read_buffer()
+    for batch in batches_of(pa.ipc.open_file(pa.BufferReader(data))):
         size = len(batch.token_offsets) - 1
         # Its arrays are views into the file, so the address of one tells its place there.
-        first = batch.tokens.__array_interface__["data"][0] - whole.address if len(batch.tokens) else 0
+        first = batch.tokens.__array_interface__["data"][0] - data.address if len(batch.tokens) else 0
         yield (
             {
                 "lengths": np.diff(batch.token_offsets),

@@ -61,7 +61,7 @@ def words_of_text(sentences: Sequence[str], *, lowercase: bool) -> tuple[Hashes,
 
 @functools.cache
 def _kinds() -> npt.NDArray[np.uint8]:
-    """What each code point is: white space, a word of its own, or a part of a word."""
+    """The kind of each code point: white space, a word of its own, or a part of a word."""
     kinds = np.full(0x110000, _JOINED, dtype=np.uint8)
     for table, kind in ((tables.PUNCTUATION, _ALONE), (tables.CHINESE, _ALONE), (tables.SPACES, _SPACE)):
         borders = borders_of(table)

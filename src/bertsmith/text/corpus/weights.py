@@ -50,11 +50,11 @@ class Weights:
         self.sources = [WeightedSource(text, float(weight)) for text, weight in weights.items()]
         self.others = WeightedSource("others", 1.0)
         self._known: dict[str, WeightedSource] = {}
-        self._found: set[str] = set()  # texts with a document, even if it is held out
+        self._with_documents: set[str] = set()  # texts, even if their documents are held out
 
     def hold_out(self, source: str) -> None:
         """Notes that there is a held-out document of a file."""
-        self._found.add(self._of(source).text)
+        self._with_documents.add(self._of(source).text)
 
     def copies(self, source: str, tokens: int, draw: int) -> int:
         """How often a training document is written; counts it.
@@ -64,56 +64,51 @@ class Weights:
             tokens: its tokens.
             draw: the draw of its content, from `draw_of`.
         """
-        found = self._of(source)
-        whole = int(found.weight)
-        count = whole + (draw_of(draw) < (found.weight - whole) * DRAWS)
-        self._found.add(found.text)
-        found.documents += 1
-        found.written += count
-        found.tokens += count * tokens
+        weighted = self._of(source)
+        certain = int(weighted.weight)
+        count = certain + (draw_of(draw) < (weighted.weight - certain) * DRAWS)
+        self._with_documents.add(weighted.text)
+        weighted.documents += 1
+        weighted.written += count
+        weighted.tokens += count * tokens
         return count
 
     def check(self) -> None:
         """Returns if every source has a document, and one of them was written."""
-        for one in self.sources:
-            if one.text not in self._found:
+        for source in self.sources:
+            if source.text not in self._with_documents:
                 raise ConfigError(
-                    expected=f"documents from '{one.text}', which has a weight",
+                    expected=f"documents from '{source.text}', which has a weight",
                     found="none",
                     fix="name a file or folder of the texts, as it is named there",
                 )
-        every = (*self.sources, self.others)
-        if any(one.documents for one in every) and not any(one.written for one in every):
+        sources = (*self.sources, self.others)
+        if any(source.documents for source in sources) and not any(source.written for source in sources):
             raise ConfigError(
                 expected="at least one training document that is written, with weights",
-                found=f"none of {counted(sum(one.documents for one in every), 'document')}",
+                found=f"none of {counted(sum(source.documents for source in sources), 'document')}",
                 fix="raise a weight",
             )
 
     def record(self) -> list[dict[str, Any]]:
         """Each source with its weight and its counts, as plain values for the manifest."""
         others = [self.others] if self.others.documents else []
-        return [dataclasses.asdict(one) for one in (*self.sources, *others)]
+        return [dataclasses.asdict(source) for source in (*self.sources, *others)]
 
     def _of(self, source: str) -> WeightedSource:
         """The source that a file belongs to: the deepest one that is the file or contains it."""
         if source not in self._known:
             path = Path(source)
-            fitting = [one for one in self.sources if path == Path(one.text) or Path(one.text) in path.parents]
-            self._known[source] = max(fitting, key=lambda one: len(Path(one.text).parts), default=self.others)
+            fitting = [weighted for weighted in self.sources if Path(weighted.text) in (path, *path.parents)]
+            self._known[source] = max(fitting, key=lambda weighted: len(Path(weighted.text).parts), default=self.others)
         return self._known[source]
 
 
 def weight_lines(record: list[dict[str, Any]], total: int) -> list[str]:
-    """What a corpus has of each source, as lines of its report.
-
-    Args:
-        record: from the manifest.
-        total: the tokens of the corpus.
-    """
+    """Lines of the report with the documents and tokens of each source; `total` is the tokens of the corpus."""
     return [
-        f"source '{one['text']}', weight {one['weight']:g}: {counted(one['documents'], 'training document')}, "
-        f"{one['written']:,} written, {counted(one['tokens'], 'token')} "
-        f"({100 * one['tokens'] / max(total, 1):.1f} % of the corpus)"
-        for one in record
+        f"source '{source['text']}', weight {source['weight']:g}: {counted(source['documents'], 'training document')}, "
+        f"{source['written']:,} written, {counted(source['tokens'], 'token')} "
+        f"({100 * source['tokens'] / max(total, 1):.1f} % of the corpus)"
+        for source in record
     ]

@@ -50,7 +50,7 @@ _MOST_CODE = 0.15  # code symbols per word
 
 @dataclasses.dataclass
 class DocstringReport:
-    """What `docstring_documents` read and dropped; the counts grow as documents are consumed."""
+    """Counts of `docstring_documents`: read and dropped; they grow as documents are consumed."""
 
     files: int = 0
     unparsable: int = 0
@@ -91,7 +91,7 @@ def default_roots() -> list[Path]:
 def python_files(roots: Iterable[Path | str]) -> Iterator[tuple[str, Path]]:
     """The names and files of the modules in some folders, sorted by name; tests and vendored copies are skipped."""
     for root in map(Path, roots):
-        found = []
+        modules = []
         for folder, inner, names in os.walk(root):
             here = Path(folder)
             # Some standard library folders contain the installed packages, which are a root of their own.
@@ -100,8 +100,8 @@ def python_files(roots: Iterable[Path | str]) -> Iterator[tuple[str, Path]]:
                 if name.endswith(".py") and not name.startswith("test_"):
                     path = here / name
                     module = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
-                    found.append((module, path))
-        yield from sorted(found)
+                    modules.append((module, path))
+        yield from sorted(modules)
 
 
 def prose(docstring: str) -> list[str]:

@@ -75,7 +75,7 @@ def require_encoding(name: str) -> str:
 
 
 def encoding_of(head: bytes, encoding: str = UTF_8) -> str:
-    r"""The encoding of a file that begins with `head`: that of its byte order mark, or else the one that was named.
+    r"""The encoding of a file that begins with `head`: named by its byte order mark, or else by `encoding`.
 
     >>> encoding_of(b"\xff\xfea\0"), encoding_of(b"caf\xe9", "latin-1"), encoding_of(b"cafe")
     ('utf-16', 'iso8859-1', 'utf-8')
@@ -91,12 +91,12 @@ def encoding_of(head: bytes, encoding: str = UTF_8) -> str:
     return actual
 
 
-def decoded(data: bytes, *, name: str, what: str = "text", encoding: str = UTF_8) -> str:
+def decoded(data: bytes, *, name: str, content: str = "text", encoding: str = UTF_8) -> str:
     r"""The text of the bytes of a whole file, without its byte order mark.
 
     Args:
         name: the file, for messages.
-        what: what the file should contain, for messages.
+        content: for messages, such as "an evaluation file".
         encoding: of a file without a byte order mark.
 
     >>> decoded("caf\u00e9".encode("utf-16"), name="a.txt") == decoded(b"caf\xe9", name="a.txt", encoding="cp1252")
@@ -106,14 +106,14 @@ def decoded(data: bytes, *, name: str, what: str = "text", encoding: str = UTF_8
     try:
         return data.decode(actual).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise undecodable(error, name=name, what=what, encoding=actual) from None
+        raise undecodable(error, name=name, content=content, encoding=actual) from None
 
 
 def undecodable(
     error: UnicodeDecodeError,
     *,
     name: str,
-    what: str = "text",
+    content: str = "text",
     encoding: str = UTF_8,
     line: int = 1,
     may_drop: bool = False,
@@ -127,7 +127,7 @@ def undecodable(
     line += error.object[: error.start].decode(encoding, "ignore").count("\n")
     shown = "UTF-8" if encoding == UTF_8 else encoding
     return InputError(
-        expected=f"{what} in '{name}'",
+        expected=f"{content} in '{name}'",
         found=f"the byte 0x{error.object[error.start]:02x} in line {line}, not {shown}",
         fix="save it as UTF-8, or name its encoding, as in --encoding cp1252"
         + (", or drop such bytes with --bad-bytes drop" if may_drop else ""),
@@ -178,7 +178,7 @@ class LineDecoder:
 
 
 class Readable(Protocol):
-    """What bytes are read from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """The next bytes; none only at the end."""
@@ -186,7 +186,7 @@ class Readable(Protocol):
 
 
 class Utf8Stream:
-    """The bytes of a text file in any encoding, as UTF-8; those of UTF-8 are passed on unchecked.
+    """The bytes of a text file in any encoding, as UTF-8; UTF-8 itself is passed on unchecked.
 
     Args:
         read: returns the next bytes of the file; none only at the end.

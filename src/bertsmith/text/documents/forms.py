@@ -72,7 +72,7 @@ def find_form(text: str, form: str = "auto") -> str:
 
 
 def find_division(text: str, form: str, wanted: str = "auto") -> str:
-    r"""What divides a file into documents: `marks`, `headings`, `gaps`, `blank lines` or `files`, by its beginning.
+    r"""The division of a file into documents: `marks`, `headings`, `gaps`, `blank lines` or `files`, by its beginning.
 
     Args:
         text: with `\n` as line end; the last line may be cut off.
@@ -114,7 +114,7 @@ def texts_of(text: str, division: str) -> list[str]:
     if division == BY_FILES:
         return [text]
     if division == BY_HEADINGS:
-        return [_without_signs(one) for one in _BEFORE_TITLE.split(text)]
+        return [_without_signs(document) for document in _BEFORE_TITLE.split(text)]
     if division == BY_GAPS:
         return _GAP.split(text)
     return (_MARK if division == BY_MARKS else _BLANK_LINE).split(text)

@@ -73,7 +73,7 @@ class LanguageCounts(NamedTuple):
 
 def find_languages(folders: Sequence[Path | str]) -> tuple[dict[str, list[Path]], list[Skipped]]:
     """(the files and folders of each language, by its name in sorted order; the entries that are not text)."""
-    found: dict[str, list[Path]] = {}
+    paths: dict[str, list[Path]] = {}
     skipped = []
     for folder in folders:
         if str(folder) == STDIN or not Path(folder).is_dir():
@@ -87,16 +87,16 @@ def find_languages(folders: Sequence[Path | str]) -> tuple[dict[str, list[Path]]
                 skipped.append(Skipped(shown(str(entry)), "hidden"))
             elif entry.is_dir() or has_text_ending(entry):
                 name = entry.name if entry.is_dir() else entry.name.split(".")[0]
-                found.setdefault(name, []).append(entry)
+                paths.setdefault(name, []).append(entry)
             else:
                 skipped.append(Skipped(shown(str(entry)), "unknown extension"))
-    if not found:
+    if not paths:
         raise InputError(
-            expected=f"a folder or file for each language in {', '.join(f'{str(one)!r}' for one in folders)}",
+            expected=f"a folder or file for each language in {', '.join(f'{str(folder)!r}' for folder in folders)}",
             found="none",
             fix=f"put the text of each language there; files are {READABLE}",
         )
-    return dict(sorted(found.items())), skipped
+    return dict(sorted(paths.items())), skipped
 
 
 def read_languages(
@@ -107,17 +107,17 @@ def read_languages(
     Args:
         url_column: as for `read_documents`.
     """
-    for found, language in language_sources(folders):
-        for item in source_blocks(found, settings, url_column=url_column):
+    for source, language in language_sources(folders):
+        for item in source_blocks(source, settings, url_column=url_column):
             yield dataclasses.replace(item, language=language) if isinstance(item, TextBlock) else item
 
 
 def language_sources(folders: Sequence[Path | str]) -> Iterator[tuple[Source | Skipped, str]]:
     """The files of each language, one language after the other, each with the name of its language."""
     languages, skipped = find_languages(folders)
-    yield from ((one, "") for one in skipped)
+    yield from ((entry, "") for entry in skipped)
     for language, paths in languages.items():
-        yield from ((found, language) for found in find_sources(paths))
+        yield from ((source, language) for source in find_sources(paths))
 
 
 def count_languages(
@@ -127,8 +127,8 @@ def count_languages(
     languages, skipped = find_languages(folders)
     settings = by_lines(reading)
     read, counter = ReadReport(), WordCounter(rules)
-    for one in skipped:
-        read.add_file(one)
+    for entry in skipped:
+        read.add_file(entry)
     result = {}
     with Progress("counting words", total_bytes(folders) or None, "bytes") as progress:
         for language, paths in languages.items():
@@ -151,16 +151,16 @@ def language_lines(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"languages, sampled with the exponent {record['exponent']:g}; pieces are counted in the text that was read:"
     header = ("", "tokens", "of the text", "sampled", "times", "per word", "per char.", "unknown")
     yield _row(header)
-    for name, one in record["by_name"].items():
+    for name, counts in record["by_name"].items():
         cells = (
             name,
-            f"{one['sampled_tokens']:,}",
-            f"{100 * one['share_of_text']:.2f} %",
-            f"{100 * one['share']:.2f} %",
-            f"{_passes(one):.2f}",
-            f"{one['tokens'] / one['words']:.3f}" if has_spaces(one) else "-",
-            f"{one['tokens'] / max(one['characters'], 1):.3f}",
-            f"{100 * unknown_rate(one):.2f} %",
+            f"{counts['sampled_tokens']:,}",
+            f"{100 * counts['share_of_text']:.2f} %",
+            f"{100 * counts['share']:.2f} %",
+            f"{_passes(counts):.2f}",
+            f"{counts['tokens'] / counts['words']:.3f}" if has_spaces(counts) else "-",
+            f"{counts['tokens'] / max(counts['characters'], 1):.3f}",
+            f"{100 * unknown_rate(counts):.2f} %",
         )
         yield _row(cells)
 
@@ -171,33 +171,33 @@ def _row(cells: Sequence[str]) -> str:
 
 def language_advice(record: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     """(whether something is wrong, what to do about it) for the languages of a corpus, from its manifest."""
-    for name, one in record.get("by_name", {}).items():
+    for name, counts in record.get("by_name", {}).items():
         yield (
-            unknown_rate(one) > MOST_UNKNOWN,
-            f"the vocabulary does not cover the text of '{name}': {100 * unknown_rate(one):.1f} % of its pieces are"
+            unknown_rate(counts) > MOST_UNKNOWN,
+            f"the vocabulary does not cover the text of '{name}': {100 * unknown_rate(counts):.1f} % of its pieces are"
             " [UNK]; learn one with that text and --languages"
-            + ("" if has_spaces(one) else ", and with --rules unspaced if the script has no spaces"),
+            + ("" if has_spaces(counts) else ", and with --rules unspaced if the script has no spaces"),
         )
         yield (
-            _passes(one) > MOST_PASSES,
-            f"the text of '{name}' is repeated {_passes(one):.0f} times, so a model memorizes it; add text, or raise"
+            _passes(counts) > MOST_PASSES,
+            f"the text of '{name}' is repeated {_passes(counts):.0f} times, so a model memorizes it; add text, or raise"
             " --language-exponent",
         )
 
 
-def has_spaces(one: Mapping[str, Any]) -> bool:
+def has_spaces(counts: Mapping[str, Any]) -> bool:
     """Whether a language puts spaces between words, from its entry in the manifest."""
-    return bool(one["characters"] <= LONGEST_MEAN_WORD * one["words"])
+    return bool(counts["characters"] <= LONGEST_MEAN_WORD * counts["words"])
 
 
-def unknown_rate(one: Mapping[str, Any]) -> float:
+def unknown_rate(counts: Mapping[str, Any]) -> float:
     """The fraction of the pieces of a language that are [UNK], from its entry in the manifest."""
-    return float(one["unknown"] / max(one["tokens"], 1))
+    return float(counts["unknown"] / max(counts["tokens"], 1))
 
 
-def _passes(one: Mapping[str, Any]) -> float:
+def _passes(counts: Mapping[str, Any]) -> float:
     """How many times the training text of a language is in the corpus."""
-    return float(one["sampled_tokens"] / max(one["training_tokens"], 1))
+    return float(counts["sampled_tokens"] / max(counts["training_tokens"], 1))
 
 
 def no_text(language: str, paths: Sequence[Path]) -> InputError:

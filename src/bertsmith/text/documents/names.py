@@ -18,10 +18,12 @@ def doubled(names: Sequence[str]) -> str:
     return next((f"the column {name[:40]!r} twice" for name in names if name and counts[name] > 1), "")
 
 
-def require_unique(names: Sequence[str], place: str) -> None:
+def require_unique(names: Sequence[str], table: str) -> None:
     """Checks that no two columns have the same name."""
-    if found := doubled(names):
-        raise InputError(expected=f"unique column names in {place}", found=found, fix="give each column a unique name")
+    if problem := doubled(names):
+        raise InputError(
+            expected=f"unique column names in {table}", found=problem, fix="give each column a unique name"
+        )
 
 
 def json_value(text: str) -> Any:

@@ -27,7 +27,7 @@ def parquet_blocks(
     import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(stream.whole(), buffer_size=BLOCK_BYTES)
+        file = pq.ParquetFile(stream.seekable(), buffer_size=BLOCK_BYTES)
         schema = file.schema_arrow
         if isinstance(column, str):
             if twice := doubled(schema.names):

@@ -76,7 +76,7 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass
 class BlockCounts:
-    """What was dropped from a block."""
+    """The bytes, lines and documents dropped from a block."""
 
     encoding_errors: int = 0
     blank_lines: int = 0
@@ -161,8 +161,8 @@ def _documents_of_prose(block: TextBlock, text: str) -> list[Part]:
     # What comes before the first mark belongs to the previous block.
     has_urls = block.division == BY_MARKS and block.url_column is not None
     urls = ["", *map(url_of_mark, marks_of(text))] if has_urls else [""] * len(texts)
-    for one, url in zip(texts, urls, strict=True):
-        paragraphs = paragraphs_of(unescaped(one) if block.escaped else one, block.form)
+    for document, url in zip(texts, urls, strict=True):
+        paragraphs = paragraphs_of(unescaped(document) if block.escaped else document, block.form)
         if block.form == "lines":
             sentences = _filled(paragraphs)
         else:
@@ -204,9 +204,9 @@ def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
 
 
 def _without_surrogates(part: Part, counts: BlockCounts) -> Part:
-    whole = [sentence.encode("utf-8", "ignore").decode("utf-8") for sentence in part.sentences]
-    counts.encoding_errors += sum(map(len, part.sentences)) - sum(map(len, whole))
-    return part._replace(sentences=_filled(whole))
+    sentences = [sentence.encode("utf-8", "ignore").decode("utf-8") for sentence in part.sentences]
+    counts.encoding_errors += sum(map(len, part.sentences)) - sum(map(len, sentences))
+    return part._replace(sentences=_filled(sentences))
 
 
 def _column(record: dict[str, Any], wanted: str, where: str) -> str:
@@ -225,7 +225,7 @@ def _record(block: TextBlock, value: Any, counts: BlockCounts, url: str, where: 
     """The document of one record: a text, or a list of sentences."""
     if isinstance(value, str):
         sentences = _sentences(value, block.split)
-    elif isinstance(value, Sequence) and all(isinstance(one, str) for one in value):
+    elif isinstance(value, Sequence) and all(isinstance(sentence, str) for sentence in value):
         sentences = _filled(value)
     elif value is None:
         sentences = []

@@ -94,7 +94,7 @@ class FileRead:
 
 @dataclasses.dataclass
 class ReadReport:
-    """What was read and what was dropped, over all files."""
+    """Counts over all files: read and dropped."""
 
     files: int = 0
     skipped_files: int = 0
@@ -118,7 +118,7 @@ class ReadReport:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, one sentence each."""
+        """The losses, one sentence each."""
         more = self.skipped_files - len(self._skipped)
         files = "; ".join([*self._skipped, *([f"{more:,} more"] if more else [])])
         dropped = [f"{name}: {count:,}" for name, count in self._damaged.items()]
@@ -129,7 +129,7 @@ class ReadReport:
             ("bytes that are not UTF-8, dropped", self.encoding_errors, f" ({damaged})"),
             ("lines that are too long, cut", self.cut_lines, ""),
         )
-        return [f"{what}: {count}{details}" for what, count, details in named if count]
+        return [f"{loss}: {count}{details}" for loss, count, details in named if count]
 
     def add_counts(self, counts: BlockCounts, name: str) -> None:
         """Adds the counts of one block of the file `name`."""
@@ -198,12 +198,12 @@ def read_blocks(
     Args:
         url_column: as for `read_documents`.
     """
-    for found in find_sources(paths):
-        yield from source_blocks(found, settings, url_column=url_column)
+    for source in find_sources(paths):
+        yield from source_blocks(source, settings, url_column=url_column)
 
 
 def source_blocks(
-    found: Source | Skipped, settings: ReadingSettings, *, url_column: str | None = None
+    source: Source | Skipped, settings: ReadingSettings, *, url_column: str | None = None
 ) -> Iterator[TextBlock | FileRead | Skipped]:
     """The blocks of one of the files that `find_sources` finds, followed by its record.
 
@@ -213,25 +213,25 @@ def source_blocks(
     Raises:
         InputError: it was named, and is empty, binary or damaged, or a table by its name, which would be read as prose.
     """
-    if isinstance(found, Skipped):
-        yield Skipped(shown(found.name), found.reason)
+    if isinstance(source, Skipped):
+        yield Skipped(shown(source.name), source.reason)
         return
-    name = Path(found.name)
-    ending = (name.with_suffix("") if found.compression else name).suffix.lower()
-    if found.named and ending in _TABLES and settings.form != "jsonl":
+    name = Path(source.name)
+    ending = (name.with_suffix("") if source.compression else name).suffix.lower()
+    if source.named and ending in _TABLES and settings.form != "jsonl":
         raise InputError(
-            expected=f"text in '{found.shown}', a file that ends in {READABLE}",
+            expected=f"text in '{source.shown}', a file that ends in {READABLE}",
             found=f"{ending}, a table or JSON by its name",
             fix='save its texts as JSON lines with a key "text", or one per line as .txt',
         )
     try:
-        yield from _file_blocks(found, settings, url_column)
+        yield from _file_blocks(source, settings, url_column)
     except UnreadableError as reason:
-        if found.named:
+        if source.named:
             raise InputError(
-                expected=f"text in '{found.shown}'", found=str(reason), fix="use a file that contains text"
+                expected=f"text in '{source.shown}'", found=str(reason), fix="use a file that contains text"
             ) from None
-        yield Skipped(found.shown, str(reason))
+        yield Skipped(source.shown, str(reason))
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[TextBlock]:

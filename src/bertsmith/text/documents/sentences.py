@@ -103,8 +103,8 @@ def split_sentences(text: str) -> list[str]:
     return sentences
 
 
-def _ends(text: str, start: int, place: int, mark: int, end: int, has_capitals: bool) -> bool:
-    """Whether the sentence from `start` ends with the marks from `place` to `mark`; the next would begin at `end`."""
+def _ends(text: str, start: int, first_mark: int, mark: int, end: int, has_capitals: bool) -> bool:
+    """Whether the sentence from `start` ends with the marks from `first_mark` to `mark`, before `end`."""
     following = _NEXT.match(text, end)
     assert following is not None
     word = following["word"]
@@ -113,9 +113,9 @@ def _ends(text: str, start: int, place: int, mark: int, end: int, has_capitals: 
             return False
     elif following["mark"] and not following["number"]:
         return False
-    if mark - place > 1 or text[place] != ".":
+    if mark - first_mark > 1 or text[first_mark] != ".":
         return True
-    before = _BEFORE.search(text, max(start, place - _LONGEST), place)
+    before = _BEFORE.search(text, max(start, first_mark - _LONGEST), first_mark)
     return before is None or not _is_abbreviation(before.group(), before.start() - start, following)
 
 

@@ -107,11 +107,11 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
         status = _status(Path(path))
         if stat.S_ISDIR(status.st_mode):
             readable = 0
-            for found in _walk(Path(path)):
-                if isinstance(found, Source):
+            for source in _walk(Path(path)):
+                if isinstance(source, Source):
                     readable += 1
-                    found = _unless_seen(found, os.stat(found.name), seen)
-                yield found
+                    source = _unless_seen(source, os.stat(source.name), seen)
+                yield source
             if not readable:
                 raise _nothing_in(path)
         else:
@@ -119,14 +119,14 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
 
 
 def _at_address(address: str) -> Iterator[Source | Skipped]:
-    readable, (found, is_folder) = 0, find_files(address)
-    for one in found:
-        kind, compression = _endings(Path(one.address))
+    readable, (files, is_folder) = 0, find_files(address)
+    for file in files:
+        kind, compression = _endings(Path(file.address))
         if is_folder and kind is None:
-            yield Skipped(one.address, "unknown extension")
+            yield Skipped(file.address, "unknown extension")
         else:
             readable += 1
-            yield Source(one.address, kind or "text", compression, not is_folder, one.size)
+            yield Source(file.address, kind or "text", compression, not is_folder, file.size)
     if not readable:
         raise _nothing_in(address)
 
@@ -138,7 +138,7 @@ def _nothing_in(folder: Path | str) -> InputError:
 
 def total_bytes(paths: Sequence[Path | str]) -> int | None:
     """The size of all files at `paths`, as stored; None if stdin is among them, whose size is unknown."""
-    total = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
+    total = sum(source.size for source in find_sources(paths) if isinstance(source, Source))
     return None if any(str(path) == STDIN for path in paths) else total
 
 
@@ -261,8 +261,8 @@ class SourceStream:
             try:
                 file = self._stack.enter_context(open_any(self.source.name))
             except OSError as error:
-                what = "a folder" if isinstance(error, IsADirectoryError) else reason_of(error)
-                raise UnreadableError(what) from None
+                reason = "a folder" if isinstance(error, IsADirectoryError) else reason_of(error)
+                raise UnreadableError(reason) from None
         self._raw = _DigestingFile(file)
         buffered = io.BufferedReader(self._raw, BLOCK_BYTES)
         if self.source.compression == "gzip":
@@ -298,7 +298,7 @@ class SourceStream:
             raise UnreadableError(f"{self.source.compression or 'data'} that cannot be read ({error})") from None
         return data
 
-    def whole(self) -> IO[bytes]:
+    def seekable(self) -> IO[bytes]:
         """All bytes as a seekable file, for formats with an index at their end.
 
         Plain files are read through once for their digest; compressed ones are unpacked to a temporary file.
@@ -350,7 +350,7 @@ def text_blocks(stream: "Readable", cuts: Cuts, *, head: bytes, by_paragraph: bo
 
 
 def binary(head: bytes) -> str | None:
-    r"""What a file contains instead of text, by its first bytes; None if they may be text in UTF-8.
+    r"""The content of a file that is no text, by its first bytes; None if they may be text in UTF-8.
 
     >>> binary("Ärger".encode()), binary(b"%PDF-1.7"), binary(b"a\x00b")
     (None, 'a PDF file (extract its text)', 'binary data')

@@ -24,8 +24,8 @@ def url_of_mark(mark: str) -> str:
     >>> url_of_mark('<doc id="12" url="https://example.org/?id=12" title="Boats">')
     'https://example.org/?id=12'
     """
-    found = _IN_MARK.search(mark)
-    return url_of(found[1] or found[2]) if found else ""
+    match = _IN_MARK.search(mark)
+    return url_of(match[1] or match[2]) if match else ""
 
 
 def normalized_url(url: str) -> str:
@@ -40,11 +40,11 @@ def normalized_url(url: str) -> str:
     >>> normalized_url("example.org/Boats/")
     'example.org/Boats'
     """
-    whole = url_of(url)
+    text = url_of(url)
     try:
-        scheme, place, path, query, _ = urlsplit(whole)
+        scheme, server, path, query, _ = urlsplit(text)
     except ValueError:  # such as an IPv6 address without its bracket
-        return whole
-    user, at, host = place.rpartition("@")
+        return text
+    user, at, host = server.rpartition("@")
     host = host.lower().removesuffix(":").removesuffix(f":{_DEFAULT_PORTS.get(scheme, '')}")
     return urlunsplit((scheme, f"{user}{at}{host}", path.rstrip("/"), query, ""))

@@ -57,11 +57,11 @@ def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSetting
     """The word counts of files, together and one by one.
 
     Args:
-        reading: how the files are read; only the form is always that of lines.
+        reading: how the files are read; only the form is always `lines`.
     """
     settings = by_lines(reading)
     total = total_bytes(paths)
-    read, counter, found = ReadReport(), WordCounter(rules), CountedFiles()
+    read, counter, by_file = ReadReport(), WordCounter(rules), CountedFiles()
     with Progress("counting words", total or None, "bytes") as progress:
         for item in read_blocks(paths, settings):
             if isinstance(item, TextBlock):
@@ -70,13 +70,13 @@ def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSetting
             read.add_file(item)
             if not isinstance(item, FileRead):
                 continue
-            if found.is_full:
+            if by_file.is_full:
                 counter.end_source()
             else:
-                found.add(item.name, counter.part())
-    if found.is_full and len(further := counter.part()):
-        found.files[FURTHER_FILES] = further
-    return FileCounts(counter.counts, found.files, read.notes)
+                by_file.add(item.name, counter.part())
+    if by_file.is_full and len(further := counter.part()):
+        by_file.files[FURTHER_FILES] = further
+    return FileCounts(counter.counts, by_file.files, read.notes)
 
 
 def by_lines(reading: ReadingSettings | None) -> ReadingSettings:

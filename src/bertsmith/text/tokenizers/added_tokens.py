@@ -47,7 +47,12 @@ class AddedToken:
         """The token of an entry of `added_tokens` in a `tokenizer.json`."""
         content, id = entry.get("content"), entry.get("id")
         flags = {name: entry.get(name, False) for name in _FLAGS}
-        if not isinstance(content, str) or not content or type(id) is not int or not _are_flags(flags.values()):
+        if (
+            not isinstance(content, str)
+            or not content
+            or type(id) is not int
+            or set(map(type, flags.values())) != {bool}
+        ):
             raise VocabularyError(
                 expected=f"added tokens with a content, an id, and true or false for {', '.join(_FLAGS)} in {source}",
                 found=repr(dict(entry))[:120],
@@ -124,7 +129,7 @@ class Finder:
         self._has_ordinary = any(token.content not in self._reserved for token in tokens.values())
 
     def wanted(self, *, specials: bool) -> bool:
-        """Whether any token can be found: with `specials`, every one; without, those that are not reserved."""
+        """Whether any token can be found: with `specials`, all; without, the unreserved ones."""
         return self._pattern is not None and (specials or self._has_ordinary)
 
     def may_find(self, text: str) -> bool:
@@ -156,10 +161,6 @@ def tokens_in(entries: Any, source: str) -> tuple[AddedToken, ...]:
     """The tokens in `added_tokens` of a `tokenizer.json`."""
     listed: Sequence[Any] = entries if isinstance(entries, list) else []
     return tuple(AddedToken.from_json(entry if isinstance(entry, dict) else {}, source) for entry in listed)
-
-
-def _are_flags(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, bool) for value in values)
 
 
 def _touches_word(text: str, start: int, end: int) -> bool:

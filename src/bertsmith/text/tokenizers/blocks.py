@@ -84,13 +84,13 @@ def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
         texts = texts.cast(pa.large_string())
     if texts.null_count:
         texts = texts.fill_null("")
-    _, places, data = texts.buffers()
+    _, starts, data = texts.buffers()
     width = np.int32 if pa.types.is_string(texts.type) else np.int64
     if not len(texts):
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
-    offsets = np.frombuffer(places, dtype=width)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-    whole = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
-    return whole[offsets[0] : offsets[-1]], offsets - offsets[0]
+    offsets = np.frombuffer(starts, dtype=width)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    buffer = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return buffer[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 def _cut(data: Bytes, offsets: Offsets, begin: int) -> int:

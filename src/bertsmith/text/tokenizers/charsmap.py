@@ -13,27 +13,19 @@ import binascii
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
 from bertsmith.base.core.errors import CheckpointError
+from bertsmith.text.tokenizers.added_tokens import SPACES
 
 _CLUSTER_BYTES = 6  # shorter grapheme clusters are looked up as a whole
 _ATTACHED = frozenset(("Mn", "Me", "Mc"))
 _ATTACHED_TOO = frozenset("\u200c\u200d\uff9e\uff9f\u0e33\u0eb3")
 _PREPENDED = frozenset(map(chr, (*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2)))
-_FORMS: Mapping[str, Literal["NFC", "NFD", "NFKC", "NFKD"]] = {
-    "NFC": "NFC",
-    "NFD": "NFD",
-    "NFKC": "NFKC",
-    "NFKD": "NFKD",
-}
+_Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 _JAMO = range(0x1100, 0x1200)  # they compose with each other
-# The property White_Space of Unicode; Python's `strip` also removes four separators, U+001C to U+001F.
-_SPACES = "".join(
-    character for character in map(chr, range(0x3001)) if character.isspace() and character not in "\x1c\x1d\x1e\x1f"
-)
 _REGULAR_EXPRESSIONS = frozenset((" {2,}", "\\s+", " +"))  # whose meaning is the same in Oniguruma
 
 
@@ -65,43 +57,43 @@ class Charsmap:
             )
         self._trie: list[int] = np.frombuffer(packed, dtype="<u4", count=size // 4, offset=4).tolist()
         self._strings = packed[4 + size :]
-        self._found: dict[str, str | None] = {}
+        self._replacements: dict[str, str | None] = {}
 
     def replacement(self, text: str) -> str | None:
-        """What the shortest entry that begins `text` becomes; None if there is no such entry."""
-        if text not in self._found:
-            place = self._first_value(text.encode("utf-8", "surrogatepass"))
-            end = -1 if place is None else self._strings.find(b"\0", place)
-            found = None if place is None else self._strings[place : end if end >= 0 else len(self._strings)]
-            self._found[text] = None if found is None else found.decode("utf-8", "replace")
-        return self._found[text]
+        """The replacement of the shortest entry that begins `text`; None if there is no such entry."""
+        if text not in self._replacements:
+            begin = self._first_value(text.encode("utf-8", "surrogatepass"))
+            end = -1 if begin is None else self._strings.find(b"\0", begin)
+            replacement = None if begin is None else self._strings[begin : end if end >= 0 else len(self._strings)]
+            self._replacements[text] = None if replacement is None else replacement.decode("utf-8", "replace")
+        return self._replacements[text]
 
     def units(self, text: str) -> Iterator[Unit]:
         """The text in units: short grapheme clusters that the table has, and characters."""
         for cluster in _clusters(text):
             if len(cluster) > 1 and len(cluster.encode("utf-8", "surrogatepass")) < _CLUSTER_BYTES:
-                whole = self.replacement(cluster)
-                if whole is not None:
-                    yield Unit(whole, len(cluster))
+                replacement = self.replacement(cluster)
+                if replacement is not None:
+                    yield Unit(replacement, len(cluster))
                     continue
             for character in cluster:
-                found = self.replacement(character)
-                yield Unit(character if found is None else found, 1)
+                replacement = self.replacement(character)
+                yield Unit(character if replacement is None else replacement, 1)
 
     def _first_value(self, key: bytes) -> int | None:
         """The value of the shortest key in the trie that begins `key`."""
-        trie, place = self._trie, 0
-        place ^= _offset(trie[0])
+        trie, node = self._trie, 0
+        node ^= _offset(trie[0])
         for byte in key:
-            place ^= byte
-            if place >= len(trie):
+            node ^= byte
+            if node >= len(trie):
                 return None
-            unit = trie[place]
+            unit = trie[node]
             if unit & 0x800000FF != byte:  # the label; a leaf has the highest bit
                 return None
-            place ^= _offset(unit)
-            if unit >> 8 & 1 and place < len(trie):
-                return trie[place] & 0x7FFFFFFF
+            node ^= _offset(unit)
+            if unit >> 8 & 1 and node < len(trie):
+                return trie[node] & 0x7FFFFFFF
         return None
 
 
@@ -110,7 +102,7 @@ def _offset(unit: int) -> int:
 
 
 def _clusters(text: str) -> Iterator[str]:
-    """The grapheme clusters of a text; those that no short cluster can be are divided further.
+    """The grapheme clusters of a text; longer ones may be divided further.
 
     Source: Unicode Standard Annex 29, rules GB3 to GB9b.
     """
@@ -144,7 +136,7 @@ def _joins(before: str, character: str) -> bool:
     return character in _ATTACHED_TOO or unicodedata.category(character) in _ATTACHED
 
 
-def _form(name: Literal["NFC", "NFD", "NFKC", "NFKD"]) -> Step:
+def _form(name: _Form) -> Step:
     """A normalization form of Unicode, in units that do not depend on each other."""
 
     def units(text: str) -> Iterator[Unit]:
@@ -167,20 +159,20 @@ def _characters(change: Callable[[str], str]) -> Step:
 
 def _replace(pattern: re.Pattern[str], content: str) -> Step:
     def units(text: str) -> Iterator[Unit]:
-        place = 0
+        position = 0
         for match in pattern.finditer(text):
-            yield from (Unit(character, 1) for character in text[place : match.start()])
+            yield from (Unit(character, 1) for character in text[position : match.start()])
             yield Unit(content, match.end() - match.start())
-            place = match.end()
-        yield from (Unit(character, 1) for character in text[place:])
+            position = match.end()
+        yield from (Unit(character, 1) for character in text[position:])
 
     return units
 
 
 def _strip(*, left: bool, right: bool) -> Step:
     def units(text: str) -> Iterator[Unit]:
-        begin = len(text) - len(text.lstrip(_SPACES)) if left else 0
-        end = len(text.rstrip(_SPACES)) if right else len(text)
+        begin = len(text) - len(text.lstrip(SPACES)) if left else 0
+        end = len(text.rstrip(SPACES)) if right else len(text)
         yield from (Unit(character if begin <= position < end else "", 1) for position, character in enumerate(text))
 
     return units
@@ -197,10 +189,10 @@ def steps_of(normalizer: Any, source: str) -> tuple[Step, ...] | None:
         return None
     kind = normalizer.get("type")
     if kind == "Sequence":
-        parts = [steps_of(one, source) for one in normalizer.get("normalizers", [])]
+        parts = [steps_of(part, source) for part in normalizer.get("normalizers", [])]
         return None if None in parts else tuple(step for part in parts if part is not None for step in part)
-    if kind in _FORMS:
-        return (_form(_FORMS[str(kind)]),)
+    if kind in get_args(_Form):
+        return (_form(cast(_Form, kind)),)
     if kind == "Lowercase":
         return (_characters(str.lower),)
     if kind == "StripAccents":
@@ -238,7 +230,7 @@ def marks_spaces(normalizer: Any) -> bool:
     if normalizer.get("type") == "Replace":
         pattern = "".join(map(str, (normalizer.get("pattern") or {}).values()))
         return (" " in pattern or "\\s" in pattern) and str(normalizer.get("content")) != " "
-    return any(marks_spaces(one) for one in normalizer.get("normalizers", ()))
+    return any(marks_spaces(step) for step in normalizer.get("normalizers", ()))
 
 
 def normalized(text: str, steps: tuple[Step, ...]) -> str:
@@ -249,18 +241,18 @@ def normalized(text: str, steps: tuple[Step, ...]) -> str:
 
 
 def normalized_with_places(text: str, steps: tuple[Step, ...]) -> tuple[str, list[tuple[int, int]]]:
-    """The text after all steps, and for each character those of the original (start, end) that it comes from."""
-    places = [(place, place + 1) for place in range(len(text))]
+    """The text after all steps, and for each character its origin (start, end) in the original."""
+    spans = [(position, position + 1) for position in range(len(text))]
     for step in steps:
-        results, origins, place = list[str](), list[tuple[int, int]](), 0
+        results, origins, position = list[str](), list[tuple[int, int]](), 0
         for result, length in step(text):
             if result:
-                origin = places[place][0], places[place + length - 1][1]
+                origin = spans[position][0], spans[position + length - 1][1]
                 results.append(result)
                 origins += [origin] * len(result)
-            place += length
-        text, places = "".join(results), origins
-    return text, places
+            position += length
+        text, spans = "".join(results), origins
+    return text, spans
 
 
 def keeps_beginning(text: str, steps: tuple[Step, ...]) -> bool:

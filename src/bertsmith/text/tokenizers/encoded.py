@@ -1,4 +1,4 @@
-"""What a tokenizer returns: flat arrays of ids, divided into texts by offsets."""
+"""The result of a tokenizer: flat arrays of ids, divided into texts by offsets."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -49,9 +49,7 @@ class Encoded:
         Encoded(ids=array([7, 8, 9], dtype=int32), offsets=array([0, 2, 2, 3]))
         """
         arrays = [np.asarray(row, dtype=np.int32).reshape(-1) for row in rows]
-        offsets = np.zeros(len(arrays) + 1, dtype=np.int64)
-        np.cumsum([len(array) for array in arrays], out=offsets[1:])
-        return cls(np.concatenate([np.empty(0, np.int32), *arrays]), offsets)
+        return cls(np.concatenate([np.empty(0, np.int32), *arrays]), offsets_of([len(array) for array in arrays]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,6 @@ of a list of pieces.
 
 import dataclasses
 import itertools
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.machine.allocator import keep_freed_memory
+from bertsmith.base.machine.processor import available_cores
 from bertsmith.text.tokenizers.blocks import Block, Strings, batches, blocks_of
-from bertsmith.text.tokenizers.encoded import Encoded, Ids, Offsets, places_of
+from bertsmith.text.tokenizers.encoded import Encoded, Ids, Offsets, offsets_of, places_of
 from bertsmith.text.tokenizers.greedy import WordsSegmenter
 from bertsmith.text.tokenizers.keys import (
     LONGEST,
@@ -37,10 +37,10 @@ from bertsmith.text.tokenizers.keys import (
     KeyTable,
     Values,
     distinct,
-    every_window,
     keys_at,
     keys_of,
     strings_of,
+    windows_of,
 )
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.units import UnitFinder
@@ -71,7 +71,7 @@ class _Missing:
 
 
 @dataclasses.dataclass
-class _Found:
+class _LookedUp:
     """The units of a block and their values, undefined where a unit is missing."""
 
     values: Values
@@ -105,7 +105,7 @@ class FastEncoder:
         self._rules = rules
         self._look = look
         self._cache_entries = cache_entries
-        self._threads = threads or _available_cores()
+        self._threads = threads or available_cores()
         self._segmenter = WordsSegmenter(vocabulary, max_word_characters=rules.max_word_characters)
         self._finder = UnitFinder(rules)
         self._lock = threading.Lock()
@@ -120,9 +120,9 @@ class FastEncoder:
                 if self._remembered > self._cache_entries or self._bytes > _MOST_BYTES:
                     self._forget()
                 blocks = list(itertools.chain.from_iterable(workers.map(blocks_of, group)))
-                found = workers.map(self._look_up, blocks)
-                self._work_out_missing(found, workers)
-                parts += workers.map(self._put_in_a_row, found)
+                looked_up = workers.map(self._look_up, blocks)
+                self._work_out_missing(looked_up, workers)
+                parts += workers.map(self._put_in_a_row, looked_up)
             return _join(parts, workers)
 
     @property
@@ -151,20 +151,20 @@ class FastEncoder:
         signs = [chr(code) for code in range(33, 127) if not chr(code).isalnum()]
         return words | {sign.encode(): self._vocabulary.words.get(sign, self._vocabulary.unk_id) for sign in signs}
 
-    def _look_up(self, block: Block) -> _Found:
+    def _look_up(self, block: Block) -> _LookedUp:
         if self._look is not None:
             self._look(block.data)
         units = self._finder.find(block.data, block.borders)
         buffer, starts, reaches = units.buffer, units.starts, units.reaches
-        every = every_window(buffer)
+        windows = windows_of(buffer)
         rest = _longer_than(8, buffer, starts, reaches, np.flatnonzero(reaches > 8))
-        keys = keys_at(every, starts, reaches, 1)
+        keys = keys_at(windows, starts, reaches, 1)
         values, places = self._memory[0].find(keys, ignore=rest)
         missing = [_missing(places, places, keys, units.plain_ascii)]
         for table in self._memory[1:]:
             longer = _longer_than(8 * table.width, buffer, starts, reaches, rest)
             chosen = np.setdiff1d(rest, longer, assume_unique=True) if len(longer) else rest
-            keys = keys_at(every, starts.take(chosen), reaches.take(chosen), table.width)
+            keys = keys_at(windows, starts.take(chosen), reaches.take(chosen), table.width)
             values[chosen], places = table.find(keys)
             missing.append(_missing(places, chosen.take(places), keys, units.plain_ascii))
             rest = longer
@@ -172,11 +172,11 @@ class FastEncoder:
             buffer[start : start + reach].tobytes().rstrip(b"\0")
             for start, reach in zip(starts[rest].tolist(), reaches[rest].tolist(), strict=True)
         ]
-        return _Found(values, np.searchsorted(starts, block.borders), missing, rest, strings)
+        return _LookedUp(values, np.searchsorted(starts, block.borders), missing, rest, strings)
 
-    def _work_out_missing(self, found: list[_Found], workers: "_Workers") -> None:
+    def _work_out_missing(self, looked_up: list[_LookedUp], workers: "_Workers") -> None:
         for number, table in enumerate(self._memory):
-            missing = [block.missing[number] for block in found]
+            missing = [block.missing[number] for block in looked_up]
             keys = [np.concatenate([part.keys[word] for part in missing]) for word in range(table.width)]
             chosen, groups = distinct(keys)
             if not len(chosen):
@@ -188,10 +188,10 @@ class FastEncoder:
             self._remembered += len(chosen)
             values = worked_out.take(groups)
             begin = 0
-            for block, part in zip(found, missing, strict=True):
+            for block, part in zip(looked_up, missing, strict=True):
                 block.values[part.places] = values[begin : begin + len(part.places)]
                 begin += len(part.places)
-        self._work_out_long(found)
+        self._work_out_long(looked_up)
 
     def _work_out(self, keys: Keys, plain: npt.NDArray[np.bool_], workers: "_Workers") -> Values:
         """The values of units that are not in the cache."""
@@ -209,13 +209,13 @@ class FastEncoder:
             values[alone] = self._by_words(strings_of([words.take(alone) for words in keys]))
         return values
 
-    def _work_out_long(self, found: list[_Found]) -> None:
+    def _work_out_long(self, looked_up: list[_LookedUp]) -> None:
         """Encodes the units that are too long to be cached."""
-        different = list(dict.fromkeys(itertools.chain.from_iterable(block.long_strings for block in found)))
+        different = list(dict.fromkeys(itertools.chain.from_iterable(block.long_strings for block in looked_up)))
         if different:
             values = dict(zip(different, self._by_words(different).tolist(), strict=True))
             self._remembered += len(different)
-            for block in found:
+            for block in looked_up:
                 block.values[block.long_places] = [values[string] for string in block.long_strings]
 
     def _by_words(self, strings: Sequence[bytes]) -> Values:
@@ -244,7 +244,7 @@ class FastEncoder:
     def _basic_tokens(self, text: bytes) -> list[str]:
         return basic_tokens(text.decode("utf-8", "surrogatepass"), self._rules)
 
-    def _put_in_a_row(self, block: _Found) -> tuple[Ids, Offsets]:
+    def _put_in_a_row(self, block: _LookedUp) -> tuple[Ids, Offsets]:
         """(the ids of a block, the index of the first id of each text)."""
         values = block.values
         several = np.flatnonzero(values < 0)
@@ -253,8 +253,7 @@ class FastEncoder:
         starts, counts = self._pieces.of(values.take(several))
         repeats = np.ones(len(values), dtype=np.int64)
         repeats[several] = counts
-        begins = np.zeros(len(values) + 1, dtype=np.int64)
-        np.cumsum(repeats, out=begins[1:])
+        begins = offsets_of(repeats)
         ids = values.repeat(repeats)
         ids[places_of(begins.take(several), counts)] = self._pieces.ids.take(places_of(starts, counts))
         return ids, begins.take(block.first_units)
@@ -339,8 +338,7 @@ def _groups(items: Iterator[Item]) -> Iterator[list[Item]]:
 
 
 def _join(parts: list[tuple[Ids, Offsets]], workers: _Workers) -> Encoded:
-    begins = np.zeros(len(parts) + 1, dtype=np.int64)
-    np.cumsum([len(ids) for ids, _ in parts], out=begins[1:])
+    begins = offsets_of([len(ids) for ids, _ in parts])
     joined = np.empty(int(begins[-1]), dtype=np.int32)
     offsets = [texts + begin for (_, texts), begin in zip(parts, begins[:-1], strict=True)]
 
@@ -357,9 +355,3 @@ def _with_room(array: npt.NDArray[Number], size: int) -> npt.NDArray[Number]:
     larger = np.zeros(max(size, 2 * len(array)), dtype=array.dtype)
     larger[: len(array)] = array
     return larger
-
-
-def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

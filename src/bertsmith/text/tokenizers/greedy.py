@@ -20,10 +20,10 @@ from bertsmith.text.tokenizers.keys import (
     Values,
     Words,
     bytes_of,
-    every_window,
     keys_at,
     keys_of,
     lengths_of,
+    windows_of,
 )
 from bertsmith.text.tokenizers.vocabulary import CONTINUATION, Vocabulary
 
@@ -52,9 +52,9 @@ class Segmenter:
 
     def ids(self, word: str) -> tuple[int, ...]:
         """The ids of the pieces of `word`; one [UNK] if the word cannot be segmented or is too long."""
-        whole = self._initial.get(word)
-        if whole is not None and len(word) <= self.max_word_characters:
-            return (whole,)
+        id = self._initial.get(word)
+        if id is not None and len(word) <= self.max_word_characters:
+            return (id,)
         return tuple(id for id, _, _ in self.pieces(word))
 
     def pieces(self, word: str) -> list[tuple[int, int, int]]:
@@ -99,7 +99,7 @@ class BatchSegmenter:
 
     def segment(self, keys: Keys) -> tuple[Values, Integers]:
         """(ids of all pieces, int32 [P]; pieces per word, int64 [n]) for words of 1 to `LONGEST` bytes."""
-        every = every_window(np.concatenate([bytes_of(keys).reshape(-1), np.zeros(PADDING, dtype=np.uint8)]))
+        windows = windows_of(np.concatenate([bytes_of(keys).reshape(-1), np.zeros(PADDING, dtype=np.uint8)]))
         lengths = lengths_of(keys)
         starts = np.arange(len(lengths)) * (8 * len(keys))
         is_unknown = self._is_too_long(keys, lengths)
@@ -108,11 +108,11 @@ class BatchSegmenter:
         places, left = starts[active], lengths[active]
         table = self.initial
         while len(active):
-            found, taken = table.longest_at(every, places, left)
+            longest_ids, taken = table.longest_at(windows, places, left)
             is_stuck = taken == 0
             is_unknown[active[is_stuck]] = True
             words.append(active)
-            ids.append(np.where(is_stuck, self.unk_id, found).astype(np.int32))
+            ids.append(np.where(is_stuck, self.unk_id, longest_ids).astype(np.int32))
             goes_on = (taken < left) & ~is_stuck
             active = active[goes_on]
             places, left = (places + taken)[goes_on], (left - taken)[goes_on]
@@ -148,11 +148,11 @@ class PieceTable:
             self.longest = max([self.longest, *map(len, chosen)])
             shorter = 8 * width
 
-    def longest_at(self, every: Words, places: Integers, left: Integers) -> tuple[Values, Integers]:
+    def longest_at(self, windows: Words, places: Integers, left: Integers) -> tuple[Values, Integers]:
         """(ids, lengths) of the longest piece that starts at each of `places`; the length is 0 where there is none.
 
         Args:
-            every: the 8 bytes from each position on, as returned by `every_window`.
+            windows: the 8 bytes from each position on, as returned by `windows_of`.
             places: int64 [n].
             left: int64 [n], the maximum length of the piece in bytes.
         """
@@ -167,7 +167,7 @@ class PieceTable:
                 continue
             table = next(table for table in self._tables if length <= 8 * table.width)
             sizes = np.full(len(candidates), length)
-            values, missing = table.find(keys_at(every, places[candidates], sizes, table.width))
+            values, missing = table.find(keys_at(windows, places[candidates], sizes, table.width))
             is_found = np.ones(len(candidates), dtype=np.bool_)
             is_found[missing] = False
             hit = candidates[is_found]
@@ -194,8 +194,8 @@ class WordsSegmenter:
         encoded = [word.encode("utf-8", "surrogatepass") for word in words]
         is_short = np.array([len(word) <= LONGEST for word in encoded], dtype=np.bool_) & self.batch.is_usable
         short, long = np.flatnonzero(is_short).tolist(), np.flatnonzero(~is_short).tolist()
-        alone = Encoded.from_rows([self._alone.ids(words[place]) for place in long])
-        together, counts_together = self.batch.segment(keys_of([encoded[place] for place in short], WIDTHS[-1]))
+        alone = Encoded.from_rows([self._alone.ids(words[number]) for number in long])
+        together, counts_together = self.batch.segment(keys_of([encoded[number] for number in short], WIDTHS[-1]))
         counts = np.empty(len(words), dtype=np.int64)
         counts[long], counts[short] = alone.lengths, counts_together
         starts = np.cumsum(counts) - counts

@@ -31,17 +31,17 @@ _MASKS = np.array([(1 << (8 * length)) - 1 for length in range(9)], dtype=np.uin
 _MULTIPLIERS = [np.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)]
 
 
-def every_window(buffer: Bytes) -> Words:
+def windows_of(buffer: Bytes) -> Words:
     """The 8 bytes from each position on as a number, uint64 [len(buffer) - 7]."""
     return np.ndarray((len(buffer) - 7,), "<u8", buffer.data, 0, (1,)).astype(np.uint64)
 
 
-def keys_at(every: Words, starts: Integers, lengths: Integers, width: int) -> Keys:
+def keys_at(windows: Words, starts: Integers, lengths: Integers, width: int) -> Keys:
     """The keys of the strings at `starts`; a string of more than `8 * width` bytes is cut to that length."""
-    keys = [every.take(starts)]
+    keys = [windows.take(starts)]
     keys[0] &= _MASKS.take(lengths, mode="clip")
     for word in range(1, width):
-        keys.append(every.take(starts + 8 * word))
+        keys.append(windows.take(starts + 8 * word))
         keys[word] &= _MASKS.take(lengths - 8 * word, mode="clip")
     return keys
 
@@ -124,11 +124,11 @@ class KeyTable:
             ignore: indices to skip: their values are undefined, and they count as found.
         """
         slots = (hash_keys(keys) >> self._shift).view(np.int64)
-        found = self._equal(slots, keys)
+        is_found = self._equal(slots, keys)
         values = self._values.take(slots, mode="clip")
         if ignore is not None:
-            found[ignore] = True
-        left = np.flatnonzero(~found)
+            is_found[ignore] = True
+        left = np.flatnonzero(~is_found)
         absent = []
         for probe in range(1, _PROBES):
             if not len(left):

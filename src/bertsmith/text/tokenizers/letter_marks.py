@@ -71,9 +71,9 @@ def composed(parts: Sequence[Placed], known: "Characters") -> list[Placed]:
         number = known.combining(part.text)
         if starter >= 0 and (starter == len(result) - 1 or last < number):
             before = result[starter]
-            whole = _pair(before.text, part.text, known)
-            if whole:
-                result[starter] = Placed(whole, before.start, max(before.end, part.end))
+            joined = _pair(before.text, part.text, known)
+            if joined:
+                result[starter] = Placed(joined, before.start, max(before.end, part.end))
                 continue
         if number == 0:
             starter = len(result)
@@ -84,5 +84,5 @@ def composed(parts: Sequence[Placed], known: "Characters") -> list[Placed]:
 
 def _pair(first: str, second: str, known: "Characters") -> str:
     """The character that two characters form, or nothing."""
-    whole = unicodedata.normalize("NFC", first + second)
-    return whole if len(whole) == 1 and known.decompose(whole) != whole else ""
+    joined = unicodedata.normalize("NFC", first + second)
+    return joined if len(joined) == 1 and known.decompose(joined) != joined else ""

@@ -36,7 +36,7 @@ _SLOW = "\0"  # stands for a character that needs the path with offsets; no clea
 class TextRules:
     """How text is cleaned and split before its words are looked up.
 
-    The defaults are those of the Hugging Face tokenizers, so that a model folder gives the same ids there.
+    The defaults are Hugging Face's, so that a model folder gives the same ids there.
 
     Raises:
         ConfigError: the control rule is unknown or the word limit is below 1.
@@ -100,7 +100,7 @@ class TextRules:
     def named(cls, name: str, *, lowercase: bool = True) -> "TextRules":
         """The rules "huggingface", "google" or "unspaced".
 
-        The last are those of Hugging Face with `split_unspaced` and, in lower case, `keep_letter_marks`.
+        The last are Hugging Face's with `split_unspaced` and, in lower case, `keep_letter_marks`.
 
         Raises:
             ConfigError: there are no rules of that name.
@@ -163,13 +163,13 @@ def _words_between_spaces(text: str, rules: TextRules) -> list[str]:
         return text.translate(_last_steps(rules.control_rule, strips=rules.strips_accents)).split()
     if rules.keeps_letter_marks:
         return _words_with_letter_marks(text, rules)
-    whole = _all_steps(rules.lowercase, rules.strips_accents, rules.split_cjk)
-    tokens = text.translate(whole)
+    steps = _all_steps(rules.lowercase, rules.strips_accents, rules.split_cjk)
+    tokens = text.translate(steps)
     if _SLOW not in tokens:
         return tokens.split()
     ordered: list[str] = []
     for part in text.split(" "):
-        plain = part.translate(whole)
+        plain = part.translate(steps)
         if _SLOW in plain:
             ordered += _slow_words(part, rules)
         else:
@@ -227,9 +227,9 @@ def normalized(text: str, rules: TextRules) -> str:
         text = _DROPPED_ASCII.sub("", text).translate(_ASCII_SPACES)
         return text.lower() if rules.lowercase else text
     if rules.control_rule == "huggingface" and not rules.keeps_letter_marks:
-        whole = text.translate(_all_steps(rules.lowercase, rules.strips_accents, rules.split_cjk, splits=False))
-        if _SLOW not in whole:
-            return whole
+        plain = text.translate(_all_steps(rules.lowercase, rules.strips_accents, rules.split_cjk, splits=False))
+        if _SLOW not in plain:
+            return plain
     return normalized_with_origins(text, rules).text
 
 
@@ -264,9 +264,9 @@ def normalized_with_origins(text: str, rules: TextRules) -> Normalized:
     return Normalized("".join(characters), origins, ends)
 
 
-def tokens_of_normalized(found: Normalized, rules: TextRules) -> list[BasicToken]:
+def tokens_of_normalized(normal: Normalized, rules: TextRules) -> list[BasicToken]:
     """The basic tokens of a normalized text, or of a part of one."""
-    known, (text, starts, ends) = characters_of(rules.control_rule), found
+    known, (text, starts, ends) = characters_of(rules.control_rule), normal
     tokens: list[BasicToken] = []
     begin = 0  # of the open word
 
@@ -375,9 +375,9 @@ def _steps_before_accents(lowercase: bool, split_cjk: bool) -> _Translation:
     def entry(character: str) -> str:
         text = lowered(character)
         same = all(
-            known.combining(one) == unicodedata.combining(one)
-            and known.decompose(one) == unicodedata.normalize("NFD", one)
-            for one in text
+            known.combining(sign) == unicodedata.combining(sign)
+            and known.decompose(sign) == unicodedata.normalize("NFD", sign)
+            for sign in text
         )
         return text if same else _SLOW
 

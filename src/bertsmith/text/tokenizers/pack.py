@@ -13,7 +13,7 @@ run_classifier.py; Sun et al. (2019), section 5.3.1 (head and tail).
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -91,17 +91,17 @@ class PackedRows:
         of the first.
 
         >>> rows = PackedRows(np.array([2, 7, 2, 2, 7]), np.zeros(5, int), np.array([2, 1, 2]), np.zeros(3, int))
-        >>> different, which = rows.distinct()
-        >>> different.token_ids.tolist(), which.tolist()
+        >>> different, number_of_row = rows.distinct()
+        >>> different.token_ids.tolist(), number_of_row.tolist()
         ([2, 7, 2], [0, 1, 0])
         """
         tokens = np.stack([self.token_ids, self.segment_ids], axis=1)
         numbers: dict[bytes, int] = {}
         spans = itertools.pairwise(self.offsets.tolist())
-        which = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in spans]
+        number_of_row = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in spans]
         if len(numbers) == len(self):
             return self, np.arange(len(self))
-        return self.select(np.unique(which, return_index=True)[1]), np.array(which, dtype=np.int64)
+        return self.select(np.unique(number_of_row, return_index=True)[1]), np.array(number_of_row, dtype=np.int64)
 
 
 def pack_rows(
@@ -146,9 +146,10 @@ def pack_rows(
         fix="use one of them",
     )
     lengths = [text.lengths for text in texts]
-    cuts = (
-        [np.maximum(lengths[0] - room, 0)] if second is None else [*_cuts_of(truncation)(lengths[0], lengths[1], room)]
-    )
+    if second is None:
+        cuts = [np.maximum(lengths[0] - room, 0)]
+    else:
+        cuts = [*(pair_halves if truncation == "halves" else pair_cuts)(lengths[0], lengths[1], room)]
     kept = [length - cut for length, cut in zip(lengths, cuts, strict=True)]
     cut_by_row = np.sum(cuts, axis=0)
     if truncation == "error" and cut_by_row.any():
@@ -223,10 +224,6 @@ def pair_halves(first: Counts, second: Counts, room: int) -> tuple[Counts, Count
     return cut_of_first, np.where(fits, 0, np.maximum(second - (room - kept_of_first), 0))
 
 
-def _cuts_of(truncation: str) -> Callable[[Counts, Counts, int], tuple[Counts, Counts]]:
-    return pair_halves if truncation == "halves" else pair_cuts
-
-
 def _encoded(texts: Encoded | Sequence[npt.ArrayLike]) -> Encoded:
     return texts if isinstance(texts, Encoded) else Encoded.from_rows(texts)
 
@@ -236,8 +233,8 @@ def _fronts(cuts: list[Counts], kept: list[Counts], truncation: str) -> list[Cou
     if truncation == "tail":
         return cuts
     if truncation == "head_tail":
-        head, whole = _HEAD_SHARE
-        return [np.where(cut > 0, keep * head // whole, keep) for cut, keep in zip(cuts, kept, strict=True)]
+        head, total = _HEAD_SHARE
+        return [np.where(cut > 0, keep * head // total, keep) for cut, keep in zip(cuts, kept, strict=True)]
     return [np.zeros_like(cut) for cut in cuts]
 
 
@@ -280,10 +277,10 @@ def _assemble(
     return PackedRows(token_ids, segment_ids, lengths.astype(np.int32), cut_by_row.astype(np.int32))
 
 
-def truncation_note(what: str, longest: int, texts: int, tokens: int) -> str:
-    """What a message says about truncated texts.
+def truncation_note(kind: str, longest: int, texts: int, tokens: int) -> str:
+    """A message about truncated texts.
 
     >>> truncation_note("queries", 64, 2, 1200)
     'queries longer than 64 tokens, truncated: 2, 1,200 tokens cut in total'
     """
-    return f"{what} longer than {longest} tokens, truncated: {texts:,}, {counted(tokens, 'token')} cut in total"
+    return f"{kind} longer than {longest} tokens, truncated: {texts:,}, {counted(tokens, 'token')} cut in total"

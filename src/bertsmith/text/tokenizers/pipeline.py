@@ -80,7 +80,9 @@ class PipelineTokenizer(Tokenizer):
     def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts; see `Tokenizer.encode_batch`."""
         strings = texts.to_pylist() if is_arrow(texts) else texts
-        return Encoded.from_rows([one.ids for one in self._encodings([text or "" for text in strings], special_tokens)])
+        return Encoded.from_rows(
+            [encoding.ids for encoding in self._encodings([text or "" for text in strings], special_tokens)]
+        )
 
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
         """The ids of many words, each with the space before it unless `spaced` says otherwise."""
@@ -89,12 +91,12 @@ class PipelineTokenizer(Tokenizer):
 
     def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
         """The ids of one text with character offsets, which exclude the space before a word."""
-        (found,) = self._encodings([text], special_tokens)
+        (encoding,) = self._encodings([text], special_tokens)
         spelled = self._spelled(text, special_tokens)
-        spans = [_without_space(spelled, *span) for span in found.offsets]
+        spans = [_without_space(spelled, *span) for span in encoding.offsets]
         if spelled != text:
             spans = _as_written(text, spans, len(self.vocabulary.special.mask) - len(MASK))
-        columns = (found.ids, [start for start, _ in spans], [end for _, end in spans])
+        columns = (encoding.ids, [start for start, _ in spans], [end for _, end in spans])
         return Pieces(*(np.array(column, dtype=np.int32) for column in columns))
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
@@ -110,10 +112,10 @@ class PipelineTokenizer(Tokenizer):
         """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
         wanted = self.decode(ids, skip_special=False).strip()
         ahead = len(self.decode(before, skip_special=False).lstrip())
-        places = [place for place in range(len(words)) if wanted and words.startswith(wanted, place)]
-        if not places:
+        starts = [start for start in range(len(words)) if wanted and words.startswith(wanted, start)]
+        if not starts:
             return 0, len(words)
-        start = min(places, key=lambda place: abs(place - ahead))
+        start = min(starts, key=lambda start: abs(start - ahead))
         return start, start + len(wanted)
 
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
@@ -153,9 +155,9 @@ def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -
 
 
 def _build(description: dict[str, Any], source: str) -> Any:
-    own = UnigramPipeline.of(description, source)
-    if own is not None:
-        return own
+    pipeline = UnigramPipeline.of(description, source)
+    if pipeline is not None:
+        return pipeline
     try:
         import tokenizers
     except ImportError:
@@ -188,8 +190,8 @@ def _as_written(text: str, spans: list[tuple[int, int]], growth: int) -> list[tu
     ends = np.array([match.end() for match in re.finditer(re.escape(MASK), text)])
     ends += growth * np.arange(1, len(ends) + 1)  # in the text as the model spells it
     flat = np.array(spans, dtype=np.int64).reshape(-1, 2)
-    found: list[tuple[int, int]] = (flat - growth * np.searchsorted(ends, flat, side="right")).tolist()
-    return [(start, end) for start, end in found]
+    written: list[tuple[int, int]] = (flat - growth * np.searchsorted(ends, flat, side="right")).tolist()
+    return [(start, end) for start, end in written]
 
 
 def _rules(description: dict[str, Any]) -> TextRules:
@@ -204,7 +206,7 @@ def _lowercases(normalizer: dict[str, Any] | None) -> bool:
         return False
     kind = normalizer.get("type")
     inner = normalizer.get("normalizers", [])
-    return kind == "Lowercase" or bool(normalizer.get("lowercase")) or any(_lowercases(one) for one in inner)
+    return kind == "Lowercase" or bool(normalizer.get("lowercase")) or any(_lowercases(step) for step in inner)
 
 
 def template_of(processor: Any, source: str) -> Template:

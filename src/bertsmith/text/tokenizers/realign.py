@@ -44,21 +44,21 @@ def realign(predicted: str, words: str, rules: TextRules, before: int = 0) -> tu
     >>> realign("7", "7年7月", TextRules()), realign("7", "7年7月", TextRules(), before=2)
     ((0, 1), (2, 3))
     """
-    whole = (0, len(words))
+    all_words = (0, len(words))
     tokens = " ".join(basic_tokens(words, rules))
     begin = tokens.find(predicted)
     if begin < 0 or not predicted:
-        return whole
-    letters = [place for place, character in enumerate(words) if character != " "]
+        return all_words
+    letters = [position for position, character in enumerate(words) if character != " "]
     if len(letters) != len(tokens) - tokens.count(" "):
-        return whole
+        return all_words
 
     def characters(begin: int) -> tuple[int, int]:
         last = begin + len(predicted) - 1
         return letters[letter(begin)], letters[letter(last)] + 1
 
-    def letter(place: int) -> int:
-        return place - tokens.count(" ", 0, place)
+    def letter(position: int) -> int:
+        return position - tokens.count(" ", 0, position)
 
     start, end = characters(begin)
     text, distance = words[start:end], abs(letter(begin) - before)

@@ -62,7 +62,7 @@ def rules_in(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def rules_of(description: dict[str, Any]) -> TextRules | None:
-    """The text rules whose steps are those of a `tokenizer.json` with WordPieces; None if there are no such rules."""
+    """The text rules with the steps of a `tokenizer.json` with WordPieces; None if there are no such rules."""
     stated, longest = rules_in(description), description["model"].get("max_input_chars_per_word")
     flags = (stated.get(name) for name in ("lowercase", "split_cjk"))
     if not all(isinstance(flag, bool) for flag in flags) or type(longest) is not int or longest < 1:

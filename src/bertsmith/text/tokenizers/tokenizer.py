@@ -58,7 +58,7 @@ class Tokenizer(abc.ABC):
 
     @property
     def casing_problem(self) -> str | None:
-        """What is wrong if the case or the marks of cleaned text do not fit the vocabulary; None if nothing is."""
+        """The problem if the case or the marks of cleaned text do not fit the vocabulary; else None."""
         return None
 
     @abc.abstractmethod
@@ -126,18 +126,18 @@ class Tokenizer(abc.ABC):
         return [pieces[id] for id in self.encode(text, special_tokens=special_tokens).tolist()]
 
 
-def warn_of_casing(tokenizer: Tokenizer, place: object) -> None:
+def warn_of_casing(tokenizer: Tokenizer, origin: object) -> None:
     """Says that text rules do not fit a vocabulary, so that a model would answer from [UNK].
 
-    Said once in a process for each vocabulary: the models that a run trains have that of its base model.
+    Said once in a process for each vocabulary: the models that a run trains have the vocabulary of its base model.
 
     Args:
-        place: the model or the file that the vocabulary comes from.
+        origin: the model or the file that the vocabulary comes from.
     """
     problem = tokenizer.casing_problem
     if problem is not None and (tokenizer.vocabulary.digest, problem) not in _said_of_casing():
         _said_of_casing().add((tokenizer.vocabulary.digest, problem))
-        warn(f"'{place}': {problem}")
+        warn(f"'{origin}': {problem}")
 
 
 def say_special(tokenizer: Tokenizer, pieces: Iterable[str], special_tokens: SpecialTokens) -> None:

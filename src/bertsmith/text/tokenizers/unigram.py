@@ -59,7 +59,7 @@ class Unigram:
         lengths: dict[str, set[int]] = {}
         for piece in self._ids:
             lengths.setdefault(piece[0], set()).add(len(piece))
-        self._lengths = {first: tuple(sorted(found)) for first, found in lengths.items()}  # of the pieces, by beginning
+        self._lengths = {first: tuple(sorted(known)) for first, known in lengths.items()}  # of the pieces, by beginning
         self._cache = BoundedCache[str, tuple[Cut, ...]](_MOST_CACHED)
 
     def cut(self, word: str) -> tuple[Cut, ...]:
@@ -147,9 +147,9 @@ class UnigramPipeline:
         model, added = description["model"], description.get("added_tokens") or ()
         try:
             pieces = [(str(piece), float(score)) for piece, score in model["vocab"]]
-            self._added = {str(one["content"]): one for one in added}
-            ids = {text: int(one["id"]) for text, one in self._added.items()}
-            special = [ids[text] for text, one in self._added.items() if one.get("special")]
+            self._added = {str(entry["content"]): entry for entry in added}
+            ids = {text: int(entry["id"]) for text, entry in self._added.items()}
+            special = [ids[text] for text, entry in self._added.items() if entry.get("special")]
             unknown = int(model["unk_id"])
             assert 0 <= unknown < len(pieces), "an id"
         except (KeyError, TypeError, ValueError, AssertionError):
@@ -162,7 +162,7 @@ class UnigramPipeline:
         self._is_local = splits_first and scheme != "first" and not marks_spaces(description.get("normalizer"))
         self._of_chunk = BoundedCache[str, list[int]](_MOST_CACHED)
         self._all_added = _pattern(self._added)
-        self._not_special = _pattern([text for text, one in self._added.items() if not one.get("special")])
+        self._not_special = _pattern([text for text, entry in self._added.items() if not entry.get("special")])
         self._model = Unigram(pieces, unknown, [*ids.values()])
         self._ids, self._special = {piece: id for id, (piece, _) in enumerate(pieces)} | ids, frozenset(special)
         self._pieces = {id: piece for piece, id in self._ids.items()}
@@ -175,7 +175,7 @@ class UnigramPipeline:
         if not isinstance(model, Mapping) or not isinstance(model.get("vocab"), list) or model.get("byte_fallback"):
             return None
         if model.get("type", "Unigram") != "Unigram" or any(
-            one.get("normalized") or one.get("single_word") for one in description.get("added_tokens") or ()
+            entry.get("normalized") or entry.get("single_word") for entry in description.get("added_tokens") or ()
         ):
             return None
         if not isinstance(decoder, Mapping) or decoder.get("type") != "Metaspace":
@@ -184,7 +184,7 @@ class UnigramPipeline:
         parts = [splitter]
         if isinstance(splitter, Mapping) and splitter.get("type") == "Sequence":
             parts = splitter.get("pretokenizers") or []
-        kinds = [one.get("type") if isinstance(one, Mapping) else None for one in parts]
+        kinds = [entry.get("type") if isinstance(entry, Mapping) else None for entry in parts]
         if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
             return None
         steps = steps_of(description.get("normalizer"), source)
@@ -218,18 +218,18 @@ class UnigramPipeline:
 
     def _parts(self, text: str) -> Iterator[tuple[int, int, int | None]]:
         """The parts of a text (start, end) that are ordinary text, or else the id of an added piece."""
-        place = 0
+        begin = 0
         pattern = self._not_special if self.encode_special_tokens else self._all_added
         for match in () if pattern is None else pattern.finditer(text):
-            found = self._added[match["piece"]]
-            start = match.start() if found.get("lstrip") else match.start("piece")
-            end = match.end() if found.get("rstrip") else match.end("piece")
-            if start > place:
-                yield place, start, None
+            token = self._added[match["piece"]]
+            start = match.start() if token.get("lstrip") else match.start("piece")
+            end = match.end() if token.get("rstrip") else match.end("piece")
+            if start > begin:
+                yield begin, start, None
             yield match.start("piece"), match.end("piece"), self._ids[match["piece"]]
-            place = end
-        if place < len(text):
-            yield place, len(text), None
+            begin = end
+        if begin < len(text):
+            yield begin, len(text), None
 
     def _ids_of(self, text: str, part: tuple[int, int, int | None]) -> list[int]:
         start, end, id = part
@@ -255,11 +255,11 @@ class UnigramPipeline:
             if id is not None:
                 result.append((start, end))
                 continue
-            plain, places = normalized_with_places(text[start:end], self._steps)
-            for word, place, added in self._words(plain, is_first=start == 0 and self._begins(text[start:end])):
+            plain, origins = normalized_with_places(text[start:end], self._steps)
+            for word, position, added in self._words(plain, is_first=start == 0 and self._begins(text[start:end])):
                 for cut in self._model.cut(word):  # a mark that was added is where the first character is
-                    first, last = (place + max(edge - added, 0) for edge in (cut.start, cut.end - 1))
-                    result.append((start + places[first][0], start + places[last][1]))
+                    first, last = (position + max(edge - added, 0) for edge in (cut.start, cut.end - 1))
+                    result.append((start + origins[first][0], start + origins[last][1]))
         return result
 
     def _begins(self, text: str) -> bool:
@@ -270,21 +270,21 @@ class UnigramPipeline:
     def _words(self, text: str, *, is_first: bool) -> Iterator[tuple[str, int, int]]:
         """The words of a text with their marks, the position of each in the text, and the marks that were added."""
         parts = [(match[0], match.start()) for match in _NO_SPACE.finditer(text)] if self._splits_first else [(text, 0)]
-        for part, place in parts:
+        for part, position in parts:
             marked = part.replace(" ", self._mark)
-            prefixes = self._prefixes_all or (self._prefixes_first and is_first and place == 0)
+            prefixes = self._prefixes_all or (self._prefixes_first and is_first and position == 0)
             added = int(prefixes and bool(marked) and not marked.startswith(self._mark))
             marked = self._mark * added + marked
             for match in self._word.finditer(marked) if self._splits else (None,):
                 if match is None:
-                    yield marked, place, added
+                    yield marked, position, added
                 elif match.start():
-                    yield match[0], place + match.start() - added, 0
+                    yield match[0], position + match.start() - added, 0
                 else:
-                    yield match[0], place, added
+                    yield match[0], position, added
 
 
 def _pattern(added: Iterable[str]) -> re.Pattern[str] | None:
-    """What finds added pieces, with the white space around them; None if there are none."""
+    """The pattern of added pieces, with the white space around them; None if there are none."""
     choices = "|".join(re.escape(text) for text in sorted(added, key=len, reverse=True))
     return re.compile(rf"\s*(?P<piece>{choices})\s*") if choices else None

@@ -45,7 +45,7 @@ _PART = re.compile(f"{PATTERN}|[^{_BLOCKS}]+")
 
 
 def parts_of_words(words: list[str]) -> list[str]:
-    """The words, with those of scripts without spaces split.
+    """The words, split where their script has no spaces.
 
     >>> parts_of_words(["ประเทศไทย", "สวย"]), parts_of_words(["ကမ္ဘာမြန်မာ"]), parts_of_words(["コンピュータを", "go"])
     (['ประ', 'เทศ', 'ไทย', 'สวย'], ['ကမ္ဘာ', 'မြန်', 'မာ'], ['コンピュータ', 'を', 'go'])

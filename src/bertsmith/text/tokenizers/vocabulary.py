@@ -196,7 +196,7 @@ def lost_letter_marks(vocabulary: Vocabulary) -> str | None:
     text = "".join(vocabulary.pieces)
     if len(set(_WITH_MARKS.findall(text))) < _FEW_LETTERS or _SYLLABLE.search(text):
         return None
-    marks = (one for one in set(unicodedata.normalize("NFD", text)) if HUGGINGFACE.is_accent(one))
+    marks = (mark for mark in set(unicodedata.normalize("NFD", text)) if HUGGINGFACE.is_accent(mark))
     if not all(map(is_accent, marks)):
         return None
     return (
@@ -227,7 +227,7 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPiece
                 found=f"{piece!r} on lines {id + 1} and {index[piece] + 1}",
                 fix="rename one of them, for example to [unused0]",
             )
-        if "\n" in piece or not _is_unicode(piece):
+        if "\n" in piece or not is_unicode(piece):
             raise VocabularyError(
                 expected=f"pieces in {source} that fit on a line of UTF-8",
                 found=f"{piece!r} as piece {id}",
@@ -238,12 +238,13 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPiece
 def _is_sound(pieces: tuple[str, ...], index: dict[str, int]) -> bool:
     """Whether no piece is empty, occurs twice, or does not fit on a line of UTF-8."""
     lines = "\n".join(pieces)
-    return len(index) == len(pieces) == lines.count("\n") + 1 and "" not in index and _is_unicode(lines)
+    return len(index) == len(pieces) == lines.count("\n") + 1 and "" not in index and is_unicode(lines)
 
 
-def _is_unicode(piece: str) -> bool:
+def is_unicode(piece: str) -> bool:
+    """False for a string with a lone surrogate, which cannot be written to a file."""
     try:
         piece.encode("utf-8")
-    except UnicodeEncodeError:  # a lone surrogate
+    except UnicodeEncodeError:
         return False
     return True

@@ -98,10 +98,7 @@ class WordPieceTokenizer(Tokenizer):
 
     @property
     def casing_problem(self) -> str | None:
-        """What is wrong if the rules do not fit the casing or the marks of the vocabulary; None if nothing is.
-
-        See `casing_mismatch` and `lost_letter_marks`.
-        """
+        """The problem of `casing_mismatch` or `lost_letter_marks`; None if the rules fit the vocabulary."""
         problem = casing_mismatch(self.vocabulary, lowercase=self.rules.lowercase)
         if problem is None and self.rules.keeps_letter_marks:
             return lost_letter_marks(self.vocabulary)
@@ -182,12 +179,12 @@ class WordPieceTokenizer(Tokenizer):
         ids: list[int] = []
         memo = self._memo
         for word in basic_tokens(text, self.rules):
-            found = memo.get(word)
-            if found is None:
-                found = self._segmenter.ids(word)
+            word_ids = memo.get(word)
+            if word_ids is None:
+                word_ids = self._segmenter.ids(word)
                 if len(word) <= _LONGEST_REMEMBERED:
-                    memo.put(word, found, _ENTRY_BYTES + 2 * len(word) + 8 * len(found))
-            ids += found
+                    memo.put(word, word_ids, _ENTRY_BYTES + 2 * len(word) + 8 * len(word_ids))
+            ids += word_ids
         return ids
 
     def _fast_encoder(self) -> FastEncoder:
@@ -251,9 +248,9 @@ class WordPieceTokenizer(Tokenizer):
         if not self._added.normalized.wanted(specials=specials):
             yield from self._placed_words(basic_tokens_with_offsets(part, self.rules), begin)
             return
-        whole = normalized_with_origins(part, self.rules)
-        for start, end, token in self._added.normalized.parts(whole.text, specials=specials):
-            inside = whole.part(start, end)
+        plain = normalized_with_origins(part, self.rules)
+        for start, end, token in self._added.normalized.parts(plain.text, specials=specials):
+            inside = plain.part(start, end)
             if token is not None:
                 yield begin + min(inside.starts), begin + max(inside.ends), token.id
             else:
@@ -322,11 +319,11 @@ class OffsetEncoder:
             position = 0
             for part in text.split(" ") if in_chunks else (text,):
                 if part:
-                    found = self._memo.get(part) or self._encode(part)
-                    ids += found[0]
-                    starts += found[1]
-                    ends += found[2]
-                    counts.append(len(found[0]))
+                    pieces = self._memo.get(part) or self._encode(part)
+                    ids += pieces[0]
+                    starts += pieces[1]
+                    ends += pieces[2]
+                    counts.append(len(pieces[0]))
                     shifts.append(position)
                 position += len(part) + 1
             lengths.append(len(ids))

@@ -24,7 +24,7 @@ _WORDS_AT_ONCE = 1 << 14
 
 
 class BytePairs(NamedTuple):
-    """What byte-pair encoding learns.
+    """The result of byte-pair encoding.
 
     Attributes:
         ids: each piece and its id: the special pieces, `[unused]` ones, characters by code point, characters at the end
@@ -57,8 +57,8 @@ def learn_byte_pairs(
         max_word_characters: longer words are ignored.
         character_coverage, notes: as for WordPieces, see `learn_vocabulary`.
 
-    >>> found = learn_byte_pairs({"low": 5, "lowest": 2, "newer": 6, "wider": 3}, 24)
-    >>> found.merges
+    >>> learned = learn_byte_pairs({"low": 5, "lowest": 2, "newer": 6, "wider": 3}, 24)
+    >>> learned.merges
     ('e r</w>', 'l o', 'e w', 'n ew', 'new er</w>', 'lo w</w>')
     """
     try:

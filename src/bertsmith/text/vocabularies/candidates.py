@@ -54,7 +54,7 @@ class Candidates:
 
     Args:
         text: all words in one string.
-        place: int64 [C], the position in `text` of one occurrence of each candidate.
+        position: int64 [C], the position in `text` of one occurrence of each candidate.
         length: int32 [C], its number of letters.
         is_inner: bool [C], whether it continues a word.
         num_characters: the number of single characters, which are the first candidates.
@@ -67,7 +67,7 @@ class Candidates:
     """
 
     text: str
-    place: Integers
+    position: Integers
     length: Indices
     is_inner: Flags
     num_characters: int
@@ -79,11 +79,11 @@ class Candidates:
     behind: Indices
 
     def __len__(self) -> int:
-        return len(self.place)
+        return len(self.position)
 
     def piece(self, candidate: int) -> str:
         """A candidate as it is written in a vocabulary."""
-        letters = self.text[self.place[candidate] : self.place[candidate] + self.length[candidate]]
+        letters = self.text[self.position[candidate] : self.position[candidate] + self.length[candidate]]
         return CONTINUATION + letters if self.is_inner[candidate] else letters
 
     def cut(self, is_chosen: Flags) -> Cut:
@@ -189,14 +189,14 @@ class _Layout:
         self.is_inner = np.ones(len(self.row), dtype=np.bool_)
         self.is_inner[self.first_row_spot] = False
         self.text = "".join(words)
-        self.place = np.cumsum(lengths)[self.row] - self.distance
+        self.position = np.cumsum(lengths)[self.row] - self.distance
         self.weight = weights.astype(np.float64)[self.row]
         self.is_stranger = is_stranger[self.row]
         self.real_spots = np.arange(len(words), len(self.row))
         codes = np.frombuffer(self.text.encode("utf-32-le"), dtype="<u4").astype(np.int64)
         self.alphabet, characters = numbered(codes)
         self.character = np.zeros(len(self.row), dtype=np.int64)
-        self.character[self.real_spots] = characters[self.place[self.real_spots]]
+        self.character[self.real_spots] = characters[self.position[self.real_spots]]
 
     def behind(self, spots: Integers, lengths: int | Indices) -> Integers:
         """The spots `lengths` characters further on."""
@@ -234,7 +234,7 @@ def _characters(layout: _Layout) -> _Level:
 
 
 def _longer(layout: _Layout, length: int, shorter: _Level, least_weight: int) -> _Level:
-    """The candidates with one more letter; marks those of `shorter` that are always followed by the same letter."""
+    """The candidates with one more letter; marks the `shorter` ones that are always followed by the same letter."""
     begin = np.searchsorted(shorter.spots, layout.first_spot[length])
     spots, parents = shorter.spots[begin:], shorter.candidates[begin:]
     letters = layout.character[layout.behind(spots, length - 1)]
@@ -275,7 +275,7 @@ def _table(layout: _Layout, levels: list[_Level]) -> Candidates:
     lengths = [np.full(int(level.is_kept.sum()), length) for length, level in enumerate(levels, start=1)]
     return Candidates(
         text=layout.text,
-        place=layout.place[sample],
+        position=layout.position[sample],
         length=np.concatenate(lengths).astype(np.int32),
         is_inner=layout.is_inner[sample],
         num_characters=len(levels[0].sample),

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import VocabularyError
 from bertsmith.base.core.progress import counted
 from bertsmith.text.tokenizers.normalize import TextRules
-from bertsmith.text.tokenizers.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
+from bertsmith.text.tokenizers.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary, is_unicode
 from bertsmith.text.vocabularies.candidates import Candidates, Cut, Flags, Integers, find_candidates, numbered
 from bertsmith.text.vocabularies.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
 
@@ -63,10 +63,10 @@ def learn_vocabulary(
     character_coverage: float = CHARACTER_COVERAGE,
     notes: list[str] | None = None,
 ) -> Vocabulary:
-    """A vocabulary of exactly `size` pieces that splits text like that of `word_counts` into few pieces.
+    """A vocabulary of exactly `size` pieces that splits text with such words into few pieces.
 
     The order is: the five special pieces; `[unused0]` and so on; single characters that begin a word, by code point;
-    those that continue one; longer pieces by decreasing use. The result depends on the counts alone.
+    those within one; longer pieces by decreasing use. The result depends on the counts alone.
 
     If the corpus is too small to fill the vocabulary, `[unused]` pieces are added. Rare characters are left out if
     characters would take more than half of the room, but the rest always covers at least `character_coverage` of the
@@ -77,7 +77,7 @@ def learn_vocabulary(
         size: the total number of pieces.
         unused: the number of `[unused]` pieces reserved for later.
         max_word_characters: longer words are [UNK] to the tokenizer and are ignored here.
-        max_words: the maximum number of words to learn longer pieces from, those of the highest weight; of equal ones,
+        max_words: the maximum number of words to learn longer pieces from, by weight; of equal ones,
             an even sample in alphabetical order. Each takes about 1 kB of memory. Characters come from all words.
         character_coverage: the fraction of the text's characters that are pieces however much room they take; 1: all.
             A word with a character that is no piece is [UNK].
@@ -92,12 +92,12 @@ def learn_vocabulary(
     )
     characters = sorted(_characters(usable.words), key=_by_form)
     if len(usable.words) > max_words:
-        every = int(usable.counts.sum()), len(usable.words)
+        total_words = int(usable.counts.sum()), len(usable.words)
         usable = usable.only(_heaviest(usable.weights, max_words))
         if notes is not None:
             notes.append(
-                f"distinct words from which longer pieces are learned: {max_words:,} of {every[1]:,}, which are "
-                f"{usable.counts.sum() / every[0]:.1%} of all words of the text; single characters come from all"
+                f"distinct words from which longer pieces are learned: {max_words:,} of {total_words[1]:,}, which are "
+                f"{usable.counts.sum() / total_words[0]:.1%} of all words of the text; single characters come from all"
             )
     candidates = find_candidates(usable.words, usable.weights, usable.is_stranger, least_weight=LEAST_WEIGHT)
     # The characters of the words that are left out have their pieces, too.
@@ -121,7 +121,7 @@ class Usable(NamedTuple):
 
     def only(self, chosen: Integers) -> "Usable":
         return Usable(
-            [self.words[place] for place in chosen.tolist()],
+            [self.words[number] for number in chosen.tolist()],
             self.counts[chosen],
             self.weights[chosen],
             self.is_stranger[chosen],
@@ -143,7 +143,7 @@ def usable_words(counts: WordCounts, max_word_characters: int, notes: list[str] 
     )
     is_long = np.fromiter((len(word) > max_word_characters for word in usable.words), np.bool_, len(usable.words))
     too_long, total = usable.counts[is_long], usable.counts.sum()
-    is_sound = np.fromiter(map(_is_unicode, usable.words), np.bool_, len(usable.words))
+    is_sound = np.fromiter(map(is_unicode, usable.words), np.bool_, len(usable.words))
     usable = usable.only(np.flatnonzero(is_sound & ~is_long))
     if len(too_long) and notes is not None:
         notes.append(
@@ -253,10 +253,5 @@ def _largest(values: npt.NDArray[Any], count: int) -> Integers:
 
 
 def _by_form(piece: str) -> tuple[bool, str]:
-    """A sort key that puts pieces that begin a word before those that continue one."""
+    """A sort key that puts pieces that begin a word before pieces that continue one."""
     return len(piece) > 1, piece
-
-
-def _is_unicode(word: str) -> bool:
-    """False if the word contains a lone surrogate, which cannot be written to a file."""
-    return word.isascii() or not any("\ud800" <= character <= "\udfff" for character in word)

@@ -157,19 +157,19 @@ def vocabulary_report(
     (8, 1, 1.6, 2)
     """
     texts = {name: WordCounts.of(words) for name, words in counts.items()}
-    every = WordCounts.merged(texts.values()) if total is None else total
+    all_words = WordCounts.merged(texts.values()) if total is None else total
     if tokenizer is None:
-        ids, lengths = WordsSegmenter(vocabulary, max_word_characters=max_word_characters).segment(every.words)
+        ids, lengths = WordsSegmenter(vocabulary, max_word_characters=max_word_characters).segment(all_words.words)
     else:
-        encoded = tokenizer.encode_words(every.words)
+        encoded = tokenizer.encode_words(all_words.words)
         ids, lengths = encoded.ids, encoded.lengths
-    cuts = _Cuts(vocabulary, every, ids, lengths, end_of_word)
-    rows = [cuts.figures(name, words, words.places_in(every)) for name, words in texts.items()]
+    cuts = _Cuts(vocabulary, all_words, ids, lengths, end_of_word)
+    rows = [cuts.figures(name, words, words.places_in(all_words)) for name, words in texts.items()]
     spare = len(vocabulary.spare_ids)
-    used = set(cuts.pieces[cuts.uses(np.arange(len(every)))].tolist()) - set(vocabulary.special_ids)
+    used = set(cuts.pieces[cuts.uses(np.arange(len(all_words)))].tolist()) - set(vocabulary.special_ids)
     return VocabularyReport(
         texts=tuple(rows),
-        total=cuts.figures(TOTAL, every, np.arange(len(every))),
+        total=cuts.figures(TOTAL, all_words, np.arange(len(all_words))),
         size=len(vocabulary),
         spare=spare,
         never_used=len(vocabulary) - spare - len(SPECIAL_PIECES) - len(used),
@@ -181,16 +181,16 @@ class _Cuts:
     """Distinct words, each split once."""
 
     def __init__(
-        self, vocabulary: Vocabulary, every: WordCounts, ids: npt.NDArray[Any], lengths: Integers, end_of_word: str
+        self, vocabulary: Vocabulary, words: WordCounts, ids: npt.NDArray[Any], lengths: Integers, end_of_word: str
     ) -> None:
         self.pieces, self._lengths = ids.astype(np.int64), lengths
         self._begins = np.cumsum(self._lengths) - self._lengths
-        unknown = np.repeat(np.arange(len(every)), lengths)[self.pieces == vocabulary.unk_id]
-        self._is_unknown = np.bincount(unknown, minlength=len(every)) > 0
+        unknown = np.repeat(np.arange(len(words)), lengths)[self.pieces == vocabulary.unk_id]
+        self._is_unknown = np.bincount(unknown, minlength=len(words)) > 0
         self._is_whole = (self._lengths == 1) & ~self._is_unknown
-        self._characters = np.fromiter(map(len, every.words), np.int64, len(every))
+        self._characters = np.fromiter(map(len, words.words), np.int64, len(words))
         self._by_length, self._rank = _by_length(vocabulary, end_of_word)
-        self.missing, missing_per_word = _missing_forms(vocabulary, every, self._characters, end_of_word)
+        self.missing, missing_per_word = _missing_forms(vocabulary, words, self._characters, end_of_word)
         self._covered = self._characters - missing_per_word
 
     def uses(self, words: Integers) -> Integers:
@@ -232,12 +232,12 @@ def _letters(piece: str, end_of_word: str) -> str:
 
 
 def _missing_forms(
-    vocabulary: Vocabulary, every: WordCounts, lengths: Integers, end_of_word: str
+    vocabulary: Vocabulary, words: WordCounts, lengths: Integers, end_of_word: str
 ) -> tuple[dict[str, int], Integers]:
     """(characters in a form that is not a piece, with their counts; the number of them in each word, int64 [W])."""
-    if not len(every):
+    if not len(words):
         return {}, lengths
-    codes = np.frombuffer("".join(every.words).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int64)
+    codes = np.frombuffer("".join(words.words).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int64)
     begins = np.cumsum(lengths) - lengths
     # Odd numbers carry the mark of the vocabulary: `##` within a word, or the one for its end.
     is_marked = np.full(len(codes), not end_of_word)
@@ -247,8 +247,8 @@ def _missing_forms(
     before, after = ("", end_of_word) if end_of_word else (CONTINUATION, "")
     names = [before * (code % 2) + chr(code // 2) + after * (code % 2) for code in different.tolist()]
     is_missing = np.array([name not in vocabulary.index for name in names])
-    counts = np.bincount(form, np.repeat(every.counts, lengths)).astype(np.int64)
-    missing = {names[place]: int(counts[place]) for place in np.flatnonzero(is_missing).tolist()}
+    counts = np.bincount(form, np.repeat(words.counts, lengths)).astype(np.int64)
+    missing = {names[number]: int(counts[number]) for number in np.flatnonzero(is_missing).tolist()}
     return missing, np.add.reduceat(is_missing[form].astype(np.int64), begins)
 
 

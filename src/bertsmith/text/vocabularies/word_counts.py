@@ -9,7 +9,6 @@ one novel repeats three hundred times says less about new text than a word that 
 """
 
 import itertools
-import os
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bertsmith.base.machine.allocator import keep_freed_memory
+from bertsmith.base.machine.processor import available_cores
 from bertsmith.text.tokenizers.blocks import Block, blocks_of
 from bertsmith.text.tokenizers.encoded import places_of
 from bertsmith.text.tokenizers.keys import (
@@ -31,9 +31,9 @@ from bertsmith.text.tokenizers.keys import (
     Keys,
     KeyTable,
     distinct,
-    every_window,
     keys_at,
     strings_of,
+    windows_of,
 )
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.units import UnitFinder
@@ -51,14 +51,14 @@ _WIDTHS = (1, LONGEST // 8)
 class ChosenWords(Sequence[str]):
     """Some of the words of a list, by their places, int64 [W]; all parts of one counter choose from the same list."""
 
-    def __init__(self, every: list[str], places: Integers) -> None:
-        self.every, self.places = every, places
+    def __init__(self, words: list[str], places: Integers) -> None:
+        self.words_of_counter, self.places = words, places
 
     def __len__(self) -> int:
         return len(self.places)
 
     def __iter__(self) -> Iterator[str]:
-        return map(self.every.__getitem__, self.places.tolist())
+        return map(self.words_of_counter.__getitem__, self.places.tolist())
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -67,7 +67,11 @@ class ChosenWords(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         """The word or words at a position among the chosen ones."""
         places = self.places[index].tolist()
-        return [self.every[place] for place in places] if isinstance(places, list) else self.every[places]
+        return (
+            [self.words_of_counter[number] for number in places]
+            if isinstance(places, list)
+            else self.words_of_counter[places]
+        )
 
 
 class WordCounts(Mapping[str, int]):
@@ -123,23 +127,27 @@ class WordCounts(Mapping[str, int]):
         """The number of words, repetitions included."""
         return int(self.counts.sum())
 
-    def places_in(self, every: "WordCounts") -> Integers:
-        """The position of each word among those of `every`, which has all of them, int64 [W]."""
-        ours, theirs = self.words, every.words
-        if isinstance(ours, ChosenWords) and isinstance(theirs, ChosenWords) and ours.every is theirs.every:
+    def places_in(self, others: "WordCounts") -> Integers:
+        """The position of each word among `others`, which have all of them, int64 [W]."""
+        ours, theirs = self.words, others.words
+        if (
+            isinstance(ours, ChosenWords)
+            and isinstance(theirs, ChosenWords)
+            and ours.words_of_counter is theirs.words_of_counter
+        ):
             places = np.searchsorted(theirs.places, ours.places)
             if np.array_equal(theirs.places.take(places, mode="clip"), ours.places):
                 return places
-        return np.fromiter(map(every.place, ours), np.int64, len(self))
+        return np.fromiter(map(others.position, ours), np.int64, len(self))
 
-    def place(self, word: str) -> int:
+    def position(self, word: str) -> int:
         """The position of a word."""
         if self._places is None:
             self._places = {known: position for position, known in enumerate(self.words)}
         return self._places[word]
 
     def __getitem__(self, word: str) -> int:
-        return int(self.counts[self.place(word)])
+        return int(self.counts[self.position(word)])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.words)
@@ -161,7 +169,7 @@ class WordCounter:
 
     def __init__(self, rules: TextRules | None = None, *, threads: int | None = None) -> None:
         self.rules = rules if rules is not None else TextRules()
-        self._threads = threads or _available_cores()
+        self._threads = threads or available_cores()
         keep_freed_memory()
         self._finder = UnitFinder(self.rules)
         self._pending: list[str] = []
@@ -198,7 +206,7 @@ class WordCounter:
         return self._counts(met, self._columns[:, met], self._num_sources, self._chunks)
 
     def part(self) -> WordCounts:
-        """The counts since the last call, such as those of one file; the call ends the current source."""
+        """The counts since the last call, such as the words of one file; the call ends the current source."""
         self.end_source()
         before, num_sources, chunks = self._before
         before = _padded(before, self._columns.shape[1])
@@ -228,20 +236,20 @@ class WordCounter:
 
     def _count_block(self, block: Block) -> "_Counted":
         units = self._finder.find(block.data, block.borders)
-        every = every_window(units.buffer)
+        windows = windows_of(units.buffer)
         last = units.starts + units.reaches
-        found, rest = [], np.arange(len(units.starts))
+        short, rest = [], np.arange(len(units.starts))
         for width in _WIDTHS:
             size = 8 * width
             # Units contain no zero byte, and white space is zero, so such a unit ends before its reach does.
             is_long = (units.reaches[rest] > size) & (units.buffer.take(units.starts[rest] + size, mode="clip") != 0)
             chosen, rest = rest[~is_long], rest[is_long]
-            found.append(_value_counts(keys_at(every, units.starts[chosen], units.reaches[chosen], width)))
+            short.append(_value_counts(keys_at(windows, units.starts[chosen], units.reaches[chosen], width)))
         long = Counter(
             units.buffer[begin:end].tobytes().rstrip(b"\0")
             for begin, end in zip(units.starts[rest].tolist(), last[rest].tolist(), strict=True)
         )
-        return _Counted(found, long, len(block.data), _num_chunks(units.buffer[: len(block.data)], block.borders))
+        return _Counted(short, long, len(block.data), _num_chunks(units.buffer[: len(block.data)], block.borders))
 
     def _end_source(self) -> None:
         if not self._source:
@@ -290,7 +298,7 @@ class _Units:
 
     def numbers(self, parts: Sequence[_Counted]) -> tuple[Integers, Integers]:
         """(the numbers of units, their counts), with repetitions; new units get a number."""
-        found, counts = [], []
+        numbers, counts = [], []
         for position, table in enumerate(self._tables):
             keys = [np.concatenate([part.short[position][0][word] for part in parts]) for word in range(table.width)]
             counts.append(np.concatenate([part.short[position][1] for part in parts]))
@@ -302,11 +310,11 @@ class _Units:
                 new = self._register(strings_of(keys))
                 table.insert(keys, new.astype(np.int32))
                 units[missing] = new[groups]
-            found.append(units.astype(np.int64))
+            numbers.append(units.astype(np.int64))
         long: Counter[bytes] = sum((part.long for part in parts), Counter())
-        found.append(self._register(list(long)))
+        numbers.append(self._register(list(long)))
         counts.append(np.fromiter(long.values(), np.int64, len(long)))
-        return np.concatenate(found), np.concatenate(counts)
+        return np.concatenate(numbers), np.concatenate(counts)
 
     def words_of(self, units: Integers, counts: Integers) -> tuple[Integers, Integers]:
         """(the numbers of the words of these units, their counts), with repetitions."""
@@ -322,10 +330,10 @@ class _Units:
             # The ASCII letters of units are already lowercase if the rules require it.
             is_word = string.isalnum()
             for word in [text] if is_word else basic_tokens(text, self._rules):
-                place = self._places.setdefault(word, len(self.words))
-                if place == len(self.words):
+                number = self._places.setdefault(word, len(self.words))
+                if number == len(self.words):
                     self.words.append(word)
-                self._flat.append(place)
+                self._flat.append(number)
             self._ends.append(len(self._flat))
         return np.arange(first, first + len(strings))
 
@@ -355,9 +363,3 @@ def _num_chunks(buffer: Bytes, borders: npt.NDArray[np.int64]) -> int:
 def _padded(columns: Integers, width: int) -> Integers:
     """The columns with zeros to their right, `width` in all."""
     return np.pad(columns, ((0, 0), (0, width - columns.shape[1]))) if width > columns.shape[1] else columns
-
-
-def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
