@@ -11,14 +11,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple, Self
 
 from bertsmith.base.core.errors import VocabularyError
-from bertsmith.text.tokenizers.characters import HUGGINGFACE
+from bertsmith.text.tokenizers.characters import HUGGINGFACE, SPACES
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
-# The property White_Space of Unicode; Python's `strip` also removes four separators, U+001C to U+001F.
-SPACES = "".join(
-    character for character in map(chr, range(0x3001)) if character.isspace() and character not in "\x1c\x1d\x1e\x1f"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,10 @@ CJK_RANGES = (
     (0x2B820, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
+# The property White_Space of Unicode; Python's `strip` also removes four separators, U+001C to U+001F.
+SPACES = "".join(
+    character for character in map(chr, range(0x3001)) if character.isspace() and character not in "\x1c\x1d\x1e\x1f"
+)
 # Unicode never changes the decomposition of a character once it has one, so this old table is right under every Python
 # for the characters that it knows; `tables.DECOMPOSED` has the others.
 _OLD = unicodedata.ucd_3_2_0

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 
 from bertsmith.base.core.errors import CheckpointError
-from bertsmith.text.tokenizers.added_tokens import SPACES
+from bertsmith.text.tokenizers.characters import SPACES
 
 _CLUSTER_BYTES = 6  # shorter grapheme clusters are looked up as a whole
 _ATTACHED = frozenset(("Mn", "Me", "Mc"))
