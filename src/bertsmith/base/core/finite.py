@@ -62,9 +62,9 @@ def require_finite(values: Numbers, text_of: Callable[[int], int]) -> None:
     Raises:
         NotFiniteError: one is not; the error names the text.
     """
-    place = first_not_finite(values)
-    if place is not None:
-        raise NotFiniteError(text_of(place))
+    index = first_not_finite(values)
+    if index is not None:
+        raise NotFiniteError(text_of(index))
 
 
 def not_finite(tensors: "Mapping[str, Tensor]") -> list[str]:

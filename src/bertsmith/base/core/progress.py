@@ -24,7 +24,7 @@ SECONDS_BETWEEN_PLAIN_LINES = 10.0
 _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 _silent = 0  # number of open `quiet` blocks, over all threads
-_mute = 0  # number of those that silence warnings too
+_mute = 0  # number of the blocks that silence warnings too
 _said: list[set[str]] = []  # what was written in each open `said_once` block
 _recorded: list[list[str]] = []  # the warnings in each open `recorded_warnings` block
 _lock = threading.Lock()
@@ -52,15 +52,15 @@ def quiet(*, warnings: bool = False) -> Iterator[None]:
 @contextlib.contextmanager
 def said_once() -> Iterator[None]:
     """Writes each line of `warn` and `tell` once while the block runs, in all threads; for work with equal parts."""
-    own: set[str] = set()
+    lines: set[str] = set()
     with _lock:
-        _said.append(own)
+        _said.append(lines)
     try:
         yield
     finally:
         with _lock:
             # By identity: blocks that overlap need not end in order, and equal sets are equal.
-            _said[:] = [one for one in _said if one is not own]
+            _said[:] = [entry for entry in _said if entry is not lines]
 
 
 @contextlib.contextmanager
@@ -125,12 +125,12 @@ def duration(seconds: float) -> str:
     >>> duration(5.2), duration(75), duration(3720)
     ('5 s', '1 min 15 s', '1 h 02 min')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
 def amount(count: float) -> str:
@@ -146,18 +146,18 @@ def amount(count: float) -> str:
     return f"{count:.0f}" if count >= 10 else f"{count:.3g}"
 
 
-def counted(count: int, one: str, several: str = "") -> str:
+def counted(count: int, noun: str, several: str = "") -> str:
     """A count followed by its noun, singular or plural.
 
     Args:
         count: the number.
-        one: the singular.
-        several: the plural; by default `one` plus "s".
+        noun: the singular.
+        several: the plural; by default `noun` plus "s".
 
     >>> counted(1, "text"), counted(0, "text"), counted(1200, "process", "processes")
     ('1 text', '0 texts', '1,200 processes')
     """
-    return f"{count:,} {one if count == 1 else several or one + 's'}"
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
 class Progress:

@@ -50,8 +50,8 @@ class KeptMemory:
     hours of a training, such places add up. `check` returns them when the process has grown by half since its first
     steps.
 
-    The setting is that of the process. If two blocks overlap, in one thread or in several, the first one that ends ends
-    it for both. Threads other than the main one still map arrays of more than 64 MiB. What the user has set with
+    The setting holds for the whole process. If two blocks overlap, in one thread or in several, the first that ends
+    ends it for both. Threads other than the main one still map arrays of more than 64 MiB. What the user has set with
     `MALLOC_MMAP_MAX_` and the like cannot be read, so it is lost. Without glibc nothing changes.
 
     Args:

@@ -56,7 +56,7 @@ _MOST_DESCRIPTIONS = 16  # of primitives, in each thread; MiniLM in int8 needs 8
 
 @dataclass(frozen=True, kw_only=True)
 class Processor:
-    """What a library may use of the processor.
+    """The instructions of the processor that a library may use.
 
     Attributes:
         features: as Linux names them.
@@ -215,11 +215,11 @@ def has_int8_products(bits: int = 7, around: str = "float32") -> bool:
     )
     product, largest = torch.ops.onednn, 2 ** (bits - 1) - 1
     try:
-        given = (numbers, _STEP, _ZERO, product.qlinear_prepack(integers, None), scale, zeros)
-        plain = product.qlinear_pointwise(*given, bias, 1.0, 0, dtype, "none", [], "")
-        activated = product.qlinear_pointwise(*given, bias, 1.0, 0, torch.uint8, "relu", [], "")
+        operands = (numbers, _STEP, _ZERO, product.qlinear_prepack(integers, None), scale, zeros)
+        plain = product.qlinear_pointwise(*operands, bias, 1.0, 0, dtype, "none", [], "")
+        activated = product.qlinear_pointwise(*operands, bias, 1.0, 0, torch.uint8, "relu", [], "")
         summed = product.qlinear_pointwise.binary(
-            *given, exact.to(dtype), bias, 1.0, 0, dtype, 1.0, 0, "add", 1.0, "none", [], ""
+            *operands, exact.to(dtype), bias, 1.0, 0, dtype, 1.0, 0, "add", 1.0, "none", [], ""
         )
         many, most = torch.full_like(numbers, _LARGEST), torch.full_like(integers, largest)
         large = product.qlinear_pointwise(

@@ -93,8 +93,8 @@ class Runtime:
         """The type of the activations."""
         import torch
 
-        found: torch.dtype = getattr(torch, DTYPES[self.activations])
-        return found
+        dtype: torch.dtype = getattr(torch, DTYPES[self.activations])
+        return dtype
 
     @property
     def inference_tokens(self) -> int:
@@ -213,8 +213,8 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "auto", "fp32", "bf16", "fp16" or "fp64".
-        local_rank: the GPU that "cuda" means when several processes train on one machine; by default that of this
-            process.
+        local_rank: the GPU that "cuda" means when several processes train on one machine; by default the local rank of
+            this process.
     """
     if device == "auto":
         import torch
@@ -246,7 +246,7 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
 
 @functools.cache
 def _prepare_for_fork() -> None:
-    """Has children that are forked from now on compute with one thread: those of the parent do not exist there.
+    """Has children that are forked from now on compute with one thread: a fork has none of its parent's threads.
 
     Without this, the first product of such a child waits for them forever.
     """
@@ -331,7 +331,7 @@ def fast_precisions(device: str) -> tuple[str, ...]:
 def can_pack(device: str, precision: str) -> bool:
     """Whether oneDNN multiplies with packed weights of this precision here: fp32 on x86 with AVX2, bf16 in hardware.
 
-    `benchmarks/encode_speed.py` compares them with the plain products of torch, which are those of MKL in fp32.
+    `benchmarks/encode_speed.py` compares them with the plain products of torch, which MKL computes in fp32.
     """
     return _suits_packing(device, precision) and (precision != "bf16" or packs_bf16()) and has_packed_products()
 
@@ -367,10 +367,10 @@ def memory_bytes() -> int:
 @functools.cache
 def _memory_bytes(limits: tuple[str, ...]) -> int:
     try:
-        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+        sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, ValueError, OSError):
         return 0
     for path in limits:
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
-            found.append(int(Path(path).read_text(encoding="ascii")))
-    return min(found)
+            sizes.append(int(Path(path).read_text(encoding="ascii")))
+    return min(sizes)

@@ -58,8 +58,8 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zer
     def draw(axes: "Axes") -> None:
         from matplotlib.ticker import EngFormatter, MaxNLocator
 
-        for one in series:
-            _draw(axes, one)
+        for line in series:
+            _draw(axes, line)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.yaxis.set_major_formatter(_short)
@@ -166,16 +166,18 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _draw(axes: "Axes", one: Series) -> None:
-    x, y = thinned(one.x, one.y)
-    if one.style == "level":
-        axes.plot(x, y, color=one.color, linewidth=1.4, linestyle=(0, (5, 4)))
-    elif one.style == "points":
-        axes.plot(x, y, color=one.color, linewidth=2.0, marker="o", markersize=4.5)
-        ends = [(place, *pair) for place, pair in zip(one.x, one.intervals, strict=False) if pair is not None]
+def _draw(axes: "Axes", series: Series) -> None:
+    x, y = thinned(series.x, series.y)
+    if series.style == "level":
+        axes.plot(x, y, color=series.color, linewidth=1.4, linestyle=(0, (5, 4)))
+    elif series.style == "points":
+        axes.plot(x, y, color=series.color, linewidth=2.0, marker="o", markersize=4.5)
+        ends = [
+            (position, *pair) for position, pair in zip(series.x, series.intervals, strict=False) if pair is not None
+        ]
         if ends:
-            axes.vlines(*zip(*ends, strict=True), color=one.color, linewidth=1.2, alpha=0.6)
+            axes.vlines(*zip(*ends, strict=True), color=series.color, linewidth=1.2, alpha=0.6)
     else:
         # A single value makes no line, so it is drawn as a dot.
         marker = "." if len(x) == 1 else None
-        axes.plot(x, y, color=one.color, linewidth=1.2, alpha=0.75, marker=marker)
+        axes.plot(x, y, color=series.color, linewidth=1.2, alpha=0.75, marker=marker)

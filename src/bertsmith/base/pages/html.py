@@ -171,10 +171,10 @@ def page_place(runs: Sequence[Path]) -> Path:
     if len(runs) == 1:
         return runs[0] / PAGE_FILE
     names = [re.sub(r"[^\w.]+", "-", name).strip("-.") or "run" for name in run_names(runs)]
-    whole = "-".join(names)
-    if len(whole) > LONGEST_NAME:
-        whole = f"{names[0][:LONGEST_NAME]}-and-{len(names) - 1}-more"
-    return Path(f"report-{whole}.html")
+    joined = "-".join(names)
+    if len(joined) > LONGEST_NAME:
+        joined = f"{names[0][:LONGEST_NAME]}-and-{len(names) - 1}-more"
+    return Path(f"report-{joined}.html")
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:

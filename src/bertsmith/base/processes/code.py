@@ -1,4 +1,4 @@
-"""The code of a process and the versions of the packages that it computes with, to compare with those of others."""
+"""The code of a process and the versions of the packages that it computes with, to compare with other processes."""
 
 import functools
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ VERSIONS_OF = ("torch", "numpy", "pyarrow")
 
 
 def versions() -> dict[str, str]:
-    """The versions of this package and of those that may affect the numbers of a run; "none" of what is missing."""
-    found = {"bertsmith": __version__}
+    """The versions of the packages that may affect the numbers of a run, with this one; "none" of what is missing."""
+    numbers = {"bertsmith": __version__}
     for name in VERSIONS_OF:
         try:
-            found[name] = metadata.version(name)
+            numbers[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "none"
-    return found
+            numbers[name] = "none"
+    return numbers
 
 
 def code_and_versions() -> dict[str, str]:

@@ -113,9 +113,9 @@ def started_before(resume: bool, rank: Rank, *places: Path) -> bool:
             return resume
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         store, started = dist.TCPStore(address, port, is_master=False), False  # type: ignore[attr-defined]
-        for place in places:
-            name = f"bertsmith-new-{place.absolute()}"
-            if not place.exists():
+        for path in places:
+            name = f"bertsmith-new-{path.absolute()}"
+            if not path.exists():
                 store.set(name, "")
             elif rank.restarts:
                 started = started or bool(store.check([name]))
@@ -188,13 +188,13 @@ def from_all_ranks(value: Any, rank: Rank) -> list[Any]:
     """The plain values of all ranks, in their order, on every rank."""
     if rank.count == 1:
         return [value]
-    own = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+    encoded = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(rank.count)]
-    dist.all_gather(sizes, torch.tensor([len(own)]))
+    dist.all_gather(sizes, torch.tensor([len(encoded)]))
     longest = max(int(size) for size in sizes)
-    found = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
-    dist.all_gather(found, torch.cat([own, own.new_zeros(longest - len(own))]))
-    return [json.loads(bytes(one[: int(size)].tolist())) for one, size in zip(found, sizes, strict=True)]
+    gathered = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+    dist.all_gather(gathered, torch.cat([encoded, encoded.new_zeros(longest - len(encoded))]))
+    return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(gathered, sizes, strict=True)]
 
 
 def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
@@ -224,8 +224,8 @@ def result_of_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
     """The result of `work`, plain values, on every rank, although only rank 0 does it; raises as `on_first_rank`."""
     if rank.count == 1:
         return work()
-    found = on_first_rank(work, rank)
-    text = torch.tensor(list(json.dumps(found).encode()), dtype=torch.uint8)
+    result = on_first_rank(work, rank)
+    text = torch.tensor(list(json.dumps(result).encode()), dtype=torch.uint8)
     size = int(from_first_rank(len(text), rank))
     received = text if rank.index == 0 else torch.zeros(size, dtype=torch.uint8)
     dist.broadcast(received, src=0)
@@ -252,10 +252,10 @@ def on_every_rank(work: Callable[[], Result], rank: Rank) -> Result:
 
 def in_turn(work: Callable[[], Result], rank: Rank) -> Result:
     """The result of the `work` of this rank; the ranks take turns, so that rank 0 computes what all read."""
-    found: list[Result] = []
+    results: list[Result] = []
     for index in range(rank.count):
-        on_every_rank(lambda own=index == rank.index: found.append(work()) if own else None, rank)  # type: ignore[misc]
-    return found[0]
+        on_every_rank(lambda is_turn=index == rank.index: results.append(work()) if is_turn else None, rank)  # type: ignore[misc]
+    return results[0]
 
 
 @contextlib.contextmanager
@@ -274,7 +274,7 @@ def require_equal(settings: Mapping[str, Any], digests: Mapping[str, str], rank:
 
     Args:
         settings: plain values, by dotted name.
-        digests: those of the inputs, by name.
+        digests: of the inputs, by name.
     """
     if rank.count == 1:
         return

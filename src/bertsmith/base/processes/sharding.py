@@ -2,7 +2,7 @@
 
 Each process holds some rows of every tensor (`fully_shard`). The blocks of a model, which are the members of its
 `ModuleList`s, are gathered one at a time for the forward and the backward pass; what is outside of them is gathered for
-the whole pass. Gradients are exchanged after every pass, because those of whole parameters would have to be kept until
+the whole pass. Gradients are exchanged after every pass, because whole ones would have to be kept until
 the last one. A parameter is a `DTensor` then. Optimizers, checkpoints and norms work on the rows of this process, so
 they neither import nor know more of FSDP2 than the functions here; `torch.distributed.tensor` takes seconds to import,
 and is imported where a model is divided.
@@ -90,8 +90,8 @@ def is_part(tensor: Tensor) -> bool:
 
 def own_rows(tensor: Tensor) -> Tensor:
     """The rows of a tensor that this process holds, in the same memory; all of them if it is not divided."""
-    found: Tensor = tensor.to_local() if is_part(tensor) else tensor  # type: ignore[attr-defined]
-    return found
+    rows: Tensor = tensor.to_local() if is_part(tensor) else tensor  # type: ignore[attr-defined]
+    return rows
 
 
 def first_row(tensor: Tensor) -> int:
@@ -107,14 +107,14 @@ def whole(rows: Tensor, like: Tensor) -> Tensor:
     """The tensor whose rows the processes hold, on every process; all of them call it together.
 
     Args:
-        rows: those of this process.
+        rows: of this process.
         like: a tensor that is divided in the same way.
     """
     if not is_part(like):
         return rows
     from torch.distributed.tensor import DTensor
 
-    found: Tensor = DTensor.from_local(
+    tensor: Tensor = DTensor.from_local(
         rows,
         like.device_mesh,  # type: ignore[attr-defined]
         like.placements,  # type: ignore[attr-defined]
@@ -122,7 +122,7 @@ def whole(rows: Tensor, like: Tensor) -> Tensor:
         shape=like.shape,
         stride=like.stride(),
     ).full_tensor()
-    return found
+    return tensor
 
 
 def rows_of(full: Tensor, like: Tensor) -> Tensor:
@@ -137,12 +137,12 @@ def norms(tensors: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
     Args:
         like: tensors that are divided in the same way.
     """
-    found = torch.stack(torch._foreach_norm(list(tensors)))
+    lengths = torch.stack(torch._foreach_norm(list(tensors)))
     if any(map(is_part, like)):
-        found = found.square()
-        dist.all_reduce(found)
-        found = found.sqrt()
-    return found
+        lengths = lengths.square()
+        dist.all_reduce(lengths)
+        lengths = lengths.sqrt()
+    return lengths
 
 
 @contextlib.contextmanager
@@ -157,7 +157,7 @@ def whole_parameters(model: nn.Module, *beginnings: str) -> Iterator[None]:
     if not is_divided(model):
         yield
         return
-    divided = {name: one for name, one in model.named_parameters() if name.startswith(beginnings)}
+    divided = {name: parameter for name, parameter in model.named_parameters() if name.startswith(beginnings)}
     for name, parameter in divided.items():
         put_parameter(model, name, nn.Parameter(whole(own_rows(parameter), parameter).detach(), requires_grad=False))
     yield
@@ -169,8 +169,8 @@ def whole_parameters(model: nn.Module, *beginnings: str) -> Iterator[None]:
 
 def put_parameter(model: nn.Module, name: str, parameter: nn.Parameter) -> None:
     """Makes this the parameter of a model with a name."""
-    place, _, last = name.rpartition(".")
-    setattr(model.get_submodule(place), last, parameter)
+    submodule, _, last = name.rpartition(".")
+    setattr(model.get_submodule(submodule), last, parameter)
 
 
 def is_divided(model: nn.Module) -> bool:

@@ -3,7 +3,7 @@
 A process that is slow is not seen in the time of a step, which is that of all of them. So each adds up the seconds of
 its own work: until its rows are prepared, and in the passes up to the last backward pass, which exchanges gradients. Of
 a model that is divided among the processes every pass waits for all, so only the first part is counted. On a GPU the
-passes are only launched here, so the seconds are those of the host.
+passes are only launched here, so the seconds are the host's.
 """
 
 import statistics
@@ -14,7 +14,7 @@ from bertsmith.base.core.progress import warn
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.distributed import from_all_ranks
 
-# A process is slow if its work takes this many times as long as that of the usual one, and this many seconds more.
+# A process is slow if its work takes this many times as long as the usual one's, and this many seconds more.
 _SLOW, _LEAST_WAIT = 1.5, 0.5
 
 
@@ -49,10 +49,10 @@ class Watch:
         """
         if self.rank.count == 1:
             return []
-        seconds = [float(one) for one in from_all_ranks(self._seconds, self.rank)]
+        seconds = [float(value) for value in from_all_ranks(self._seconds, self.rank)]
         self._seconds, slow = 0.0, slowest(seconds)
         if slow is not None and slow != self._slow:
-            most = max(one for index, one in enumerate(seconds) if index != slow)
+            most = max(value for index, value in enumerate(seconds) if index != slow)
             warn(
                 f"the others wait for process {slow}, which is slow: {seconds[slow]:.1f} s of work of its own in the "
                 f"steps up to {step}, the others at most {most:.1f} s"
@@ -68,5 +68,5 @@ def slowest(seconds: list[float]) -> int | None:
     (2, None)
     """
     slow = max(range(len(seconds)), key=seconds.__getitem__)
-    usual = statistics.median(one for index, one in enumerate(seconds) if index != slow)
+    usual = statistics.median(value for index, value in enumerate(seconds) if index != slow)
     return slow if seconds[slow] > max(_SLOW * usual, usual + _LEAST_WAIT) else None

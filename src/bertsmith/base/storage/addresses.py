@@ -1,4 +1,4 @@
-"""What an address such as `s3://bucket/texts` looks like, and its parts.
+"""Addresses such as `s3://bucket/texts`, and their parts.
 
 A path on a local disk is never one. `remote` reads what is at an address, `uploads` writes it.
 """
@@ -18,10 +18,10 @@ def address_of(path: Path | str) -> str | None:
     ('s3://bucket/a.txt', 's3://bucket/a.txt', 'file:///tmp/a.txt')
     >>> address_of("texts/a.txt")
     """
-    found = _ADDRESS.fullmatch(str(path))
-    if found is None:
+    match = _ADDRESS.fullmatch(str(path))
+    if match is None:
         return None
-    return f"{found['scheme']}://{'/' if found['scheme'] == 'file' else ''}{found['rest']}"
+    return f"{match['scheme']}://{'/' if match['scheme'] == 'file' else ''}{match['rest']}"
 
 
 def scheme_of(address: str) -> str:
@@ -52,7 +52,7 @@ def lacks_host(path: str) -> bool:
 
 
 def lacks_name(address: str) -> bool:
-    """Whether an address is that of a whole bucket or host, without the name of a file or folder in it.
+    """Whether an address names a whole bucket or host, without the name of a file or folder in it.
 
     >>> lacks_name("s3://bucket"), lacks_name("s3://bucket/"), lacks_name("s3://bucket/x.npy")
     (True, True, False)

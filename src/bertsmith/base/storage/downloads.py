@@ -5,7 +5,7 @@
     CACHE/a3f0...-9c41.../NAME     digests of the address, and of the names, sizes and versions of the files there
 
 A copy is complete or absent. What has changed at the address is another copy. The copies together are kept below a
-limit: those that were not used for the longest time go first. One that was used within the last hour stays, because
+limit: copies that were not used for the longest time go first. One that was used within the last hour stays, because
 another process may be loading it.
 """
 
@@ -43,9 +43,9 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
         return Path(source)
     address = address.rstrip("/")
     files, _ = find_files(address)
-    for name in (name_of(address), *(one.inside for one in files)):
+    for name in (name_of(address), *(file.inside for file in files)):
         _require_inside(name, address)
-    size = sum(one.size for one in files)
+    size = sum(file.size for file in files)
     if size > limit:
         raise InputError(
             expected=f"at most {limit:,} bytes at '{address}'",
@@ -54,12 +54,12 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
         )
     cache = (cache or CACHE).expanduser()
     folder = cache / _key(address, files)
-    place = folder / name_of(address)
+    copy = folder / name_of(address)
     with locked_file(folder, wait=True):
         if not _is_used_again(folder):
             _make_room(cache, limit - size)
-            _fill(folder, place.name, files, size)
-    return place
+            _fill(folder, copy.name, files, size)
+    return copy
 
 
 def kept_copy(address: str, *, cache: Path | None = None) -> Path:
@@ -96,13 +96,13 @@ def _require_inside(name: str, address: str) -> None:
 
 def _fill(folder: Path, name: str, files: list[Found], size: int) -> None:
     with atomic_folder(folder) as partial, Progress(f"downloading {name}", size, "bytes") as progress:
-        for one in files:
-            _download(one, partial / name / one.inside, progress)
+        for file in files:
+            _download(file, partial / name / file.inside, progress)
         os.utime(partial)  # used now, not when the download began
 
 
 def _key(address: str, files: list[Found]) -> str:
-    described = json.dumps([[one.address, one.size, one.version] for one in files])
+    described = json.dumps([[file.address, file.size, file.version] for file in files])
     return f"{_digest(address)}-{_digest(described)}"
 
 
@@ -125,7 +125,7 @@ def _make_room(cache: Path, limit: int) -> None:
     for path in cache.glob("[!.]*"):
         with contextlib.suppress(FileNotFoundError):  # another process has deleted it
             used = path.stat().st_mtime
-            copies.append((used, path, sum(one.stat().st_size for one in path.rglob("*") if one.is_file())))
+            copies.append((used, path, sum(file.stat().st_size for file in path.rglob("*") if file.is_file())))
     left = sum(size for _, _, size in copies)
     before = time.time() - _LOADING_SECONDS
     for used, path, size in sorted(copies):
@@ -147,16 +147,16 @@ def _is_evicted(folder: Path, before: float) -> bool:
     return True
 
 
-def _download(found: Found, path: Path, progress: Progress) -> None:
+def _download(file: Found, path: Path, progress: Progress) -> None:
     """Copies a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open_address(found.address) as source, open(path, "wb") as target:
+    with open_address(file.address) as source, open(path, "wb") as target:
         while data := source.read(_COPIED_BYTES):
             target.write(data)
             progress.advance(len(data))
-    if path.stat().st_size != found.size:
+    if path.stat().st_size != file.size:
         raise InputError(
-            expected=f"{found.size:,} bytes at '{found.address}'",
+            expected=f"{file.size:,} bytes at '{file.address}'",
             found=f"{path.stat().st_size:,}",
             fix="start again when nothing writes there",
         )

@@ -45,12 +45,12 @@ class FolderKind:
         return any(all(any(folder.glob(pattern)) for pattern in patterns) for patterns in self.marks)
 
 
-def require_local(path: Path | str, what: str = "an output") -> None:
+def require_local(path: Path | str, kind: str = "an output") -> None:
     """Refuses an address where only a path on this machine is read or written."""
     address = address_of(path)
     if address is not None:
         raise InputError(
-            expected=f"{what} on this machine",
+            expected=f"{kind} on this machine",
             found=f"the address '{address}'",
             fix="name a local path, and copy the files with the tools of the storage",
         )
@@ -119,22 +119,22 @@ def remove_partials(folder: Path) -> None:
             _clear(leftover, folder / match["name"], is_old=bool(match["old"]))
 
 
-def require_file(path: Path, what: str) -> None:
+def require_file(path: Path, kind: str) -> None:
     """Checks that `path` is a readable, non-empty file."""
-    require_local(path, what)
+    require_local(path, kind)
     try:
         _require_regular(path)
         with open(path, "rb") as file:
             start = file.read(len(_POINTER))
     except OSError as error:
         raise InputError(
-            expected=f"{what} at '{path}'", found=str(error.strerror).lower(), fix="check the path and its permissions"
+            expected=f"{kind} at '{path}'", found=str(error.strerror).lower(), fix="check the path and its permissions"
         ) from None
     if not start:
-        raise InputError(expected=f"{what} at '{path}'", found="an empty file", fix="download or copy it again")
+        raise InputError(expected=f"{kind} at '{path}'", found="an empty file", fix="download or copy it again")
     if start == _POINTER:
         raise CheckpointError(
-            expected=f"{what} at '{path}'",
+            expected=f"{kind} at '{path}'",
             found="a git-lfs pointer instead of the file itself",
             fix="run `git lfs pull`, or download the file",
         )
@@ -144,23 +144,23 @@ def require_file_place(path: Path) -> None:
     """Checks that a file can be written to `path`, before any work goes into its content."""
     require_local(path)
     if path.exists() and not path.is_file():
-        found = "a folder" if path.is_dir() else "a device or other special file"
-        raise InputError(expected=f"a regular file or nothing at '{path}'", found=found, fix="choose another path")
+        obstacle = "a folder" if path.is_dir() else "a device or other special file"
+        raise InputError(expected=f"a regular file or nothing at '{path}'", found=obstacle, fix="choose another path")
     above = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        found = "a write-protected folder" if above.is_dir() else "a file"
+        obstacle = "a write-protected folder" if above.is_dir() else "a file"
         raise InputError(
-            expected=f"a writable folder for '{path}'", found=f"{found} at '{above}'", fix="choose another path"
+            expected=f"a writable folder for '{path}'", found=f"{obstacle} at '{above}'", fix="choose another path"
         )
 
 
 def require_outside(out: Path, inputs: Iterable[Path | str], *, fix: str = "choose another folder") -> None:
     """Checks that the output neither is nor contains an input, which would be destroyed if it were replaced."""
     # Unlike Path.resolve, this accepts a link to itself, which is refused where it is read.
-    place = os.path.realpath(out)
-    for one in inputs:
-        if Path(os.path.realpath(one)).is_relative_to(place):
-            raise InputError(expected=f"an output apart from the input '{one}'", found=f"'{out}'", fix=fix)
+    target = os.path.realpath(out)
+    for path in inputs:
+        if Path(os.path.realpath(path)).is_relative_to(target):
+            raise InputError(expected=f"an output apart from the input '{path}'", found=f"'{out}'", fix=fix)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -244,7 +244,7 @@ def read_json_lines(path: Path) -> list[Any]:
 
 
 def misfit(value: Any, shape: Any, name: str = "") -> str:
-    """What keeps a JSON value from having a shape, in words; "" if it has it.
+    """The first difference between a JSON value and a shape, in words; "" if there is none.
 
     Args:
         shape: a type; a list with the shape of each element; or a dictionary of keys with the shapes of their values.
@@ -261,7 +261,7 @@ def misfit(value: Any, shape: Any, name: str = "") -> str:
     if not isinstance(value, kind) or (isinstance(value, bool) and shape is not bool):
         return f"{name or 'the content'} = {json.dumps(value)[:60]}"
     if isinstance(shape, list):
-        parts = [(str(number), one, shape[0]) for number, one in enumerate(value)]
+        parts = [(str(number), element, shape[0]) for number, element in enumerate(value)]
     elif isinstance(shape, dict):
         known = {key.removesuffix("?"): inner for key, inner in shape.items() if key != "*"}
         if absent := [key for key in shape if key != "*" and not key.endswith("?") and key not in value]:
@@ -270,8 +270,8 @@ def misfit(value: Any, shape: Any, name: str = "") -> str:
         parts = [(key, value[key], inner) for key, inner in {**known, **others}.items() if key in value]
     else:
         return ""
-    found = (misfit(one, inner, f"{name}{'.' if name else ''}{key}") for key, one, inner in parts)
-    return next(filter(None, found), "")
+    misfits = (misfit(element, inner, f"{name}{'.' if name else ''}{key}") for key, element, inner in parts)
+    return next(filter(None, misfits), "")
 
 
 def digest_bytes(data: bytes) -> str:

@@ -128,9 +128,9 @@ def locked_file(path: Path, *, wait: bool = False) -> Iterator[None]:
         wait: wait until no other process holds it, instead of refusing.
     """
     require_local(path)
-    place = Path(os.path.realpath(path))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(place.with_name(f".{place.name}.lock"), path, wait=wait):
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(target.with_name(f".{target.name}.lock"), path, wait=wait):
         yield
 
 
@@ -194,10 +194,10 @@ def _require_regular(mode: int, lock: Path) -> None:
         raise _foreign(lock, kinds.get(stat.S_IFMT(mode), "a special file"))
 
 
-def _foreign(lock: Path, found: str) -> RunError:
+def _foreign(lock: Path, content: str) -> RunError:
     return RunError(
         expected=f"a lock of bertsmith or nothing at '{lock}'",
-        found=found,
+        found=content,
         fix="move it away, or name another output",
     )
 
@@ -211,7 +211,7 @@ def _flock(descriptor: int, path: Path, *, wait: bool) -> None:
         except BlockingIOError:
             process = "another one"
             if holder := _HOLDER.fullmatch(os.pread(descriptor, 300, 0)):
-                number, host = (one.decode(errors="replace") for one in holder.groups())
+                number, host = (part.decode(errors="replace") for part in holder.groups())
                 process = f"process {number}" + (f" on {host}" if host not in ("", socket.gethostname()) else "")
             raise RunError(
                 expected=f"no other process that writes '{path}'",

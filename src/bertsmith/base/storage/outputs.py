@@ -93,10 +93,10 @@ def require_output(
     """
     _require_ending(path, kind)
     require_file_place(path)
-    for one in inputs:
-        if one is not None and str(one) != STDIN and _is_part(path, Path(one)):
+    for source in inputs:
+        if source is not None and str(source) != STDIN and _is_part(path, Path(source)):
             raise InputError(
-                expected=f"an output apart from the input '{one}'", found=f"'{path}'", fix="choose another file"
+                expected=f"an output apart from the input '{source}'", found=f"'{path}'", fix="choose another file"
             )
     for other in others:
         if other is not None and _is_same(path, other):
@@ -134,13 +134,13 @@ def _is_same(path: Path, other: Path) -> bool:
     return path.exists() and other.exists() and os.path.samefile(path, other)
 
 
-def _is_part(path: Path, given: Path) -> bool:
+def _is_part(path: Path, source: Path) -> bool:
     """Whether a path is an input, or a file that exists in an input folder."""
-    if _is_same(path, given):
+    if _is_same(path, source):
         return True
-    if not (path.exists() and given.is_dir()):
+    if not (path.exists() and source.is_dir()):
         return False
-    if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(given)):
+    if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(source)):
         return True
-    inside = (Path(folder, name) for folder, _, names in os.walk(given) for name in names)
-    return path.stat().st_nlink > 1 and any(os.path.samefile(path, one) for one in inside if one.exists())
+    inside = (Path(folder, name) for folder, _, names in os.walk(source) for name in names)
+    return path.stat().st_nlink > 1 and any(os.path.samefile(path, file) for file in inside if file.exists())

@@ -2,7 +2,7 @@
 
 Paths on local disks never go through this module.
 
-Credentials and endpoints are those of the packages that fsspec uses; for S3 the variables and files of AWS.
+Credentials and endpoints come from the packages that fsspec uses; for S3 the variables and files of AWS.
 """
 
 import contextlib
@@ -46,29 +46,29 @@ def require_host(path: Path | str) -> None:
 
 
 def find_files(address: str) -> tuple[list[Found], bool]:
-    """(the files at an address, those of a folder in the order of their names; whether it is a folder)."""
+    """(the files at an address, in the order of their names for a folder; whether it is a folder)."""
     with errors_in_words(address):
         system, path = file_system(address)
         system.invalidate_cache()
         scheme = scheme_of(address)
         if system.isfile(path):
-            one = system.info(path)
-            return [Found(address, int(one["size"]), _version(one))], False
-        found = system.find(path, detail=True)
-        if not found:
+            info = system.info(path)
+            return [Found(address, int(info["size"]), _version(info))], False
+        infos = system.find(path, detail=True)
+        if not infos:
             # Listing nothing says nothing; asking for the place itself says why.
             system.ls(path)
             raise FileNotFoundError("nothing there")
         files = [
             Found(
                 f"{scheme}://{name.removeprefix(f'{scheme}://')}",
-                int(one["size"]),
-                _version(one),
+                int(info["size"]),
+                _version(info),
                 name.removeprefix(path).strip("/"),
             )
-            for name, one in found.items()
+            for name, info in infos.items()
         ]
-        return sorted(files, key=lambda one: one.address), True
+        return sorted(files, key=lambda file: file.address), True
 
 
 def _version(info: Mapping[str, Any]) -> str:
@@ -102,13 +102,13 @@ def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
         system, _ = file_system(first)
         paths = [str(system._strip_protocol(address)) for address, _, _ in ranges]
         begins, ends = [begin for _, begin, _ in ranges], [end for _, _, end in ranges]
-        found = system.cat_ranges(paths, begins, ends, on_error="raise")
-    for (address, begin, end), data in zip(ranges, found, strict=True):
+        contents = system.cat_ranges(paths, begins, ends, on_error="raise")
+    for (address, begin, end), data in zip(ranges, contents, strict=True):
         if len(data) != end - begin:
             raise InputError(
                 expected=f"{end:,} bytes at '{address}'", found=f"{begin + len(data):,}", fix="restore the file"
             )
-    return [bytes(data) for data in found]
+    return [bytes(data) for data in contents]
 
 
 class _RemoteFile(io.RawIOBase):
@@ -164,7 +164,7 @@ def file_system(address: str) -> tuple[Any, str]:
 
 
 def _errors() -> tuple[type[BaseException], ...]:
-    """What file systems raise: errors of the system, and those of the packages that are loaded."""
+    """The errors that file systems raise: the system's, and those of loaded packages."""
     result: list[type[BaseException]] = [OSError, ValueError]
     for module, name in (
         ("botocore.exceptions", "BotoCoreError"),
@@ -179,15 +179,15 @@ def _errors() -> tuple[type[BaseException], ...]:
 
 
 @contextlib.contextmanager
-def errors_in_words(address: str, what: str = "read") -> Iterator[None]:
+def errors_in_words(address: str, action: str = "read") -> Iterator[None]:
     """Turns what a file system raises into one line that names the address."""
     try:
         yield
     except _errors() as error:
-        raise _error(address, what, error) from None
+        raise _error(address, action, error) from None
 
 
-def _error(address: str, what: str, error: BaseException) -> BertsmithError:
+def _error(address: str, action: str, error: BaseException) -> BertsmithError:
     name, said = type(error).__name__, " ".join(str(error).split())[:200]
     if "Credential" in name or "credential" in said.lower() or "TokenRetrieval" in name:
         return RunError(
@@ -197,15 +197,17 @@ def _error(address: str, what: str, error: BaseException) -> BertsmithError:
         )
     if isinstance(error, PermissionError):
         return InputError(
-            expected=f"permission to {what} '{address}'",
+            expected=f"permission to {action} '{address}'",
             found=said or "access denied",
             fix="ask for it, or name another",
         )
     if isinstance(error, FileNotFoundError):
-        found = "no such bucket" if "bucket" in said.lower() else "nothing there"
-        return InputError(expected=f"a file or folder at '{address}'", found=found, fix="check the address")
+        reason = "no such bucket" if "bucket" in said.lower() else "nothing there"
+        return InputError(expected=f"a file or folder at '{address}'", found=reason, fix="check the address")
     if isinstance(error, ConnectionError | TimeoutError) or "Connect" in name or "Timeout" in name:
         return RunError(
             expected=f"an answer from '{address}'", found=f"none ({said})", fix="check the address and the network"
         )
-    return RunError(expected=f"to {what} '{address}'", found=f"{name}: {said}", fix="check the address and the storage")
+    return RunError(
+        expected=f"to {action} '{address}'", found=f"{name}: {said}", fix="check the address and the storage"
+    )

@@ -6,7 +6,7 @@
     n bytes                     JSON: the type, shape and place of each tensor; spaces up to a multiple of 8 bytes
     the rest                    the numbers of one tensor after another
 
-The bytes are those that the library `safetensors` writes. Source: its README, section "Format".
+The library `safetensors` writes the same bytes. Source: its README, section "Format".
 """
 
 import json
@@ -50,16 +50,16 @@ def write_tensors(
     header: dict[str, object] = {} if metadata is None else {"__metadata__": dict(metadata)}
     begin = 0
     for name in names:
-        one = tensors[name]
-        end = begin + one.numel() * one.element_size()
-        kind = _TYPES[str(one.dtype).removeprefix("torch.")]
-        header[name] = {"dtype": kind, "shape": list(one.shape), "data_offsets": [begin, end]}
+        tensor = tensors[name]
+        end = begin + tensor.numel() * tensor.element_size()
+        kind = _TYPES[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [begin, end]}
         begin = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     file.write(struct.pack("<Q", len(text)) + text)
-    for name, one in zip(names, (tensors[name] for name in names) if values is None else values, strict=True):
-        assert (one.dtype, one.shape) == (tensors[name].dtype, tensors[name].shape), name
-        numbers = one.detach().cpu().contiguous().reshape(-1)
+    for name, tensor in zip(names, (tensors[name] for name in names) if values is None else values, strict=True):
+        assert (tensor.dtype, tensor.shape) == (tensors[name].dtype, tensors[name].shape), name
+        numbers = tensor.detach().cpu().contiguous().reshape(-1)
         if len(numbers):
             file.write(numbers.view(torch.uint8).numpy().data)

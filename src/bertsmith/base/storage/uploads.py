@@ -43,27 +43,31 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
             found=f"'{address}'",
             fix="add the name of the output",
         )
-    for one in inputs:
-        if f"{address_of(one) or ''}/".startswith(f"{address}/"):
+    for source in inputs:
+        if f"{address_of(source) or ''}/".startswith(f"{address}/"):
             raise InputError(
-                expected=f"an output apart from the input '{one}'", found=f"'{address}'", fix="choose another address"
+                expected=f"an output apart from the input '{source}'",
+                found=f"'{address}'",
+                fix="choose another address",
             )
-    place = _staging(address)
+    staged_path = _staging(address)
     is_partial = is_staged(out, last)
     _require_place(address, last, replace=replace, is_partial=is_partial)
-    yield place
+    yield staged_path
     try:
         if last:
-            _upload_folder(place, address, last, is_partial=is_partial)
+            _upload_folder(staged_path, address, last, is_partial=is_partial)
         else:
-            made = [one for one in sorted(place.parent.iterdir()) if one.is_file() and not _is_temporary(one)]
-            for file in [*(one for one in made if one != place), place]:
+            made = [path for path in sorted(staged_path.parent.iterdir()) if path.is_file() and not _is_temporary(path)]
+            for file in [*(path for path in made if path != staged_path), staged_path]:
                 _upload(file, f"{address.rsplit('/', 1)[0]}/{file.name}")
     except BertsmithError as error:
         raise RunError(
-            expected=error.expected, found=error.found, fix=f"{error.fix}; the complete output is kept in '{place}'"
+            expected=error.expected,
+            found=error.found,
+            fix=f"{error.fix}; the complete output is kept in '{staged_path}'",
         ) from None
-    shutil.rmtree(place.parent)
+    shutil.rmtree(staged_path.parent)
 
 
 def is_staged(out: Path, last: str = "") -> bool:
@@ -90,7 +94,7 @@ def _require_place(address: str, last: str, *, replace: bool, is_partial: bool) 
     """Refuses an address that is taken, or that cannot be written, before any work is done.
 
     Args:
-        is_partial: other files there are those of an upload that failed.
+        is_partial: other files there come from an upload that failed.
     """
     with errors_in_words(address, "write"):
         system, path = file_system(address)
@@ -111,7 +115,7 @@ def _require_place(address: str, last: str, *, replace: bool, is_partial: bool) 
                 found="other files",
                 fix="remove them, or choose another address",
             )
-        # Permission may be limited to the names that begin with that of the output.
+        # Permission may be limited to names that begin with the output's.
         probe = f"{path}{'/' if last else '.'}{secrets.token_hex(8)}.probe"
         _make_folder(system, probe.rsplit("/", 1)[0], address)
         system.pipe_file(probe, b"")

@@ -113,7 +113,7 @@ def _encoded(
     kept: Kept,
     workers: int | None,
 ) -> Iterator[Item]:
-    """All items in order: first those that are on disk, then those that the cluster still has to make."""
+    """All items in order: first the items on disk, then the items that the cluster still has to make."""
     first, skip = 0, 0
     for table in kept.tables():
         for source, number, item in encoded_items(table):
@@ -151,7 +151,7 @@ def _encoded(
 def _parts(
     listed: Sequence[tuple[Source | Skipped, str]], settings: CorpusSettings, first: int, skip: int
 ) -> list[dict[str, str]]:
-    """What each reader reads: consecutive files, small ones together, from item `skip` of file `first` on."""
+    """The share of each reader: consecutive files, small ones together, from item `skip` of file `first` on."""
     reading = {field.name: getattr(settings, field.name) for field in dataclasses.fields(ReadingSettings)}
     groups: list[dict[str, Any]] = []
     size = _READ_TOGETHER

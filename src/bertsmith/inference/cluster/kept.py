@@ -1,4 +1,4 @@
-"""What is kept on disk of the results of a cluster, until the output is complete: Arrow tables in parts, and JSON.
+"""Results of a cluster that are kept on disk until the output is complete: Arrow tables in parts, and JSON.
 
 ::
 
@@ -92,7 +92,7 @@ class Kept:
                 writer.write_table(whole)
 
     def adding(self, tables: Iterable[pa.Table]) -> Generator[pa.Table]:
-        """The tables, of which those that were yielded are kept, at the latest when the caller stops."""
+        """The tables; the ones that were yielded are kept, at the latest when the caller stops."""
         waiting: list[pa.Table] = []
         try:
             for table in tables:

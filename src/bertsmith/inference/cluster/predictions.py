@@ -1,6 +1,6 @@
 """Predictions for lines, made block by block by the workers of a cluster.
 
-The blocks are those that one process would predict together, so the numbers are the same.
+One process would predict the same blocks together, so the numbers are the same.
 """
 
 import contextlib

@@ -35,7 +35,7 @@ def encoded_rows(dtype: type[np.unsignedinteger[Any]], *, words: bool = False) -
     """The columns of encoded rows; the parts of a block follow each other in the flat columns.
 
     Args:
-        words: also those of the words of the text.
+        words: also the boundaries of the words of the text.
     """
     flat = {
         "tokens": pa.from_numpy_dtype(dtype),

@@ -31,7 +31,7 @@ from bertsmith.text.documents.encodings import EncodingSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobRecipe:
-    """What a worker needs to compute vectors.
+    """A worker's input for computing vectors.
 
     Attributes:
         model: anything that `load` accepts; every machine has it at the same path.
@@ -80,7 +80,7 @@ class ClusterVectors(VectorJob):
         return self.job.made_of
 
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
-        """See `VectorJob`; the texts are those of the next block of the file."""
+        """See `VectorJob`; the texts are the next block of the file."""
         if self._results is None:
             self._results = self._open.enter_context(contextlib.closing(self._stream(first)))
         for row in self._results:

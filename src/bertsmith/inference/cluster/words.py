@@ -139,7 +139,7 @@ def _rows(
     kept: Kept | None,
     made_of: Mapping[str, Any],
 ) -> Generator[dict[str, Any], None, None]:
-    """A row for each file in order: first those that are on disk, then those that the cluster still has to make."""
+    """A row for each file in order: first the rows on disk, then the rows that the cluster still has to make."""
     done = 0
     if kept is not None:
         kept.require_same(made_of)

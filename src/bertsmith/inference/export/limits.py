@@ -1,4 +1,4 @@
-"""How much the outputs of an exported model may differ from those of the library.
+"""The largest differences between the outputs of an exported model and the library's.
 
 An exact export must stay within two limits: one on every output and, with labelled examples, one on the score. The
 first does not imply the second: an answer flips wherever two outputs are closer together than the two sides are, which

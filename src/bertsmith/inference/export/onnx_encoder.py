@@ -117,7 +117,7 @@ class GraphEncoder:
         return node("Concat", left, right, axis=-1)
 
     def bias(self, window: int | None) -> str:
-        """What is added to the scores, once for all layers: the lowest number where a key may not be seen, else 0.
+        """The bias of the scores, once for all layers: the lowest number where a key may not be seen, else 0.
 
         Encoders with relative positions have their bias in place of 0. [B, 1 or A, 1 or S, S].
         """
@@ -136,7 +136,7 @@ class GraphEncoder:
         return self._biases[window]
 
     def distances(self) -> str:
-        """The position of each key minus that of each query, [1 or B, S, S]."""
+        """The position of each key minus the position of each query, [1 or B, S, S]."""
         nodes = self.nodes
         if self._between is None:
             positions = self.positions or nodes.node("Unsqueeze", nodes.places(self.ids), nodes.integers(0))

@@ -27,7 +27,7 @@ def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_fil
 
 
 def _reads(folder: ModelFolder) -> str:
-    """What the head of the model reads; the pooler for a model of another tool."""
+    """The pooling that the head of the model reads; the pooler for a model of another tool."""
     spec = spec_of_head(folder)
     return "pooler" if spec is None else spec.reads
 

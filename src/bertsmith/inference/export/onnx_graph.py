@@ -40,7 +40,7 @@ def build_graph(
     """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
 
     Args:
-        tensors: parameters by our name, those of the encoder prefixed with `bert.`.
+        tensors: parameters by our name, with the prefix `bert.` in the encoder.
         kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
         reads: what the head of a task on whole rows reads, one of `our_names.READS`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
@@ -162,7 +162,7 @@ class _Heads:
         )
 
     def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
-        """What the head of a task on whole rows reads: of real tokens or of one position, [B, D], or several such.
+        """The input of the head of a task on whole rows: of real tokens or of one position, [B, D], or several such.
 
         Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `models/heads/row_vectors.py`, `concat_of_rows` of
         `models/heads/head_blocks.py`.

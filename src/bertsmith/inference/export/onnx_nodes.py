@@ -20,7 +20,7 @@ class Nodes:
     Args:
         onnx: the package.
         config: the shape of the model.
-        tensors: parameters by our name, those of the encoder prefixed with `bert.`.
+        tensors: parameters by our name, with the prefix `bert.` in the encoder.
 
     Attributes:
         nodes: the nodes, in the order in which they are computed.
@@ -55,7 +55,7 @@ class Nodes:
         return self.node("Range", self.scalar(0), length, self.scalar(1))
 
     def activation(self, x: str, name: str) -> str:
-        """What the activation of this name, one of `config.ACTIVATIONS`, makes of `x`."""
+        """The values of the activation of this name, one of `config.ACTIVATIONS`, at `x`."""
         if name == "linear":
             return x
         if name in ("relu", "tanh"):
@@ -71,7 +71,7 @@ class Nodes:
         return self.node("Add", product, self.parameter(f"{name}.bias")) if self.has(f"{name}.bias") else product
 
     def norm(self, x: str, name: str, epsilon: float | None = None) -> str:
-        """Layer norm over the last axis; it may have no bias. `epsilon` is that of the configuration if not given."""
+        """Layer norm over the last axis; it may have no bias. `epsilon` comes from the configuration by default."""
         epsilon = self.config.layer_norm_eps if epsilon is None else epsilon
         parameters = [self.parameter(one) for one in (f"{name}.weight", f"{name}.bias") if self.has(one)]
         return self.node("LayerNormalization", x, *parameters, axis=-1, epsilon=epsilon)

@@ -7,7 +7,7 @@ is the mean length of the passages in words.
 Letters: P passages, Q queries, V different words, k ranked passages.
 
 Source: Robertson and Zaragoza, "The probabilistic relevance framework: BM25 and beyond" (2009), section 3; the
-non-negative idf is Lucene's. There is no stop-word list and no stemming: the words are those of the tokenizer.
+non-negative idf is Lucene's. There is no stop-word list and no stemming: words come from the tokenizer.
 """
 
 from collections.abc import Iterable

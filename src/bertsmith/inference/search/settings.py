@@ -7,7 +7,7 @@ from bertsmith.text.documents.encodings import UTF_8, require_encoding
 
 VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
 WORDS_ALONE = (BY_WORDS, TF_IDF, ONE_HOT)  # these need no model
-DEPTH = 100  # passages that are fused or re-ranked by default, and those that recall@100 counts
+DEPTH = 100  # passages that are fused or re-ranked by default, and that recall@100 counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

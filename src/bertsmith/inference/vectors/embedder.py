@@ -51,7 +51,7 @@ class Embedder:
         texts: the number of texts embedded, over all calls.
         cut_texts: how many of them were longer than `max_length`.
         cut_tokens: the tokens they lost.
-        empty_texts: how many had no token; their vector is that of [CLS] [SEP].
+        empty_texts: how many had no token; their vector is computed from [CLS] [SEP].
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Embedder:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What the vectors depend on besides the texts, for JSON."""
+        """The settings that the vectors depend on, for JSON."""
         return {
             **self.encoder.settings(self.choice),
             "pooling": self.pooling,

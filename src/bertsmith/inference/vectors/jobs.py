@@ -1,6 +1,6 @@
 """Jobs that turn text files into vector files: read and written block by block, resumable after a crash.
 
-Memory use is that of one block, whatever the size of the file.
+Memory holds one block, whatever the size of the file.
 """
 
 import contextlib
@@ -79,7 +79,7 @@ class VectorJob(ABC):
     @property
     @abstractmethod
     def made_of(self) -> dict[str, Any]:
-        """What the vectors depend on besides the texts."""
+        """The settings that the vectors depend on."""
 
     @abstractmethod
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
@@ -91,7 +91,7 @@ class VectorJob(ABC):
 
     @abstractmethod
     def notes(self, counts: Mapping[str, int]) -> list[str]:
-        """What the user should know about the counts."""
+        """A remark on the counts for the user."""
 
 
 class TextVectors(VectorJob):

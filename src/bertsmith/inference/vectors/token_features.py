@@ -93,7 +93,7 @@ class TokenFeatures:
 
     @property
     def settings(self) -> dict[str, object]:
-        """What the vectors depend on besides the texts, for JSON."""
+        """The settings that the vectors depend on, for JSON."""
         return {**self.encoder.settings(self.choice), "unit": self.unit, "max_length": self.max_length}
 
     def word_vectors(self, sentences: Sequence[Sequence[str]]) -> "list[Tensor]":

@@ -4,7 +4,7 @@ Letters: E examples, V terms, D columns.
 
 The terms of a text are its words and pairs of neighboring words, and the runs of two to five letters inside its words.
 The weight of a term is (1 + ln of its count in the text) times its smoothed inverse document frequency; the words of a
-text have length 1 together, as have its runs of letters. The formulas are those of scikit-learn's `TfidfVectorizer`
+text have length 1 together, as have its runs of letters. The formulas are scikit-learn's `TfidfVectorizer`'s
 with `sublinear_tf=True`.
 
 Source: Manning, Raghavan and Schütze, "Introduction to Information Retrieval" (2008), section 6.4.
@@ -62,7 +62,7 @@ class BagOfWords:
         self._spaces = [_Space(terms, texts, most, one_hot=one_hot) for terms in kinds]
 
     def state(self) -> dict[str, Any]:
-        """What `restored` needs, plain values for JSON: the terms of each kind with their inverse frequencies."""
+        """The terms of each kind with their inverse frequencies, plain values for JSON; `restored` reads them."""
         spaces = [{"terms": list(space.numbers), "rarity": space.rarity.tolist()} for space in self._spaces]
         return {"pair": self._pair, "spaces": spaces, "settings": dataclasses.asdict(self._settings)}
 
@@ -111,10 +111,10 @@ class WordSpace:
     """Vectors of texts with a number for each word, whose cosines say how many words two texts share.
 
     Args:
-        texts: their words are those of the space, and the document frequencies are those in these texts.
+        texts: they give the words of the space and their document frequencies.
         one_hot: 1 for a word that a text has, in place of its weight by TF-IDF.
         rarity: in place of the document frequencies in the texts, the inverse document frequency of each known word,
-            and under "" that of all others.
+            and under "" the weight of all others.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class WordSpace:
 
 
 def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:
-    """What keeps the "spaces" of a `state` from being terms with their inverse frequencies, in words; or ""."""
+    """The fault of the "spaces" of a `state`, which are terms with their inverse frequencies, in words; or ""."""
     if len(spaces) not in (1, 2):
         return f"{len(spaces)} kinds of terms"
     for space in spaces:

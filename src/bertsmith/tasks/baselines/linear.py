@@ -95,7 +95,7 @@ def fit_linear(
     """The linear model that predicts the targets of tasks from vectors.
 
     A label without examples gets the probability `LEAST_CHANCE`; if all examples have the same label, it is always
-    predicted. With two labels in the training examples, the penalty is that of a single logistic regression.
+    predicted. With two labels in the training examples, the penalty is a single logistic regression's.
 
     Args:
         vectors: float32 [E, D], at least one; a sparse array is not standardized.
@@ -109,7 +109,7 @@ def fit_linear(
             the strict penalties that the loss prefers when one label is rare.
         least_spread: what a column is divided by is at least this fraction of the root mean square of all entries, so
             that weights stay bounded although a column is nearly constant.
-        exclusive: targets [E, K] are distributions over labels of which one is right, such as those of a teacher.
+        exclusive: targets [E, K] are distributions over labels of which one is right, such as a teacher's.
         favored: directions [J, D] of dense vectors, whose weights are penalized `_FAVOR` times less than all others.
     """
     assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
@@ -149,7 +149,7 @@ def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | No
 
     Args:
         metric: name of the score that counts.
-        targets: those of the examples that the model is fitted to.
+        targets: of the examples that the model is fitted to.
     """
     scorer = CLASS_METRICS.get(metric)
     if scorer is None or targets.ndim > 1 or metric == "accuracy":
@@ -162,7 +162,7 @@ def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | No
 
 
 def _moments(vectors: Inputs, least_spread: float) -> tuple[Floats, Floats]:
-    """What is subtracted from vectors and what they are divided by, float64 [D] each; sparse ones stay as they are."""
+    """(offsets to subtract from vectors, scales to divide them by), float64 [D] each; sparse ones stay as they are."""
     if isinstance(vectors, sp.csr_array):
         return np.zeros(vectors.shape[1]), np.ones(vectors.shape[1])
     mean, scale = vectors.mean(axis=0, dtype=np.float64), vectors.std(axis=0, dtype=np.float64)

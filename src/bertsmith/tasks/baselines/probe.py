@@ -2,7 +2,7 @@
 
 Letters: E examples, K labels.
 
-Labels, encoding, predictions and scores are those of the fine-tuned task, so the two strategies can be compared.
+Labels, encoding, predictions and scores are the fine-tuned task's, so the two strategies can be compared.
 """
 
 from collections.abc import Sequence

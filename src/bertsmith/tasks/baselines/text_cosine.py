@@ -46,7 +46,7 @@ class TextCosine:
     encoder: FrozenEncoder
 
     def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
-        """One prediction per pair; its `cut_tokens` are those of both texts."""
+        """One prediction per pair; its `cut_tokens` count both texts."""
         if not examples:
             return []
         outputs = self.linear.outputs(cosines_of_pairs(*vectors_of_pairs(self.encoder, self.spec, examples)))
@@ -62,7 +62,7 @@ class TextCosine:
         """The model in a folder.
 
         Args:
-            encoder: that of the folder.
+            encoder: of the folder.
         """
         file = folder / NGRAM_TERMS
         values = read_json(file)

@@ -5,7 +5,7 @@ Counts are plain values for JSON, see `word_model`.
 Letters: W words of all sentences, N rows (the endings of all examples), K tags.
 
 Sources: the most frequent tag of a word is the usual baseline of tagging (Jurafsky and Martin, "Speech and Language
-Processing", section on part-of-speech tagging); the sentence with most words of the question is that of Rajpurkar et
+Processing", section on part-of-speech tagging); the sentence with most words of the question comes from Rajpurkar et
 al. (2016), section 5.
 """
 

@@ -1,7 +1,7 @@
 """Reader for BioC, in XML and in JSON: documents of passages (or their sentences) with annotations.
 
 An annotation has locations, each an offset in the document and a length in characters, the marked text, and its type as
-an infon `type`. Each passage, or each of its sentences, becomes a text; those of a document stay together.
+an infon `type`. Each passage, or each of its sentences, becomes a text; the texts of a document stay together.
 
 Source: Comeau et al. (2013), "BioC: a minimalist approach to interoperability for biomedical text processing".
 """
@@ -39,7 +39,7 @@ def is_bioc(path: Path, *, encoding: str = UTF_8) -> bool:
 def read_bioc(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     """The passages of a file as sentences with tags.
 
-    Annotations of several locations are left out and listed; of those that share a word, the outermost one is kept.
+    Annotations of several locations are left out and listed; of annotations that share a word, the outermost is kept.
     """
     gaps: list[tuple[str, str]] = []
     text = file_text(path, what="documents of BioC", encoding=encoding)

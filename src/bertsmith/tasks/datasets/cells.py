@@ -103,7 +103,7 @@ def is_blank_line(cells: Sequence[str], header: Sequence[str]) -> bool:
 
 
 def separator_of(header: str, path: Path | str = "") -> str:
-    r"""What separates the cells of a CSV file with this first row: a comma, unless it has only semicolons or tabs.
+    r"""The separator of the cells of a CSV file with this first row: a comma, unless it has only semicolons or tabs.
 
     >>> separator_of("text,label"), separator_of("text;label"), separator_of('"a;b",label'), separator_of("text")
     (',', ';', ',', ',')

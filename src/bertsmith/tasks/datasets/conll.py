@@ -36,7 +36,7 @@ def read_conll(
     """The sentences of a file.
 
     Args:
-        task: `ner` or `pos`: if the columns are the default ones, those of a file in CoNLL-U follow from their names.
+        task: `ner` or `pos`: if the columns are the default ones, a file in CoNLL-U finds its own by their names.
         word_column, tag_column: column numbers from 0, or from the end if negative; if `tag_column` is None, the
             sentences have no tags.
     """

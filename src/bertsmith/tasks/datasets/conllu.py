@@ -1,4 +1,4 @@
-"""What CoNLL-U adds to columns: which lines are words, names of the columns, and marks of documents.
+"""The additions of CoNLL-U to columns: which lines are words, names of the columns, and marks of documents.
 
 The words of a sentence are its syntactic words. A range such as `3-4` is a token that several words share, and an empty
 node such as `8.1` is no word at all; both are left out. Any line that starts with # is a comment.

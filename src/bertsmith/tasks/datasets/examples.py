@@ -141,7 +141,7 @@ def empty_texts_note(count: int) -> str:
 
 
 def texts_of_group(example: Example) -> tuple[str, ...]:
-    """The texts of an example whose texts are compared: one, two, or those of a triplet."""
+    """The texts of an example whose texts are compared: one, two, or the three of a triplet."""
     if isinstance(example, TripletExample):
         return example.texts
     assert isinstance(example, TextExample), "this task takes texts, pairs and triplets"

@@ -39,7 +39,7 @@ def line_of(path: Path, number: int, unit: str = "line") -> str:
 
 
 def suffix_of(path: Path) -> str:
-    """The extension of a file name in lower case, not counting that of a compression format.
+    """The extension of a file name in lower case, not counting `.gz` and the like.
 
     >>> suffix_of(Path("train.CSV.gz"))
     '.csv'

@@ -1,6 +1,6 @@
 """The nine tasks of GLUE and its diagnostic set: official files, labels, metrics and submissions.
 
-Columns and label order are those of BERT's original code (the processors of `run_classifier.py`) and of the official
+Columns and label order follow BERT's original code (the processors of `run_classifier.py`) and of the official
 files. Fields are separated by tabs; quotes are ordinary characters.
 """
 

@@ -57,7 +57,7 @@ def results_of(annotation: Mapping[str, Any], place: str) -> Sequence[Any]:
 
 
 def require_equal(parts: Sequence[Any], place: str) -> Any:
-    """What all annotations of a task say."""
+    """The results of all annotations of a task."""
     if any(part != parts[0] for part in parts):
         raise InputError(
             expected=f"one annotation of the task in {place}",

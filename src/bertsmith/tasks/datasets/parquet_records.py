@@ -1,4 +1,4 @@
-"""The rows of Parquet files, and the names of classes that those of Hugging Face `datasets` store as numbers.
+"""The rows of Parquet files, and the names of classes that files of Hugging Face `datasets` store as numbers.
 
 The features of a data set are in the metadata of the file's schema, under `huggingface`. A class of -1 means that the
 row has none, as in test sets whose labels are secret.

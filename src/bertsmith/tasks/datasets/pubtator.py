@@ -6,7 +6,7 @@
     2234245|a|In Oslo.
     2234245<TAB>0<TAB>3<TAB>Ann<TAB>Person<TAB>P1
 
-Offsets count the characters of the title, one more, and those of the abstract; ends are exclusive. Relations, lines of
+Offsets count the characters of the title, one more, and the abstract; ends are exclusive. Relations, lines of
 an identifier, a type and two concepts, are not read.
 
 Source: Wei et al. (2013), "PubTator: a web-based text mining tool for assisting biocuration".

@@ -161,7 +161,7 @@ def _rows_of_frame(value: Any, file: str, columns: Sequence[str]) -> list[Any] |
 
 
 def _are_columns(names: Sequence[str], labels: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether names are those of columns, and labels those of rows."""
+    """Whether the outer names are names of columns, and the inner labels labels of rows."""
     numbered = [all(_ROW_LABEL.fullmatch(name) for name in part) for part in (names, labels)]
     return numbered == [False, True] or (numbered == [False, False] and any(name.lower() in known for name in names))
 

@@ -46,7 +46,7 @@ def read_spans(
 ) -> ExampleFile:
     """The texts of a file as sentences with tags; each text is a document.
 
-    Skipped are texts that no one has annotated, and those that the annotator rejected.
+    Texts without an annotation and texts that the annotator rejected are skipped.
 
     Args:
         text_column: the key of the text; by default `text`.

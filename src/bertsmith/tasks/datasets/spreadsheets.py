@@ -1,4 +1,4 @@
-"""The rows of an Excel workbook: those of its first sheet, the first of which names the columns, as `pandas` reads it.
+"""The rows of an Excel workbook: its first sheet, whose first row names the columns, as `pandas` reads it.
 
 A number, a date or a truth value becomes the text that Python shows for it, a formula its last computed value, an error
 such as #N/A an empty cell.

@@ -1,6 +1,6 @@
 """Reader for question answering: JSON files in the format of SQuAD v1.1 and v2.0, and its questions as rows.
 
-Rows are those of the data sets of Hugging Face, in JSON lines, a JSON list or Parquet: `id`, `context`, `question` and
+Rows are as in the data sets of Hugging Face, in JSON lines, a JSON list or Parquet: `id`, `context`, `question` and
 `answers`, which is `{"text": [...], "answer_start": [...]}`. A list of SQuAD's articles or paragraphs is read, too.
 """
 

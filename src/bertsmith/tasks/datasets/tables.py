@@ -49,7 +49,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     """The rows of a table in file order.
 
     Args:
-        suffix: the extension that gives the format; by default that of the file.
+        suffix: the extension that gives the format; by default the file's.
         encoding: of a text file without a byte order mark.
     """
     suffix = suffix or suffix_of(path)

@@ -104,7 +104,7 @@ def _columns(path: Path, encoding: str) -> list[str]:
 
 
 def _cells_of(head: str) -> list[str]:
-    """What may be names of columns in the first line of a file."""
+    """The possible names of columns in the first line of a file."""
     lines = head.replace("\r", "\n").split("\n", 1)
     return [cell.strip(' "') for mark in ",;\t" for cell in lines[0].split(mark)]
 

@@ -57,7 +57,7 @@ def form_of_file(path: Path, *, encoding: str = UTF_8) -> str:
     names = [] if first is None else [plain_name(name) for name in first.values]
     if any(name.startswith(_NEGATIVES) for name in names):
         return TRIPLETS
-    # A number that everyone calls a score; a `label` may be that of a class.
+    # A number that everyone calls a score; a `label` may be a class.
     if any(name in NUMBER_COLUMNS and name not in LABEL_COLUMNS for name in names):
         return SIMILARITY
     return PAIRS

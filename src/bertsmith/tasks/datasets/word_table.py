@@ -28,7 +28,7 @@ TAG_COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 def is_word_table(columns: Sequence[str]) -> bool:
-    """Whether columns are those of words and their sentences."""
+    """Whether the columns hold words and their sentences."""
     named = {plain_name(name) for name in columns}
     return not named.isdisjoint(SENTENCE_COLUMNS) and not named.isdisjoint(WORD_COLUMNS)
 

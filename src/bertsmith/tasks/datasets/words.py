@@ -89,7 +89,7 @@ def tags_of_spans(
 def without_overlaps(
     sentence: TaggedExample, spans: Sequence[MarkedSpan]
 ) -> tuple[tuple[MarkedSpan, ...], list[MarkedSpan]]:
-    """The spans that remain if a word may only be in one, and those that are left out: the outermost ones remain.
+    """(the spans that remain if a word may only be in one, the outermost; the spans that are left out).
 
     Of two spans of the same words, the first one remains. A span that is given twice remains once.
 

@@ -3,7 +3,7 @@
 Answers are compared after `normalize_answer`; of several gold answers the best match counts.
 
 Source: Rajpurkar et al. (2016), section 6.1, and (2018), section 5; the official evaluate-v1.1.py and evaluate-v2.0.py.
-`ranked_answer_scores` are those of BioASQ.
+`ranked_answer_scores` are BioASQ's.
 """
 
 import collections

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 def ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10, *, exponential: bool = False) -> float:
     """The normalized discounted cumulative gain of the first `k`, from 0 to 1.
 
-    The gain of rank r (from 1) is divided by log2(r + 1); the sum is divided by that of the best possible ranking.
+    The gain of rank r (from 1) is divided by log2(r + 1); the sum is divided by the sum of the best possible ranking.
 
     Args:
         ranked: gains in the order of the ranking, [R].

@@ -38,8 +38,9 @@ def pair_average_precision(belongs: npt.ArrayLike, similarities: npt.ArrayLike) 
 def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> float:
     """The highest accuracy that a threshold between two different similarities reaches, from 0 to 1.
 
-    If all similarities are equal, that of the more frequent answer. Source: `_find_best_acc_and_threshold` of MTEB,
-    which orders equal similarities by their place.
+    If all similarities are equal: the share of the more frequent answer.
+
+    Source: `_find_best_acc_and_threshold` of MTEB, which orders equal similarities by position.
 
     >>> best_pair_accuracy([True, False, True], [0.9, 0.2, 0.1])
     0.6666666666666666

@@ -48,7 +48,7 @@ class PairedTest:
     """The difference between two systems on the same examples, and how certain it is.
 
     Attributes:
-        difference: the mean of the first minus that of the second.
+        difference: the mean of the first minus the mean of the second.
         low: the lower end of its 95% confidence interval.
         high: the upper end.
         p_value: the probability of a difference at least as large, in either direction, by chance; never 0.
@@ -82,8 +82,8 @@ def paired_test(
 ) -> PairedTest:
     """The difference between two systems on the same examples, with interval and two-sided p-value.
 
-    The interval is that of the paired bootstrap: it contains the middle 95% of the differences of the draws. The
-    p-value is that of approximate randomization: if the systems are equally good, the two results for an example are
+    The interval of the paired bootstrap contains the middle 95% of the differences of the draws. The
+    p-value comes from approximate randomization: if the systems are equally good, the two results for an example are
     interchangeable, so the p-value is the fraction of random swaps after which they differ at least as much; the
     observed difference counts as one of them. It is therefore valid for a handful of examples too, which allow no more
     than 2^E different swaps.

@@ -199,7 +199,7 @@ class ChoiceTask(TaskWithLoss):
 
 
 def _scores_of_units(logits: "Tensor", batch: "TaskBatch", missing: float) -> "Tensor":
-    """The scores [units, widest] of the endings of each unit, from those of the rows [n, 1].
+    """The scores [units, widest] of the endings of each unit, from the scores of the rows [n, 1].
 
     Args:
         missing: the score of endings that a unit does not have.

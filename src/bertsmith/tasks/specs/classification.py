@@ -205,7 +205,7 @@ class ClassificationTask(TaskWithLoss):
         return with_parents(label_matrix(map(labels_of, examples), labels), labels, self.spec.parents)
 
     def golds(self, examples: Sequence[Example]) -> list[Any]:
-        """See `Task.golds`; several labels include their parents, after those that the example names."""
+        """See `Task.golds`; several labels include their parents, after the labels of the example."""
         if not self.spec.multi_label:
             return super().golds(examples)
         labels = self._with_unknown(examples)
@@ -225,7 +225,7 @@ class ClassificationTask(TaskWithLoss):
         return np.array(gold, dtype=np.int64), np.array([number[p.label] for p in predictions], dtype=np.int64)
 
     def _with_unknown(self, examples: Sequence[Example]) -> tuple[str, ...]:
-        """The labels of the spec, followed by those that only the examples have."""
+        """The labels of the spec, followed by the labels that only the examples have."""
         gold = {name for example in examples for name in labels_of(example)}
         return (*self.spec.labels, *sorted(gold - set(self.spec.labels)))
 
@@ -343,7 +343,7 @@ class ClassificationTask(TaskWithLoss):
         return fitted if scores[0] > scores[1] else of_labels
 
     def _thresholded(self, gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-        """The score of several labels for which a threshold is fitted: that of the spec, or else micro F1."""
+        """The score of several labels for which a threshold is fitted: the metric of the spec, or else micro F1."""
         scores = multi_label_scores(gold, predicted)
         return scores.get(self.spec.metric, scores["micro_f1"])
 

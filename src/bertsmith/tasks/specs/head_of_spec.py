@@ -26,7 +26,7 @@ def head_on_rows(spec: "TaskSpec", outputs: int) -> "Head":
 
 
 def head_on_tokens(spec: "TaskSpec", part: str, outputs: int) -> "Head":
-    """The head of a task on tokens: a linear layer on their hidden states, or on those of a BiLSTM over them.
+    """The head of a task on tokens: a linear layer on their hidden states, or on the states of a BiLSTM over them.
 
     Args:
         part: "classifier" or "span".

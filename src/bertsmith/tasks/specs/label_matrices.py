@@ -29,10 +29,10 @@ def label_matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.N
 def with_parents(values: npt.NDArray[Values], labels: Sequence[str], parents: Sequence[str]) -> npt.NDArray[Values]:
     """Values of labels [E, K] in which each label has at least the highest value of its children.
 
-    So a text that has a label has its parents, and a probability is not higher than that of a parent.
+    So a text that has a label has its parents, and a probability is not higher than a parent's.
 
     Args:
-        labels: K names; labels beyond those of `parents` have no parent.
+        labels: K names; labels that are not in `parents` have no parent.
         parents: the name of the parent of each label, "" if it has none; empty without a hierarchy.
 
     >>> with_parents(np.array([[0.1, 0.7, 0.2]]), ("a", "b", "c"), ("", "a", "b")).tolist()

@@ -11,7 +11,7 @@ _MOST_SHOWN = 20  # labels in a line
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelPrediction(Prediction):
-    """The label of a text with its probability, and those of the other labels.
+    """The label of a text with its probability, and the other labels with theirs.
 
     Attributes:
         label: the most likely label.

@@ -1,4 +1,4 @@
-"""Selecting models by another metric than that of the task."""
+"""Selecting models by another metric than the task's."""
 
 import dataclasses
 

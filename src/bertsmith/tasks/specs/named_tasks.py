@@ -158,14 +158,14 @@ def spec_for(
 
 
 def _metrics_of_several(name: str) -> tuple[str, ...]:
-    """The scores of a task of several labels; those of the most probable ones where there are hundreds."""
+    """The scores of a task of several labels; where there are hundreds, the scores of the most probable ones."""
     return ("micro_f1", "macro_f1", "subset_accuracy", *(AT_METRICS if name == "patents" else ()))
 
 
 def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
     """The official spec of a task of GLUE, NLI or SQuAD for another tool's model with as many outputs; else `spec`.
 
-    The maximum length remains that of the model. Outputs named like the labels keep their order; otherwise they are
+    The maximum length remains the model's. Outputs named like the labels keep their order; otherwise they are
     assigned in the order of the task, with a warning on stderr.
     """
     if name in QUESTIONS:

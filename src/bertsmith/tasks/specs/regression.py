@@ -160,7 +160,7 @@ class RegressionTask(TaskWithLoss):
         """Whether all predictions are nearly equal although the gold values differ, and do not rank them either.
 
         A model that ranks its examples has learned something, however small the differences: its Spearman correlation
-        with the gold values is then further from zero than that of random numbers (95%, by its standard error).
+        with the gold values is then further from zero than with random numbers (95%, by its standard error).
         """
         gold, values = _gold(examples), np.array([prediction.value for prediction in predictions])
         if not gold.std() > 0 or values.std() >= _COLLAPSED_SPREAD * gold.std():

@@ -44,7 +44,7 @@ SCORES = ("spearman", "pearson")
 LABELLED = ("average_precision", "accuracy")
 PARTNERS = ("recall@1", "mrr@10")
 TRIPLETS = ("triplet_accuracy",)
-# Names of labels of pairs that belong together, and of those that say the opposite rather than something else.
+# Labels of pairs that belong together, and of pairs that say the opposite rather than something else.
 TOGETHER = ("entailment", "1", "true", "yes", "duplicate", "paraphrase", "equivalent", "positive", "relevant")
 AGAINST = ("contradiction", "0", "false", "no", "not_duplicate", "not_equivalent", "negative", "irrelevant")
 _COLLAPSED = 0.9999  # length of the mean of unit vectors, from which all texts have the same vector
@@ -59,7 +59,7 @@ class SimilarityPrediction(Prediction):
 
     Attributes:
         value: the cosine of the first two texts; 1 for a single text.
-        others: the cosines of the first text with those that do not belong to it; empty for pairs.
+        others: the cosines of the first text with texts that do not belong to it; empty for pairs.
         vectors: float32 [texts, D].
     """
 
@@ -108,7 +108,7 @@ class SimilarityTask(Task):
         )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Checks that there are texts, and in training those that the objective compares; see `Task.check`."""
+        """Checks that there are texts, and in training all that the objective compares; see `Task.check`."""
         metrics = metrics_of_examples(examples) if examples else ()
         for example in examples:
             texts = texts_of_group(example)
@@ -190,7 +190,7 @@ class SimilarityTask(Task):
         )
 
     def _targets(self, groups: "_Groups") -> npt.NDArray[np.generic]:
-        """What the objective compares, by unit.
+        """The texts that the objective compares, by unit.
 
         Scores as float32 [U], scaled so that the largest one is 1; labels as int64 [U]; or the ids of the texts of the
         unit, int64 [U, texts], equal for equal texts.
@@ -221,7 +221,7 @@ class SimilarityTask(Task):
         return [SimilarityPrediction.of(part, lost) for part, lost in zip(parts, cut, strict=True)]
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
-        """The scores that fit the examples; with widths, also those of the first numbers of the vectors."""
+        """The scores that fit the examples; with widths, also the scores of the first numbers of the vectors."""
         return similarity_scores(examples, [one.vectors for one in predictions], self.spec.widths)
 
     def example_scores(
@@ -249,7 +249,7 @@ class _Groups:
     """The units of some examples.
 
     Attributes:
-        texts: those of each unit; the first is compared with the others, and the second belongs to it.
+        texts: of each unit; the first is compared with the others, and the second belongs to it.
         labels: the gold of each unit, if it has one.
         numbers: the example that each unit comes from, ascending.
     """

@@ -20,7 +20,7 @@ def divergence(logits: Tensor, wanted: Tensor, temperature: float) -> Tensor:
 
     Args:
         logits: of the student, [n, C].
-        wanted: those of the teacher, [n, C].
+        wanted: the teacher's, [n, C].
     """
     student = (exact(logits) / temperature).log_softmax(-1)
     teacher = (exact(wanted) / temperature).log_softmax(-1)

@@ -242,7 +242,7 @@ class SpanTask(TaskWithLoss):
         return np.array([answer_f1(prediction.text, _gold_texts(question)) for question, prediction in pairs])
 
     def golds(self, examples: Sequence[Example]) -> list[Any]:
-        """See `Task.golds`; the answers, of which those that are not in the context have no start."""
+        """See `Task.golds`; the answers; an answer that is not in the context has no start."""
         return [
             [
                 *map(dataclasses.asdict, question.answers),
@@ -273,7 +273,7 @@ class SpanTask(TaskWithLoss):
 
 
 def _ends_of_rows(logits: "Tensor", run: "Run") -> "Tensor":
-    """The logits [2n, s] of the start and the end of each of n rows, which alternate, from those of tokens [T, 2]."""
+    """The logits [2n, s] of the start and the end of each of n rows, which alternate, from tokens' logits [T, 2]."""
     rows = logits[run.token : run.token + run.rows * run.length].view(run.rows, run.length, 2)
     return rows.transpose(1, 2).reshape(2 * run.rows, run.length)
 

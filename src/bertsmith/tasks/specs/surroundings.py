@@ -1,4 +1,4 @@
-"""The document of each sentence, kept when sentences are sampled: the context is that of the file.
+"""The document of each sentence, kept when sentences are sampled: the context comes from the file.
 
 Letter: E examples. Training on a sample of a file (`--limit`), or holding part of it out, separates sentences from
 their neighbors. With `document_context` each sentence therefore keeps the words of its whole document, which all

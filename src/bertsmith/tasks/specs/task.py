@@ -287,7 +287,7 @@ class Task(abc.ABC):
         """Each example's contribution to the main score: 0 or 1, F1 or negative squared error; float64 [E]."""
 
     def golds(self, examples: Sequence[Example]) -> list[Any]:
-        """What the answers to labelled examples are scored against, plain values for JSON: labels, tags or numbers."""
+        """The right answers to labelled examples, plain values for JSON: labels, tags or numbers."""
         return [getattr(example, "label", getattr(example, "tags", None)) for example in examples]
 
     @abc.abstractmethod
@@ -311,7 +311,7 @@ class Task(abc.ABC):
         return None
 
     def averaged(self, found: Sequence[Sequence[Any]]) -> Sequence[Prediction] | None:
-        """The predictions for the mean of those of several models of this task; None (the default) without a mean.
+        """The mean of the predictions of several models of this task; None (the default) for a task without a mean.
 
         Args:
             found: the predictions of each model for the same examples, in their order.
@@ -330,7 +330,7 @@ class Task(abc.ABC):
     def cross_fitted(self, examples: Sequence[Example], predictions: Sequence[Any]) -> Sequence[Any] | None:
         """The predictions with values fitted as in `tuned`, but for each fold of the examples on the other folds.
 
-        Their scores are not those of the examples that the values were fitted to. None (the default) if a task fits
+        No example is scored with values that were fitted to it. None (the default) if a task fits
         nothing that changes its answers, or only values whose score its metric takes to be fitted, such as SQuAD 2.0.
         """
         return None
@@ -350,7 +350,7 @@ class Task(abc.ABC):
 
 
 class TaskWithLoss(Task):
-    """A kind of task whose logits have a loss for each target; that of vectors compares the texts of a step instead."""
+    """A kind of task whose logits have a loss for each target; one of vectors compares the texts of a step instead."""
 
     @abc.abstractmethod
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
@@ -366,7 +366,7 @@ class TaskWithLoss(Task):
 
         Args:
             logits: [r, K], at the positions that the head reads.
-            wanted: those of the teacher, [r, K].
+            wanted: the teacher's, [r, K].
             temperature: of both distributions; numbers have none.
         """
 

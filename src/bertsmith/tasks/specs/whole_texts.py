@@ -206,7 +206,7 @@ def _windows_of(
 
 
 def pooled_units(logits: "Tensor", batch: "TaskBatch", pooling: str) -> "Tensor":
-    """The logits [E, K] of the units of a micro-batch, pooled from those of their rows [N, K]."""
+    """The logits [E, K] of the units of a micro-batch, pooled from the logits of their rows [N, K]."""
     if batch.num_units == logits.shape[0]:
         # One row per unit, but not in the same order.
         return logits[batch.unit_of_row.argsort()]
@@ -217,7 +217,7 @@ def pooled_units(logits: "Tensor", batch: "TaskBatch", pooling: str) -> "Tensor"
 
 
 def pooled_logits(logits: Logits, features: EncodedExamples, pooling: str) -> Logits:
-    """The logits [E, K] of all units, pooled from those of their rows [N, K] in the order of the features."""
+    """The logits [E, K] of all units, pooled from the logits of their rows [N, K] in the order of the features."""
     if len(features) == len(logits):
         return logits
     if pooling == "max":

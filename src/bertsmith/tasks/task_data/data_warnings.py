@@ -1,4 +1,4 @@
-"""What is suspicious about the examples of a task: dev examples that are learned, equal texts with different labels."""
+"""Suspicious examples of a task: dev examples that are learned, equal texts with different labels."""
 
 from collections.abc import Hashable, Sequence
 
@@ -44,7 +44,7 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
 
 
 def _inputs(example: Example) -> Hashable:
-    """What a model reads of an example, white space at its ends aside."""
+    """The texts that a model reads of an example, without white space at their ends."""
     if isinstance(example, TaggedExample):
         return example.words
     if isinstance(example, QuestionExample):

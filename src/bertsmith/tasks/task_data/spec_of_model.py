@@ -120,7 +120,7 @@ def read_labelled(
     Args:
         folder: the model.
         path: the file.
-        task: the name of the task whose format the file has; None: that of the model.
+        task: the name of the task whose format the file has; None: the model's.
         columns: the columns to read, for tables.
         map_labels: new names of the labels in the file.
     """
@@ -161,7 +161,7 @@ def _kind(folder: ModelFolder) -> str | None:
 
 
 def _activation(metadata: ModelMetadata) -> str:
-    """What is computed from a single output: nothing for a regression, else its sigmoid, as their owners do."""
+    """The function of a single output: none for a regression, else the sigmoid, as their owners do."""
     recorded = (metadata.scoring or {}).get("activation")
     if recorded is None:
         return "" if metadata.problem_type == "regression" else SIGMOID
