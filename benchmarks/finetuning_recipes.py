@@ -84,7 +84,7 @@ def examples_of_rows(rows: Rows) -> Sequence[Example]:
     """Labelled examples of texts and their labels."""
     numbered = enumerate(rows, start=1)
     return [
-        TextExample(id=str(number), first=text, label=label, place=f"text {number}")
+        TextExample(id=str(number), first=text, label=label, location=f"text {number}")
         for number, (text, label) in numbered
     ]
 

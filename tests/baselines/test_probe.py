@@ -36,7 +36,9 @@ def texts(count: int, seed: int = 0) -> list[TextExample]:
         early = bool(rng.integers(2))
         letters = rng.choice(list(LETTERS[:5] if early else LETTERS[5:]), rng.integers(1, 8))
         result.append(
-            TextExample(id=str(number), first=" ".join(letters), label="yes" if early else "no", place=f"row {number}")
+            TextExample(
+                id=str(number), first=" ".join(letters), label="yes" if early else "no", location=f"row {number}"
+            )
         )
     return result
 

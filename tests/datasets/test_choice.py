@@ -44,7 +44,7 @@ def test_an_ending_of_swag_follows_the_beginning_of_its_sentence(tmp_path: Path)
     (example,) = read_choices(path).examples
     assert example.context == "He sat, still."
     assert example.endings == ("He got up.", "He sang.", "He is.", "He fell.")
-    assert (example.id, example.label, example.place) == ("0", 2, f"line 2 of '{path}'")
+    assert (example.id, example.label, example.location) == ("0", 2, f"line 2 of '{path}'")
 
 
 def test_a_test_file_of_swag_has_no_labels(tmp_path: Path) -> None:

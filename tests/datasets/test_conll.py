@@ -40,7 +40,7 @@ def test_blank_lines_end_sentences_and_marks_begin_documents(tmp_path: Path) -> 
         (("He",), ("O",), 0),
         (("No",), ("O",), 1),
     ]
-    assert [(example.id, example.place) for example in examples] == [
+    assert [(example.id, example.location) for example in examples] == [
         ("0", f"line 3 of '{path}'"),
         ("1", f"line 6 of '{path}'"),
         ("2", f"line 10 of '{path}'"),
@@ -94,7 +94,7 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
         words, tags = zip(*sentence, strict=True)
         examples.append(TaggedExample(id=str(number), words=words, tags=tags, document=document))
     write_conll(path, examples)
-    assert [dataclasses.replace(example, place="") for example in read_conll(path).examples] == examples
+    assert [dataclasses.replace(example, location="") for example in read_conll(path).examples] == examples
     predicted = [["O"] * len(example.words) for example in examples]
     write_conll(path, examples, predicted)
     again = read_conll(path, tag_column=-2).examples

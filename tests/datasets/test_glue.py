@@ -85,7 +85,7 @@ def test_test_files_have_texts_and_numbers_and_no_labels(tmp_path: Path, key: st
     example = read_glue(GLUE[key], path, labelled=False).examples[0]
     assert example.first == f"cell {first}"
     assert example.second == (None if second is None else f"cell {second}")
-    assert (example.id, example.label, example.place) == ("7", None, f"line 2 of '{path}'")
+    assert (example.id, example.label, example.location) == ("7", None, f"line 2 of '{path}'")
 
 
 def test_labels_stand_in_the_order_of_the_original_code() -> None:

@@ -12,20 +12,22 @@ NAMES = {"1": "Claim", "0": "Not Claim"}
 
 def texts(*labels: str | tuple[str, ...] | None) -> list[TextExample]:
     return [
-        TextExample(id=str(row), first="a", label=label, place=f"line {row + 1} of 'a.csv'")
+        TextExample(id=str(row), first="a", label=label, location=f"line {row + 1} of 'a.csv'")
         for row, label in enumerate(labels)
     ]
 
 
 def tagged(tags: str) -> TaggedExample:
-    return TaggedExample(id="0", words=tuple("abcdef"[: len(tags.split())]), tags=tuple(tags.split()), place="line 1")
+    return TaggedExample(
+        id="0", words=tuple("abcdef"[: len(tags.split())]), tags=tuple(tags.split()), location="line 1"
+    )
 
 
 def test_labels_get_their_new_names_and_the_examples_stay() -> None:
     before = texts("1", "0", "1", None)
     after = renamed(before, NAMES, types=False)
     assert [one.label for one in after] == ["Claim", "Not Claim", "Claim", None]
-    assert [one.place for one in after] == [one.place for one in before]
+    assert [one.location for one in after] == [one.location for one in before]
     assert [one.label for one in before] == ["1", "0", "1", None]
 
 

@@ -27,7 +27,7 @@ SEVERAL = dataclasses.replace(
 
 
 def text(label: str | tuple[str, ...], number: int = 0) -> TextExample:
-    return TextExample(id=str(number), first="a", label=label, place=f"line {number + 2} of 'dev.csv'")
+    return TextExample(id=str(number), first="a", label=label, location=f"line {number + 2} of 'dev.csv'")
 
 
 def answer(*chosen: str) -> LabelPrediction:

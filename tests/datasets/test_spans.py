@@ -83,7 +83,7 @@ def test_every_form_gives_the_same_sentence(record: Any, write: Any, tmp_path: P
     assert isinstance(found, TaggedExample)
     assert (found.words, found.tags) == (WORDS, TAGS)
     assert found.offsets == words_of(TEXT).offsets
-    assert found.place.endswith(f" 1 of '{path}'")
+    assert found.location.endswith(f" 1 of '{path}'")
 
 
 def test_a_file_is_known_by_its_content_whatever_its_name(tmp_path: Path) -> None:

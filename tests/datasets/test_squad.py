@@ -40,7 +40,7 @@ def test_questions_of_the_first_version_have_answers(tmp_path: Path, capsys: pyt
     first, second = file.examples
     assert (first.id, first.question, first.context) == ("q1", "Who is q1?", CONTEXT)
     assert first.answers == (Answer("Ann", 7), Answer("Bob", 15))
-    assert (first.is_impossible, first.place) == (False, f"question 'q1' of '{path}'")
+    assert (first.is_impossible, first.location) == (False, f"question 'q1' of '{path}'")
     assert (second.answers, file.skipped) == ((Answer("May", 3),), ())
     assert capsys.readouterr().err == ""
 

@@ -112,7 +112,7 @@ def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path: Path)
 
 def test_a_row_knows_the_line_where_it_begins(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", 'text,label\n"one\ntwo",0\n\nthree,1\n')
-    assert [row.place for row in read_table(path)] == [f"line 2 of '{path}'", f"line 5 of '{path}'"]
+    assert [row.location for row in read_table(path)] == [f"line 2 of '{path}'", f"line 5 of '{path}'"]
 
 
 def test_a_text_longer_than_the_csv_module_likes_is_read(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_the_form_of_a_file_follows_from_its_columns(tmp_path: Path) -> None:
 def test_pairs_have_labels_where_the_file_has_them(tmp_path: Path) -> None:
     path = table(tmp_path, "anchor|positive", "a|b", "c|d")
     assert read_groups("pairs", path).examples[1] == TextExample(
-        id="1", first="c", second="d", place=f"line 3 of '{path}'"
+        id="1", first="c", second="d", location=f"line 3 of '{path}'"
     )
     path = table(tmp_path, "premise|hypothesis|label", "a|b|entailment")
     assert read_groups("pairs", path).examples[0].label == "entailment"

@@ -612,7 +612,7 @@ def test_without_dev_examples_there_are_no_baselines(tmp_path: Path) -> None:
 
 
 def text(number: int, words: str, label: str | tuple[str, ...] | float) -> TextExample:
-    return TextExample(id=str(number), first=words, label=label, place=f"row {number}")
+    return TextExample(id=str(number), first=words, label=label, location=f"row {number}")
 
 
 @pytest.mark.parametrize(

@@ -361,7 +361,7 @@ def test_the_head_reads_texts_apart_where_only_both_texts_together_tell_the_labe
             second = first if number % 2 else other
             place = f"line {number + 1}"
             label = "yes" if number % 2 else "no"
-            found.append(TextExample(id=str(number), first=first, second=second, label=label, place=place))
+            found.append(TextExample(id=str(number), first=first, second=second, label=label, location=place))
         return found
 
     spec = dataclasses.replace(SPECS["on the pair"], reads="pooler")

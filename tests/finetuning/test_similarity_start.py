@@ -60,7 +60,9 @@ def examples(count: int, seed: int = 1) -> list[Example]:
         first, second = chosen[:6], [*chosen[:same], *chosen[6 : 12 - same]]
         place = f"line {number + 1}"
         found.append(
-            TextExample(id=str(number), first=" ".join(first), second=" ".join(second), label=float(same), place=place)
+            TextExample(
+                id=str(number), first=" ".join(first), second=" ".join(second), label=float(same), location=place
+            )
         )
     return found
 

@@ -34,7 +34,7 @@ PRECISE = FinetuningSettings(batch_size=16, epochs=1, precision="fp32", dropout=
 
 
 def pair(first: str, second: str | None, label: str | float | None = None) -> TextExample:
-    return TextExample(id="1", first=first, second=second, label=label, place="line 1 of 'pairs'")
+    return TextExample(id="1", first=first, second=second, label=label, location="line 1 of 'pairs'")
 
 
 def vectors_of(units: int, texts: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -265,7 +265,7 @@ def test_settings_that_do_not_fit_vectors_are_refused_in_one_line(
         ("similarity", "cosine", [pair("a", "b")], "a number"),
         ("pairs", "ranking", [pair("a", "b", "contradiction"), pair("a", "c", "neutral")], "belong together"),
         ("triplets", "triplet", [pair("a", "b")], "a triplet"),
-        ("triplets", "ranking", [TripletExample(id="1", texts=("a", " ", "b"), place="line 1")], "a text in line 1"),
+        ("triplets", "ranking", [TripletExample(id="1", texts=("a", " ", "b"), location="line 1")], "a text in line 1"),
     ],
 )
 def test_examples_that_teach_nothing_are_refused_in_one_line(

@@ -24,7 +24,7 @@ def predictor_of(kind: str, **settings: str) -> Predictor:
 
 
 def text(number: int, words: str) -> TextExample:
-    return TextExample(id=str(number), first=words, place=f"line {number}")
+    return TextExample(id=str(number), first=words, location=f"line {number}")
 
 
 def answered(predictor: Predictor, examples: Iterator[Example], block: int = 4) -> tuple[list[str], str]:

@@ -89,7 +89,7 @@ def test_it_learns_to_remember_texts_and_keeps_its_shape(trained):
 def test_it_is_the_start_of_a_classifier(trained, tmp_path):
     examples = [
         TextExample(
-            id=str(number), first=f"{word} {other}", label="positive" if word == "red" else "negative", place=""
+            id=str(number), first=f"{word} {other}", label="positive" if word == "red" else "negative", location=""
         )
         for number, (word, other) in enumerate((word, other) for word in ("red", "blue") for other in WORDS)
     ]

@@ -81,7 +81,7 @@ def test_the_answers_before_the_text_are_still_given(models: dict[str, Model]) -
     from bertsmith.tasks.datasets.examples import TextExample
 
     texts = [GOOD, "a plot", POISON, GOOD]
-    examples = [TextExample(id=str(n), first=text, place=f"line {n + 1} of 'f'") for n, text in enumerate(texts)]
+    examples = [TextExample(id=str(n), first=text, location=f"line {n + 1} of 'f'") for n, text in enumerate(texts)]
     predicted = predictor.stream(examples)
     assert [next(predicted)[0].id, next(predicted)[0].id] == ["0", "1"]
     with pytest.raises(NotFiniteError, match="for line 3 of 'f'"):

@@ -12,42 +12,46 @@ from tasks.task_samples import SPECS
 
 PLACE = "line 7 of stdin"
 WORDS = TaggedExample(
-    id="7", words=("Anna", ",", "Rome"), offsets=((0, 4), (4, 5), (6, 10)), document=7, place=PLACE
+    id="7", words=("Anna", ",", "Rome"), offsets=((0, 4), (4, 5), (6, 10)), document=7, location=PLACE
 )  # fmt: skip
 EITHER = dataclasses.replace(SPECS["single"], pair=None)
 
 GOOD: list[tuple[str, str, Example]] = [
-    ("single", "a film", TextExample(id="7", first="a film", place=PLACE)),
-    ("single", "", TextExample(id="7", first="", place=PLACE)),
-    ("number", " \t ", TextExample(id="7", first=" \t ", place=PLACE)),
-    ("either", "", TextExample(id="7", first="", place=PLACE)),
-    ("pair", "\t", TextExample(id="7", first="", second="", place=PLACE)),
-    ("several labels", "a film", TextExample(id="7", first="a film", place=PLACE)),
-    ("number", "a film", TextExample(id="7", first="a film", place=PLACE)),
-    ("single", '{"text": "a\\tfilm", "id": 3}', TextExample(id="3", first="a\tfilm", place=PLACE)),
-    ("single", '{"text": "a\\ud83d film"}', TextExample(id="7", first="a\ufffd film", place=PLACE)),
-    ("pair", "a\tb", TextExample(id="7", first="a", second="b", place=PLACE)),
-    ("pair", '{"text": "a", "pair": "b"}', TextExample(id="7", first="a", second="b", place=PLACE)),
-    ("either", "a", TextExample(id="7", first="a", place=PLACE)),
-    ("either", "a\tb", TextExample(id="7", first="a", second="b", place=PLACE)),
-    ("either", '{"text": "a"}', TextExample(id="7", first="a", place=PLACE)),
-    ("either", '{"text": "a", "pair": "b"}', TextExample(id="7", first="a", second="b", place=PLACE)),
+    ("single", "a film", TextExample(id="7", first="a film", location=PLACE)),
+    ("single", "", TextExample(id="7", first="", location=PLACE)),
+    ("number", " \t ", TextExample(id="7", first=" \t ", location=PLACE)),
+    ("either", "", TextExample(id="7", first="", location=PLACE)),
+    ("pair", "\t", TextExample(id="7", first="", second="", location=PLACE)),
+    ("several labels", "a film", TextExample(id="7", first="a film", location=PLACE)),
+    ("number", "a film", TextExample(id="7", first="a film", location=PLACE)),
+    ("single", '{"text": "a\\tfilm", "id": 3}', TextExample(id="3", first="a\tfilm", location=PLACE)),
+    ("single", '{"text": "a\\ud83d film"}', TextExample(id="7", first="a\ufffd film", location=PLACE)),
+    ("pair", "a\tb", TextExample(id="7", first="a", second="b", location=PLACE)),
+    ("pair", '{"text": "a", "pair": "b"}', TextExample(id="7", first="a", second="b", location=PLACE)),
+    ("either", "a", TextExample(id="7", first="a", location=PLACE)),
+    ("either", "a\tb", TextExample(id="7", first="a", second="b", location=PLACE)),
+    ("either", '{"text": "a"}', TextExample(id="7", first="a", location=PLACE)),
+    ("either", '{"text": "a", "pair": "b"}', TextExample(id="7", first="a", second="b", location=PLACE)),
     ("tags", "Anna, Rome", WORDS),
     ("tags", '{"text": "Anna, Rome"}', WORDS),
-    ("tags", "", TaggedExample(id="7", words=(), offsets=(), document=7, place=PLACE)),
-    ("tags", " \r", TaggedExample(id="7", words=(), offsets=(), document=7, place=PLACE)),
-    ("tags", '{"words": ["Anna,", "Rome"]}', TaggedExample(id="7", words=("Anna,", "Rome"), document=7, place=PLACE)),
-    ("choice", "a\tb\tc", ChoiceExample(id="7", context="a", endings=("b", "c"), place=PLACE)),
+    ("tags", "", TaggedExample(id="7", words=(), offsets=(), document=7, location=PLACE)),
+    ("tags", " \r", TaggedExample(id="7", words=(), offsets=(), document=7, location=PLACE)),
+    (
+        "tags",
+        '{"words": ["Anna,", "Rome"]}',
+        TaggedExample(id="7", words=("Anna,", "Rome"), document=7, location=PLACE),
+    ),
+    ("choice", "a\tb\tc", ChoiceExample(id="7", context="a", endings=("b", "c"), location=PLACE)),
     (
         "choice",
         '{"context": "a", "endings": ["b", "c"]}',
-        ChoiceExample(id="7", context="a", endings=("b", "c"), place=PLACE),
+        ChoiceExample(id="7", context="a", endings=("b", "c"), location=PLACE),
     ),
-    ("answer", "who ?\tAnna", QuestionExample(id="7", question="who ?", context="Anna", place=PLACE)),
+    ("answer", "who ?\tAnna", QuestionExample(id="7", question="who ?", context="Anna", location=PLACE)),
     (
         "answer or none",
         '{"question": "who ?", "context": "Anna\\t."}',
-        QuestionExample(id="7", question="who ?", context="Anna\t.", place=PLACE),
+        QuestionExample(id="7", question="who ?", context="Anna\t.", location=PLACE),
     ),
 ]
 
@@ -113,4 +117,4 @@ def test_an_invalid_line_is_one_clear_error(kind: str, line: str, message: str) 
 
 def test_an_example_names_the_source_of_its_line() -> None:
     example = example_of_line(SPECS["single"], json.dumps({"text": "a"}), 2, where="'lines.txt'")
-    assert (example.id, example.place) == ("2", "line 2 of 'lines.txt'")
+    assert (example.id, example.location) == ("2", "line 2 of 'lines.txt'")

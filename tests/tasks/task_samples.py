@@ -198,52 +198,54 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             long = kind.startswith(("windows", "hierarchical"))
             text = f"{some(PLAIN, 12 if long else 5)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
             label = "positive" if even else "negative"
-            result.append(TextExample(id=name, first=text, label=label, place=place))
+            result.append(TextExample(id=name, first=text, label=label, location=place))
         elif kind in ("pair", "windows of a pair"):
             first = some(PLAIN, 6 if kind.startswith("windows") else 3)
             second = f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
-            result.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
+            result.append(TextExample(id=name, first=first, second=second, label=str(int(even)), location=place))
         elif kind in ("on the pair", "on texts apart", "hierarchical pair"):
             word = some([*GOOD, *BAD])
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
-            result.append(TextExample(id=name, first=first, second=second, label="yes" if even else "no", place=place))
+            result.append(
+                TextExample(id=name, first=first, second=second, label="yes" if even else "no", location=place)
+            )
         elif kind == "scored vectors":
             shared = int(draw.integers(3))
             kept, left = (GOOD, BAD) if even else (BAD, GOOD)
             first = [some(kept), some(kept), some(PLAIN)]
             second = [some(kept if shared > 0 else left), some(kept if shared > 1 else left), some(PLAIN)]
             pair = {"first": " ".join(first), "second": " ".join(second)}
-            result.append(TextExample(id=name, **pair, label=float(shared), place=place))
+            result.append(TextExample(id=name, **pair, label=float(shared), location=place))
         elif kind in ("vectors of partners", "vectors of triplets"):
             person, location = PEOPLE[number % 3], PLACES[number // 3 % 3]
             texts = (f"{person} {location} {some(PLAIN)}", f"{some(PLAIN)} {location} {person} {some(PLAIN)}")
             if kind == "vectors of partners":
-                result.append(TextExample(id=name, first=texts[0], second=texts[1], place=place))
+                result.append(TextExample(id=name, first=texts[0], second=texts[1], location=place))
             else:
                 other = f"{PEOPLE[(number + 1) % 3]} {location} {some(BAD)}"
-                result.append(TripletExample(id=name, texts=(*texts, other), place=place))
+                result.append(TripletExample(id=name, texts=(*texts, other), location=place))
         elif kind == "several labels":
             labels = tuple(label for label, bit in (("person", number & 1), ("place", number & 2)) if bit)
             parts = [some(PLAIN, 3)]
             parts += [some(PEOPLE)] if "person" in labels else []
             parts += [some(PLACES)] if "place" in labels else []
-            result.append(TextExample(id=name, first=" ".join(parts), label=labels, place=place))
+            result.append(TextExample(id=name, first=" ".join(parts), label=labels, location=place))
         elif kind in ("number", "on the first token", "hierarchical by a BiLSTM"):
             good = int(draw.integers(4))
             text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
-            result.append(TextExample(id=name, first=text, label=float(good), place=place))
+            result.append(TextExample(id=name, first=text, label=float(good), location=place))
         elif kind in ("choice", "choice on the mean", "choice on the pair", "choice on texts apart"):
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
-            result.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, place=place))
+            result.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, location=place))
         elif kind == "tags":
             words, tags = [], []
             for _ in range(int(draw.integers(3, 9))):
                 pick = int(draw.integers(4))
                 words.append(some((PEOPLE, PLACES, PLAIN, PLAIN)[pick]))
                 tags.append(("B-PER", "B-LOC", "O", "O")[pick])
-            result.append(TaggedExample(id=name, words=tuple(words), tags=tuple(tags), place=place))
+            result.append(TaggedExample(id=name, words=tuple(words), tags=tuple(tags), location=place))
         else:
             person, location = some(PEOPLE), some(PLACES)
             context = f"{some(PLAIN, 4)} {person} {some(PLAIN, 2)} {location} {some(PLAIN, 3)} ."
@@ -254,7 +256,12 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             answers = () if impossible else (Answer(text, context.index(text)),)
             result.append(
                 QuestionExample(
-                    id=name, question=question, context=context, answers=answers, is_impossible=impossible, place=place
+                    id=name,
+                    question=question,
+                    context=context,
+                    answers=answers,
+                    is_impossible=impossible,
+                    location=place,
                 )
             )
     return result

@@ -30,7 +30,7 @@ def task(**settings: object) -> ChoiceTask:
 
 
 def example(context: str, *endings: str, label: int | None = 0, place: str = "endings.tsv, row 3") -> ChoiceExample:
-    return ChoiceExample(id="3", context=context, endings=endings, label=label, place=place)
+    return ChoiceExample(id="3", context=context, endings=endings, label=label, location=place)
 
 
 def ids(text: str) -> list[int]:

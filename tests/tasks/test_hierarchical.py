@@ -91,7 +91,7 @@ def test_each_text_is_read_window_by_window_and_then_as_a_whole(kind: str) -> No
 def test_the_order_of_the_windows_matters() -> None:
     task, model = task_for(SPECS["hierarchical"]), model_of("hierarchical")
     halves = "the film was it and plot", "of in one a good it"
-    texts = [TextExample(id=str(n), first=" ".join(both), place="") for n, both in enumerate((halves, halves[::-1]))]
+    texts = [TextExample(id=str(n), first=" ".join(both), location="") for n, both in enumerate((halves, halves[::-1]))]
     settings = dataclasses.replace(SPECS["hierarchical"].settings, stride=6)
     task = task_for(dataclasses.replace(SPECS["hierarchical"], settings=settings))
     features = task.encode(texts, TOKENIZER)
@@ -130,7 +130,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Head(part="classifier", outputs=2, pooled=True, windows="transformer", own=Mine)
     both = dataclasses.replace(spec, pair=True, settings=dataclasses.replace(settings, both_orders=True))
     with pytest.raises(ConfigError, match="pairs in one row, for both orders"):
-        task_for(both).encode([TextExample(id="1", first="a", second="b", place="")], TOKENIZER)
+        task_for(both).encode([TextExample(id="1", first="a", second="b", location="")], TOKENIZER)
     for kind, match in (("choice", "keeps each ending in one row"), ("tags", "keeps every word")):
         other = dataclasses.replace(SPECS[kind], settings=settings)
         with pytest.raises(ConfigError, match=match):

@@ -52,7 +52,7 @@ def test_a_tag_that_occurs_only_in_held_out_sentences_is_named_with_its_sentence
     (aside,) = data.dev
     assert capsys.readouterr().err == (
         f"warning: labels missing from the training examples, so never learned: {aside.tags[0]}; "
-        f"the first in the dev examples is {aside.tags[0]!r} in {aside.place}\n"
+        f"the first in the dev examples is {aside.tags[0]!r} in {aside.location}\n"
     )
 
 

@@ -36,7 +36,7 @@ SPEC = TaskSpec(
 
 
 def example(number: int, *labels: str) -> TextExample:
-    return TextExample(id=str(number), first="the film", label=labels, place=f"line {number}")
+    return TextExample(id=str(number), first="the film", label=labels, location=f"line {number}")
 
 
 def write_patents(path: Path, count: int, seed: int = 0) -> Path:

@@ -42,7 +42,7 @@ def question(
 ) -> QuestionExample:
     places = starts or tuple(context.index(answer) for answer in answers)
     gold = tuple(Answer(answer, place) for answer, place in zip(answers, places, strict=True))
-    return QuestionExample(id="1", question=text, context=context, answers=gold, place="q.json, question 1", **more)
+    return QuestionExample(id="1", question=text, context=context, answers=gold, location="q.json, question 1", **more)
 
 
 def labelled(features: EncodedExamples, row: int) -> list[str]:
@@ -189,7 +189,7 @@ def questions_with_answers(draw: st.DrawFn) -> QuestionExample:
     text = context[first : last + 1]
     answers = (Answer(text, first),) if text else ()
     return QuestionExample(
-        id="1", question=draw(odd_texts), context=context, answers=answers, is_impossible=not answers, place="1"
+        id="1", question=draw(odd_texts), context=context, answers=answers, is_impossible=not answers, location="1"
     )
 
 
@@ -537,7 +537,7 @@ def squad(path: Path) -> list[QuestionExample]:
             context=paragraph["context"],
             answers=tuple(Answer(answer["text"], answer["answer_start"]) for answer in asked["answers"]),
             is_impossible=asked.get("is_impossible", False),
-            place=f"{path.name}, {asked['id']}",
+            location=f"{path.name}, {asked['id']}",
         )
         for article in articles
         for paragraph in article["paragraphs"]

@@ -45,7 +45,7 @@ def sentence(words: str, tags: str | None = None, document: int = 0) -> TaggedEx
         words=tuple(words.split()),
         tags=None if tags is None else tuple(tags.split()),
         document=document,
-        place="names.conll, line 7",
+        location="names.conll, line 7",
     )
 
 
@@ -58,7 +58,7 @@ def numbered(piece_counts: list[list[int]], documents: list[int]) -> list[Tagged
             words=tuple("".join(next(letters) for _ in range(count)) for count in counts),
             tags=tuple(next(tags) for _ in counts),
             document=document,
-            place=f"sentence {number}",
+            location=f"sentence {number}",
         )
         for number, (counts, document) in enumerate(zip(piece_counts, documents, strict=True))
     ]
@@ -470,7 +470,7 @@ def read_conll(path: Path) -> list[TaggedExample]:
             id=str(number),
             words=tuple(row[0] for row in block),
             tags=tuple(row[-1] for row in block),
-            place=f"{path.name}, sentence {number}",
+            location=f"{path.name}, sentence {number}",
         )
         for number, block in enumerate(blocks)
         if block
@@ -518,11 +518,11 @@ def test_the_context_of_drawn_sentences_is_that_of_the_file(tmp_path: Path) -> N
     assert len(drawn.rows) == len(data.train) == 5
     assert drawn.example_of_row == list(range(5))
     assert drawn.read_words == [sentence.words[0] for sentence in data.train]
-    places = [sentence.place for sentence in data.dev]
-    assert drawn.rows == [whole.rows[places.index(sentence.place)] for sentence in data.train]
+    places = [sentence.location for sentence in data.dev]
+    assert drawn.rows == [whole.rows[places.index(sentence.location)] for sentence in data.train]
     held = task_files.read_task("pos", path, None, settings=settings)[1]
     rows = EncodedRows.of(TaggingTask(spec), held.dev).rows
-    assert rows == [whole.rows[places.index(sentence.place)] for sentence in held.dev]
+    assert rows == [whole.rows[places.index(sentence.location)] for sentence in held.dev]
 
 
 @dataclasses.dataclass

@@ -27,7 +27,7 @@ def sentences(count: int) -> list[TaggedExample]:
     result = []
     for number in range(count):
         words = tuple("".join(rng.choice(list("abcd"), rng.integers(1, 3))) for _ in range(rng.integers(1, 9)))
-        result.append(TaggedExample(id=str(number), words=words, tags=None, place=f"sentence {number}"))
+        result.append(TaggedExample(id=str(number), words=words, tags=None, location=f"sentence {number}"))
     return result
 
 
@@ -61,8 +61,8 @@ def test_the_vector_of_a_word_is_that_of_its_first_piece(layers: str, micro_toke
 
 def test_each_word_of_a_sentence_that_is_read_in_windows_has_one_vector() -> None:
     frozen = encoder()
-    long = TaggedExample(id="0", words=tuple("abcdefghij" * 5), tags=None, place="sentence 0")
-    short = TaggedExample(id="1", words=("ab", "c"), tags=None, place="sentence 1")
+    long = TaggedExample(id="0", words=tuple("abcdefghij" * 5), tags=None, location="sentence 0")
+    short = TaggedExample(id="1", words=("ab", "c"), tags=None, location="sentence 1")
     vectors = vectors_of_words(frozen, [long, short], frozen.choice("last"), max_length=12, stride=3)
     assert vectors.shape == (52, 1, 32)
     np.testing.assert_allclose(vectors[50:], vectors_of_words(frozen, [short], frozen.choice("last")), atol=2e-5)

@@ -122,7 +122,7 @@ def ask_document(
             id=str(number),
             question=checked_text(question, f"question {number}"),
             context=text,
-            place=f"question {number}",
+            location=f"question {number}",
         )
         for number, question in enumerate(questions, start=1)
     ]
@@ -242,7 +242,7 @@ def rank_sentences(
 
 def _sentences(path: Path, settings: ReadingSettings) -> Iterator[TextExample]:
     for number, sentence in enumerate(read_sentences(path, settings), start=1):
-        yield TextExample(id=str(number), first=sentence, place=f"sentence {number:,} of '{path}'")
+        yield TextExample(id=str(number), first=sentence, location=f"sentence {number:,} of '{path}'")
 
 
 def _place_of(label: str | None, labels: Sequence[str]) -> int:

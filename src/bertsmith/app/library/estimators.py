@@ -198,7 +198,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         numbers = self._numbers(y, len(texts))
         names = _names(self.classes_)
         examples = [
-            TextExample(id=str(row), first=first, second=second, label=names[number], place=f"text {row + 1}")
+            TextExample(id=str(row), first=first, second=second, label=names[number], location=f"text {row + 1}")
             for row, ((first, second), number) in enumerate(zip(texts, numbers, strict=True))
         ]
         require(

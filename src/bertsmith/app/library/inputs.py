@@ -88,7 +88,7 @@ def text_examples(texts: Sequence[Text]) -> list[TextExample]:
         InputError: an element is neither.
     """
     return [
-        TextExample(id=str(number), first=first, second=second, place=f"text {number + 1}")
+        TextExample(id=str(number), first=first, second=second, location=f"text {number + 1}")
         for number, (first, second) in enumerate(texts_or_pairs(texts))
     ]
 
@@ -105,9 +105,9 @@ def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample
     for number, text in enumerate(listed(texts, "texts, or lists of words")):
         place = f"text {number + 1}"
         if isinstance(text, str):
-            sentence = words_of(checked_text(text, place), id=place, place=place)
+            sentence = words_of(checked_text(text, place), id=place, location=place)
         else:
-            sentence = TaggedExample(id=place, words=checked_words(text, place), place=place)
+            sentence = TaggedExample(id=place, words=checked_words(text, place), location=place)
         # Each text is a document of its own, whatever its neighbors are.
         sentences.append(dataclasses.replace(sentence, document=number))
     return sentences
@@ -122,7 +122,7 @@ def choice_examples(questions: Sequence[tuple[str, Sequence[str]]]) -> list[Choi
         if not is_list(endings):
             raise wrong("a context and a list of endings", question, place)
         context, *endings = (checked_text(text, place) for text in (context, *endings))
-        examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), place=place))
+        examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), location=place))
     return examples
 
 
@@ -130,7 +130,7 @@ def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExam
     """Each question with its context as an example; raises the same errors as `checked_texts`."""
     given = enumerate(checked_pairs(questions, "a question and its context", "question"), start=1)
     return [
-        QuestionExample(id=str(number), question=question, context=context, place=f"question {number}")
+        QuestionExample(id=str(number), question=question, context=context, location=f"question {number}")
         for number, (question, context) in given
     ]
 

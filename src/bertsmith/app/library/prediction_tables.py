@@ -112,16 +112,16 @@ def write_predictions(
             )
         answers: dict[str, Mapping[str, str]] = {}
         for example, prediction in _answered(predictor, data, columns):
-            answers[example.place] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
+            answers[example.location] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
             yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
-    assert {row.place for row in rows} >= answers.keys(), "an example has the place of its row"
+    assert {row.location for row in rows} >= answers.keys(), "an example has the location of its row"
     if suffix_of(data) == ".csv":
         content = _with_cells(data, names, added, answers, columns.get("encoding", UTF_8))
     else:
         table = [_csv_row([*names, *added])]
         for row in rows:
-            cells = {**row.values, **answers.get(row.place, {})}
+            cells = {**row.values, **answers.get(row.location, {})}
             table.append(_csv_row([cells.get(name, "") for name in (*names, *added)]))
         content = "".join(table).encode()
     with atomic_file(out) as file:

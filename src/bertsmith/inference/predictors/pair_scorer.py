@@ -52,7 +52,7 @@ class PairScorer:
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
         """One score per passage; higher is better."""
         pairs = [
-            TextExample(id=str(number), first=query, second=passage, place=f"passage {number}")
+            TextExample(id=str(number), first=query, second=passage, location=f"passage {number}")
             for number, passage in enumerate(passages, start=1)
         ]
         scores = []

@@ -85,7 +85,7 @@ class Predictor:
         try:
             found = iter(self._answers(asked, advance))
         except NotFiniteError as error:
-            raise NotFiniteError(places[error.index], getattr(asked[error.index], "place", "")) from None
+            raise NotFiniteError(places[error.index], getattr(asked[error.index], "location", "")) from None
         return [next(found) if answer is None else answer for answer in known]
 
     def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:

@@ -220,15 +220,15 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
     title = columns.get(TITLE_COLUMN)
     for number, row in enumerate(itertools.chain([first], rows), start=1):
         if row.is_empty:
-            warn(f"{row.place}: skipped, no text in any column")
+            warn(f"{row.location}: skipped, no text in any column")
             continue
         for name in (text, id_column):
             if name is not None and name not in row.values:
                 raise InputError(
-                    expected=f"the column {name!r} in {row.place}", found=show_columns(row.values), fix="add it"
+                    expected=f"the column {name!r} in {row.location}", found=show_columns(row.values), fix="add it"
                 )
         heading = row.values.get(title, "") if title not in (None, text) else ""
-        yield row.values[id_column] if id_column else str(number), _titled(heading, row.values[text]), row.place
+        yield row.values[id_column] if id_column else str(number), _titled(heading, row.values[text]), row.location
 
 
 def folder_records(folder: Path, what: str = "passages", encoding: str = UTF_8) -> Iterator[tuple[str, str, str]]:

@@ -104,7 +104,7 @@ class Augmenter:
                     name = f"{example.id}, copy {copy + 1}"
                     copies.append(
                         dataclasses.replace(
-                            example, id=name, first=first, second=changed, label=None, place=example.place
+                            example, id=name, first=first, second=changed, label=None, location=example.location
                         )
                     )
         return copies

@@ -75,9 +75,9 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
         others = [other for name, part in by_label.items() if name != label for other in part]
         for candidates, score in ((same, 1.0), (others, 0.0)):
             for other in draw.choice(candidates, each).tolist() if candidates else ():
-                name, place = f"{number}-{len(pairs)}", example.place
+                name, location = f"{number}-{len(pairs)}", example.location
                 second = examples[other].first
-                pairs.append(TextExample(id=name, first=example.first, second=second, label=score, place=place))
+                pairs.append(TextExample(id=name, first=example.first, second=second, label=score, location=location))
     return pairs
 
 

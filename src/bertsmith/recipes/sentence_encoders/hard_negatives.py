@@ -72,7 +72,7 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
         mined += len(negatives)
         if negatives:
             texts = (pair.first, str(pair.second), *negatives)
-            result.append(TripletExample(id=pair.id, texts=texts, place=pair.place))
+            result.append(TripletExample(id=pair.id, texts=texts, location=pair.location))
         else:
             result.append(pair)
     tell(f"hard negatives: {mined:,} for {len(pairs):,} pairs")

@@ -112,7 +112,7 @@ def _scores_of_pairs(teacher: str | Path, examples: Sequence[Example], device: s
 def _scores(predictor: Predictor, pairs: Sequence[tuple[str, str]]) -> list[float]:
     """The teacher's score of each pair."""
     examples = [
-        TextExample(id=str(number), first=first, second=second, place=f"pair {number}")
+        TextExample(id=str(number), first=first, second=second, location=f"pair {number}")
         for number, (first, second) in enumerate(pairs, start=1)
     ]
     labels = predictor.task.spec.labels

@@ -21,11 +21,11 @@ def binary_columns(rows: Cells, names: Sequence[str]) -> list[str]:
 def names_of_ones(rows: Cells, columns: Sequence[str]) -> list[str]:
     """The names of the columns that are 1 in each row, as a JSON list."""
     result = []
-    for place, row in rows:
+    for location, row in rows:
         for name in columns:
             if row.get(name, "").strip().lower() not in _YES + _NO:
                 raise InputError(
-                    expected=f"0 or 1 in the label column {name!r} in {place}",
+                    expected=f"0 or 1 in the label column {name!r} in {location}",
                     found=brief(row.get(name, "")),
                     fix="correct the cell, or name other columns with --label-column",
                 )
@@ -43,8 +43,8 @@ def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None)
         cells: the place and the content of each cell.
         expected: the width in the training file, 0 if its lists name labels; None if these cells decide.
     """
-    lists = [(place, _numbers(cell, place)) for place, cell in cells if cell.strip()]
-    binary = [(place, values) for place, values in lists if values is not None and set(values) <= {0, 1}]
+    lists = [(location, _numbers(cell, location)) for location, cell in cells if cell.strip()]
+    binary = [(location, values) for location, values in lists if values is not None and set(values) <= {0, 1}]
     repeating = next((values for _, values in binary if len(set(values)) < len(values)), None)
     if expected == 0 and repeating is not None:
         raise InputError(
@@ -55,8 +55,8 @@ def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None)
     width = expected or len(repeating or (binary[0][1] if binary else ()))
     other = next(
         (
-            (place, values)
-            for place, values in lists
+            (location, values)
+            for location, values in lists
             if values is None or not set(values) <= {0, 1} or len(values) != width
         ),
         None,
@@ -77,21 +77,21 @@ def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None)
     return width
 
 
-def positions_of_ones(cell: str, place: str) -> str:
+def positions_of_ones(cell: str, location: str) -> str:
     """The positions of the ones in a list, from 0, as a JSON list of names; an empty cell stays empty.
 
     >>> positions_of_ones("[0, 1, 1]", "")
     '["1", "2"]'
     """
-    values = _numbers(cell, place) or [] if cell.strip() else []
+    values = _numbers(cell, location) or [] if cell.strip() else []
     return json.dumps([str(number) for number, value in enumerate(values) if value])
 
 
-def _numbers(cell: str, place: str) -> list[float] | None:
+def _numbers(cell: str, location: str) -> list[float] | None:
     """The numbers of a list; None if it is no list, or one of other values."""
     if not cell.lstrip().startswith("["):
         return None
-    values = parse_json(cell, place)
+    values = parse_json(cell, location)
     if len(set(map(str, values))) < len(values) and all(value in ("0", "1") for value in values):
         return [float(value) for value in values]
     return values if all(isinstance(value, int | float) for value in values) else None

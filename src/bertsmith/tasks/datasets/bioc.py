@@ -45,45 +45,45 @@ def read_bioc(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     text = file_text(path, what="documents of BioC", encoding=encoding)
     documents = _of_json(path, text) if text.lstrip().startswith(("{", "[")) else _of_xml(path, text)
     file = f"'{shown(str(path))}'"
-    texts = (marked for place, document in documents for marked in _passages(document, place, gaps))
+    texts = (marked for location, document in documents for marked in _passages(document, location, gaps))
     result = sentences_of(file, texts, scheme=scheme, flat=False, read_as="documents of BioC")
     warn_of_places(f"{file}: {counted(len(gaps), 'annotation')} of several locations left out", gaps)
     return result
 
 
-def _passages(document: Mapping[str, Any], place: str, gaps: list[tuple[str, str]]) -> Iterator[MarkedText]:
+def _passages(document: Mapping[str, Any], location: str, gaps: list[tuple[str, str]]) -> Iterator[MarkedText]:
     """The passages of a document, or the sentences of a passage that has no text of its own."""
-    for number, passage in enumerate(_list(document, "passages", place), start=1):
-        where = f"passage {number} of {place}"
+    for number, passage in enumerate(_list(document, "passages", location), start=1):
+        where = f"passage {number} of {location}"
         parts = _list(passage, "sentences", where)
         for part in parts if parts and not passage.get("text") else [passage]:
             text, offset = clean(str(part.get("text") or "")), _number(part, "offset", where)
             marked = [part, *parts] if part is passage else [part]
             annotations = [annotation for owner in marked for annotation in _list(owner, "annotations", where)]
             spans = [_span(annotation, text, offset, where, gaps) for annotation in annotations]
-            yield MarkedText(where, text, tuple(span for span in spans if span is not None), document=place)
+            yield MarkedText(where, text, tuple(span for span in spans if span is not None), document=location)
 
 
-def _span(annotation: Any, text: str, offset: int, place: str, gaps: list[tuple[str, str]]) -> MarkedSpan | None:
+def _span(annotation: Any, text: str, offset: int, location: str, gaps: list[tuple[str, str]]) -> MarkedSpan | None:
     """The span of an annotation; None if it has several, which are listed in `gaps`."""
-    locations = _list(annotation, "locations", place)
+    locations = _list(annotation, "locations", location)
     infons = annotation.get("infons")
     types = [infons[key] for key in TYPE_KEYS if infons.get(key)] if isinstance(infons, dict) else []
     label = str(types[0]).strip() if types else ""
     stated = str(annotation.get("text") or "")
     if not locations or not label:
         raise InputError(
-            expected=f"a location and an infon {TYPE_KEYS[0]!r} of each annotation in {place}",
+            expected=f"a location and an infon {TYPE_KEYS[0]!r} of each annotation in {location}",
             found=brief(stated or annotation),
             fix="add them, or remove the annotation",
         )
     if len(locations) > 1:
-        gaps.append((place, f"{label!r} {brief(stated)}"))
+        gaps.append((location, f"{label!r} {brief(stated)}"))
         return None
-    start = _number(locations[0], "offset", place) - offset
-    span = MarkedSpan(start, start + _number(locations[0], "length", place), label)
+    start = _number(locations[0], "offset", location) - offset
+    span = MarkedSpan(start, start + _number(locations[0], "length", location), label)
     if stated:
-        require_text(text, span, clean(stated), place)
+        require_text(text, span, clean(stated), location)
     return span
 
 
@@ -99,10 +99,10 @@ def _of_json(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if isinstance(values, list) and all(isinstance(part, dict) and "documents" in part for part in values):
         values = [document for part in values for document in _list(part, "documents", f"'{shown(str(path))}'")]
     for number, document in enumerate(values or [], start=1):
-        place = line_of(path, number, "document")
+        location = line_of(path, number, "document")
         if not isinstance(document, dict):
-            raise InputError(expected=f"a document of BioC in {place}", found=brief(document), fix="correct it")
-        yield place, document
+            raise InputError(expected=f"a document of BioC in {location}", found=brief(document), fix="correct it")
+        yield location, document
 
 
 def _of_xml(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -138,17 +138,17 @@ def _part(element: ET.Element) -> dict[str, Any]:
     }
 
 
-def _list(record: Any, key: str, place: str) -> Sequence[Any]:
+def _list(record: Any, key: str, location: str) -> Sequence[Any]:
     values = record.get(key) if isinstance(record, dict) else record
     if values is None:
         return []
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise InputError(expected=f"a list of records as {key!r} in {place}", found=brief(values), fix="correct it")
+        raise InputError(expected=f"a list of records as {key!r} in {location}", found=brief(values), fix="correct it")
     return values
 
 
-def _number(record: Mapping[str, Any], key: str, place: str) -> int:
+def _number(record: Mapping[str, Any], key: str, location: str) -> int:
     value = record.get(key)
     if isinstance(value, bool) or not str(value).strip().isdecimal() or len(str(value)) > 18:
-        raise InputError(expected=f"a whole number as {key!r} in {place}", found=brief(value), fix="correct it")
+        raise InputError(expected=f"a whole number as {key!r} in {location}", found=brief(value), fix="correct it")
     return int(str(value))

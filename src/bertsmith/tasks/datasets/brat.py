@@ -80,7 +80,7 @@ def _spans(
     path: Path, lines: list[str], text: str, gaps: list[tuple[str, str]], unread: "Counter[str]"
 ) -> Iterator[MarkedSpan]:
     for number, line in enumerate(lines, start=1):
-        place = line_of(path, number)
+        location = line_of(path, number)
         match = _SPAN.fullmatch(line)
         if match:
             label, stated = match[1], match[3] or ""
@@ -88,16 +88,16 @@ def _spans(
             span = MarkedSpan(parts[0][0], parts[-1][1], label)
             between = (text[end:start] for (_, end), (start, _) in itertools.pairwise(parts))
             if any(gap.strip() for gap in between):
-                gaps.append((place, f"{label!r} {brief(stated)}"))
+                gaps.append((location, f"{label!r} {brief(stated)}"))
                 continue
             if stated:
-                require_text(text, span, stated, place)
+                require_text(text, span, stated, location)
             yield span
         elif line[:1] in _OTHERS:
             unread[_OTHERS[line[0]]] += 1
         elif line.strip():
             raise InputError(
-                expected=f"an annotation of brat in {place}",
+                expected=f"an annotation of brat in {location}",
                 found=brief(line),
                 fix="write T1, a tab, type, start and end, a tab and the marked text",
             )

@@ -24,12 +24,12 @@ class Row:
     """A row of a table.
 
     Attributes:
-        place: file and line, or file and row.
+        location: file and line, or file and row.
         values: text by column name; numbers, lists and records of JSON and Parquet are given as JSON.
         unused: why its label is no gold, such as the annotator's rejection; empty if it is.
     """
 
-    place: str
+    location: str
     values: dict[str, str]
     unused: str = ""
 

@@ -38,25 +38,25 @@ def read_choices(path: Path, *, labelled: bool = True, encoding: str = UTF_8) ->
         encoding: of a text file without a byte order mark.
     """
     examples, skipped = [], []
-    for number, (place, context, start, endings, label) in enumerate(
+    for number, (location, context, start, endings, label) in enumerate(
         _questions(path, labelled=labelled, encoding=encoding)
     ):
         if len(endings) < FEWEST_ENDINGS:
             raise InputError(
-                expected=f"at least {FEWEST_ENDINGS} endings in {place}",
+                expected=f"at least {FEWEST_ENDINGS} endings in {location}",
                 found=str(len(endings)),
                 fix="add the missing endings",
             )
         if not all(ending.strip() for ending in endings):
-            skipped.append((place, "an empty ending"))
+            skipped.append((location, "an empty ending"))
             continue
         examples.append(
             ChoiceExample(
                 id=str(number),
                 context=context,
                 endings=tuple(f"{start} {ending}" if start else ending for ending in endings),
-                label=_gold(label, len(endings), place) if labelled else None,
-                place=place,
+                label=_gold(label, len(endings), location) if labelled else None,
+                location=location,
             )
         )
     if not examples:
@@ -79,7 +79,7 @@ def _questions(path: Path, *, labelled: bool, encoding: str) -> Iterator[Questio
             yield from _codah(path, text)
             return
     for row in read_table(path, encoding=encoding):
-        yield (row.place, "", "", ("", ""), "") if row.is_empty else _swag(row, labelled=labelled)
+        yield (row.location, "", "", ("", ""), "") if row.is_empty else _swag(row, labelled=labelled)
 
 
 def _codah(path: Path, text: str) -> Iterator[Question]:
@@ -87,16 +87,16 @@ def _codah(path: Path, text: str) -> Iterator[Question]:
     for line, cells in tsv_rows(lines_of(text)):
         if cells == [""]:
             continue
-        place = line_of(path, line)
+        location = line_of(path, line)
         count = count or len(cells)
         if len(cells) != count or count < _CODAH_OTHERS + FEWEST_ENDINGS:
             raise InputError(
                 expected=f"category, context, at least {FEWEST_ENDINGS} endings and a label, the same number of "
-                f"columns on every line, in {place}",
+                f"columns on every line, in {location}",
                 found=counted(len(cells), "column"),
                 fix="name a multiple-choice file, or add a header with ending0, ending1 and so on",
             )
-        yield place, cells[1], "", cells[2:-1], cells[-1]
+        yield location, cells[1], "", cells[2:-1], cells[-1]
 
 
 def _swag(row: Row, *, labelled: bool) -> Question:
@@ -114,34 +114,34 @@ def _swag(row: Row, *, labelled: bool) -> Question:
     ]
     if missing or context is None:
         raise InputError(
-            expected=f"columns for {' and '.join(missing)} in {row.place}",
+            expected=f"columns for {' and '.join(missing)} in {row.location}",
             found=show_columns(values),
             fix="rename the columns, or name a multiple-choice file",
         )
     # SWAG's `startphrase` is the first sentence followed by the beginning of the second.
     start = values.get("sent2", "").strip() if context == "sent1" else ""
-    return row.place, values[context], start, _endings(values, numbered, row.place), values.get("label", "")
+    return row.location, values[context], start, _endings(values, numbered, row.location), values.get("label", "")
 
 
-def _endings(values: Mapping[str, str], numbered: Sequence[tuple[int, str]], place: str) -> list[str]:
+def _endings(values: Mapping[str, str], numbered: Sequence[tuple[int, str]], location: str) -> list[str]:
     if numbered:
         return [values[name] for _, name in numbered]
-    endings = parse_json(values["endings"], place)
+    endings = parse_json(values["endings"], location)
     if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
         raise InputError(
-            expected=f"a list of texts as endings in {place}",
+            expected=f"a list of texts as endings in {location}",
             found=brief(values["endings"]),
             fix='write ["...", "..."]',
         )
     return [clean(ending) for ending in endings]
 
 
-def _gold(label: str, num_endings: int, place: str) -> int:
+def _gold(label: str, num_endings: int, location: str) -> int:
     """The number of the correct ending."""
     label = label.strip()
     if not (label.isascii() and label.isdigit() and len(label) <= LONGEST_NUMBER) or int(label) >= num_endings:
         raise InputError(
-            expected=f"the number of an ending, 0 to {num_endings - 1}, as label in {place}",
+            expected=f"the number of an ending, 0 to {num_endings - 1}, as label in {location}",
             found=brief(label),
             fix="number the endings from 0",
         )

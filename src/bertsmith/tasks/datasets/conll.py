@@ -65,8 +65,10 @@ def read_conll(
         cells = _cells(line)
         is_start = bool(cells) and cells[0].startswith(DOCUMENT_START)
         if words and (is_start or not cells):
-            place = line_of(path, first_line)
-            examples.append(_sentence(len(examples), words, tags if tag_column is not None else None, document, place))
+            location = line_of(path, first_line)
+            examples.append(
+                _sentence(len(examples), words, tags if tag_column is not None else None, document, location)
+            )
             words, tags = [], []
         if is_start:
             # Sentences before the first mark form a document, too.
@@ -81,10 +83,14 @@ def read_conll(
 
 
 def _sentence(
-    number: int, words: Sequence[str], tags: Sequence[str] | None, document: int, place: str
+    number: int, words: Sequence[str], tags: Sequence[str] | None, document: int, location: str
 ) -> TaggedExample:
     return TaggedExample(
-        id=str(number), words=tuple(words), tags=None if tags is None else tuple(tags), document=document, place=place
+        id=str(number),
+        words=tuple(words),
+        tags=None if tags is None else tuple(tags),
+        document=document,
+        location=location,
     )
 
 
@@ -97,8 +103,8 @@ def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, t
     for number, line in enumerate([*lines, ""], start=1):
         cells = _cells(line)
         if words and not cells:
-            place = line_of(path, first_line)
-            examples.append(_sentence(len(examples), words, tags if tag_at is not None else None, document, place))
+            location = line_of(path, first_line)
+            examples.append(_sentence(len(examples), words, tags if tag_at is not None else None, document, location))
             words, tags = [], []
         elif line.startswith("#") and not words:
             document += bool(NEW_DOCUMENT.match(line) and examples and examples[-1].document == document)
@@ -195,23 +201,23 @@ def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -
     return word_column % count, None if tag_column is None else tag_column % count
 
 
-def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | None, place: str) -> tuple[str, str]:
+def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | None, location: str) -> tuple[str, str]:
     """The word and the tag of a line; the tag is empty if there is no tag column."""
     if len(cells) != count:
         raise InputError(
-            expected=f"{counted(count, 'column')} in {place}, as in the lines above",
+            expected=f"{counted(count, 'column')} in {location}, as in the lines above",
             found=f"{len(cells)}, starting with {brief(cells[0])}",
             fix="fix this line, or name a file with one word per line; tables of texts are for --task classification",
         )
     word = cells[word_at].strip(_BLANK)
     if not word:
-        raise InputError(expected=f"a word in {place}", found="an empty column", fix="fix this line")
+        raise InputError(expected=f"a word in {location}", found="an empty column", fix="fix this line")
     if tag_at is None:
         return word, ""
     tag = cells[tag_at].strip()
     if len(tag.split()) != 1:
         raise InputError(
-            expected=f"a tag without spaces in {place}",
+            expected=f"a tag without spaces in {location}",
             found=brief(tag) if tag else "an empty column",
             fix="fix this line, or set tag_column",
         )

@@ -1,6 +1,6 @@
 """Examples as read from task files, before encoding: one class for each shape of task.
 
-Labels and tags are the strings of the file; the task numbers them. `place` says where an example comes from, so that
+Labels and tags are the strings of the file; the task numbers them. `location` says where an example comes from, so that
 an error can name file and row.
 """
 
@@ -19,14 +19,14 @@ class TextExample:
         first: text A.
         second: text B; None for a single text.
         label: the name of a class, a number (regression), several names (multi-label), or None if there is no gold.
-        place: file and row.
+        location: file and row.
     """
 
     id: str
     first: str
     second: str | None = None
     label: str | float | tuple[str, ...] | None = None
-    place: str = ""
+    location: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,13 +37,13 @@ class TripletExample:
         id: its id in the file, or its row.
         texts: at least three, in this order.
         margin: by how much a teacher scores the second text above the third; None without a teacher.
-        place: file and row.
+        location: file and row.
     """
 
     id: str
     texts: tuple[str, ...]
     margin: float | None = None
-    place: str = ""
+    location: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,22 +55,22 @@ class ChoiceExample:
         context: text A of every row; may be empty.
         endings: text B of each row; at least two.
         label: number of the correct ending, from 0; None if there is no gold.
-        place: file and row.
+        location: file and row.
     """
 
     id: str
     context: str
     endings: tuple[str, ...]
     label: int | None = None
-    place: str = ""
+    location: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """The words of all sentences of a document, and the place of one of them, from 0."""
+    """The words of all sentences of a document, and the index of one of them, from 0."""
 
     sentences: tuple[tuple[str, ...], ...]
-    place: int
+    index: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class TaggedExample:
         words: its words.
         tags: one per word; None if there is no gold.
         document: the number of its document; neighboring sentences of the same document may serve as context.
-        place: file and line.
+        location: file and line.
         offsets: (start, end) of each word in the original text, in characters; None if the input was already words.
         surroundings: the document in the file, if the sentence may be used without its neighbors; else None.
     """
@@ -91,7 +91,7 @@ class TaggedExample:
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     document: int = 0
-    place: str = ""
+    location: str = ""
     offsets: tuple[tuple[int, int], ...] | None = None
     surroundings: Surroundings | None = dataclasses.field(default=None, repr=False)
 
@@ -115,7 +115,7 @@ class QuestionExample:
         answers: gold answers; empty if there is no gold or no answer.
         absent_answers: gold answers whose text does not occur in the context; used for scoring only.
         is_impossible: the context contains no answer (SQuAD 2.0).
-        place: file and question.
+        location: file and question.
     """
 
     id: str
@@ -124,7 +124,7 @@ class QuestionExample:
     answers: tuple[Answer, ...] = ()
     absent_answers: tuple[str, ...] = ()
     is_impossible: bool = False
-    place: str = ""
+    location: str = ""
 
 
 Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample
@@ -154,7 +154,7 @@ class ExampleFile:
 
     Attributes:
         examples: the usable examples, in file order.
-        skipped: place and reason of each unusable row; never silent: the caller prints them.
+        skipped: location and reason of each unusable row; never silent: the caller prints them.
         ones: of a column of several labels, the width of the lists of zeros and ones that it holds; 0 if it names
             labels, None if nothing was decided.
     """

@@ -21,7 +21,7 @@ _LABEL = re.compile(rf"(?:(?<=[ \t\v\f\r])|\A){PREFIX}([^ \t\v\f\r]*)[ \t\v\f\r]
 class LabelledLine(NamedTuple):
     """A line of a file: its place, its text, its labels as a name or a JSON list, and why it is not learned."""
 
-    place: str
+    location: str
     text: str
     label: str
     unused: str

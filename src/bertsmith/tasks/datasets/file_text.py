@@ -27,8 +27,8 @@ def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
     if not places:
         return
     warn(title)
-    for place, reason in places[:MOST_LISTED]:
-        warn(f"  {place}: {reason}")
+    for location, reason in places[:MOST_LISTED]:
+        warn(f"  {location}: {reason}")
     if len(places) > MOST_LISTED:
         warn(f"  and {len(places) - MOST_LISTED:,} more")
 

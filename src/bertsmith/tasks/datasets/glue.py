@@ -229,23 +229,23 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF
         first, second, label, number, count = columns.first, None, columns.label, None, columns.count
     examples, skipped = [], list[tuple[str, str]]()
     for position, (line, cells) in enumerate(row for row in rows if row[1] != [""]):
-        place = line_of(path, line)
+        location = line_of(path, line)
         if len(cells) != count:
             if not (task.skips_broken_rows and labelled):
                 raise InputError(
-                    expected=f"{counted(count, 'column')} of {task.title} in {place}",
+                    expected=f"{counted(count, 'column')} of {task.title} in {location}",
                     found=f"{len(cells)}, starting with {brief(cells[0])}",
                     fix="restore the official file, or name another task",
                 )
-            skipped.append((place, f"{counted(len(cells), 'column')} instead of {count}"))
+            skipped.append((location, f"{counted(len(cells), 'column')} instead of {count}"))
             continue
-        gold = _gold(task, cells[label], place) if label is not None else None
+        gold = _gold(task, cells[label], location) if label is not None else None
         texts = cells[first], None if second is None else cells[second]
         if labelled and not all(part is None or part.strip() for part in texts):
-            skipped.append((place, "empty text"))
+            skipped.append((location, "empty text"))
             continue
         name = str(position) if number is None else cells[number]
-        examples.append(TextExample(id=name, first=texts[0], second=texts[1], label=gold, place=place))
+        examples.append(TextExample(id=name, first=texts[0], second=texts[1], label=gold, location=location))
     if not examples:
         raise _other_file(task, path, "no examples below its header")
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
@@ -322,13 +322,13 @@ def _other_file(task: GlueTask, path: Path, found: str) -> InputError:
     )
 
 
-def _gold(task: GlueTask, cell: str, place: str) -> str | float:
+def _gold(task: GlueTask, cell: str, location: str) -> str | float:
     """The label in a cell."""
     cell = cell.strip()
     if task.labels:
         if cell not in task.labels:
             raise InputError(
-                expected=f"a label of {task.title} in {place}, one of {', '.join(task.labels)}",
+                expected=f"a label of {task.title} in {location}, one of {', '.join(task.labels)}",
                 found=brief(cell),
                 fix="restore the official file, or name another task",
             )
@@ -339,6 +339,6 @@ def _gold(task: GlueTask, cell: str, place: str) -> str | float:
         value = math.nan
     if not LOWEST_SIMILARITY <= value <= HIGHEST_SIMILARITY or "_" in cell:
         raise InputError(
-            expected=f"a number from 0 to 5 in {place}", found=brief(cell), fix="restore the official file"
+            expected=f"a number from 0 to 5 in {location}", found=brief(cell), fix="restore the official file"
         )
     return value

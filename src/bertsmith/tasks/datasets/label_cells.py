@@ -33,49 +33,49 @@ def holds_spans(value: str) -> bool:
     return isinstance(first, dict) and any(start in first and end in first for start, end in BORDERS)
 
 
-def gold_of_cell(cell: str, place: str, target: Target) -> str | float | tuple[str, ...] | None:
+def gold_of_cell(cell: str, location: str, target: Target) -> str | float | tuple[str, ...] | None:
     """The label in a cell; None if there is none where one class or a number is expected.
 
     A list in JSON is read as its names, `{"choices": [...]}` of Label Studio as its choices, and a record of numbers,
     such as `cats` of spaCy, as the names with 1.
 
     Args:
-        place: file and line, for messages.
+        location: file and line, for messages.
     """
     cell = cell.strip()
     if target == "labels":
-        return _several(cell, place)
+        return _several(cell, location)
     if not cell:
         return None
     if target == "label":
-        names = _listed(cell, place)
+        names = _listed(cell, location)
         if names is None:
-            return _label(cell, place)
+            return _label(cell, location)
         if len(names) > 1:
             raise InputError(
-                expected=f"one label in {place}",
+                expected=f"one label in {location}",
                 found=f"{len(names)}: {brief(cell)}",
                 fix="use --task multi-label for texts with several labels",
             )
-        return _label(names[0], place) if names else None
+        return _label(names[0], location) if names else None
     try:
         number = float(cell)
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or "_" in cell:
-        raise InputError(expected=f"a number in {place}", found=brief(cell), fix="write it as 2.5")
+        raise InputError(expected=f"a number in {location}", found=brief(cell), fix="write it as 2.5")
     return number
 
 
-def _several(cell: str, place: str) -> tuple[str, ...]:
+def _several(cell: str, location: str) -> tuple[str, ...]:
     """The distinct names in a cell, in order."""
-    names = _listed(cell, place, strict=True)
+    names = _listed(cell, location, strict=True)
     names = cell.split("|") if names is None else names
     stripped = dict.fromkeys(name.strip() for name in names)
-    return tuple(_label(name, place) for name in stripped if name)
+    return tuple(_label(name, location) for name in stripped if name)
 
 
-def _listed(cell: str, place: str, *, strict: bool = False) -> list[str] | None:
+def _listed(cell: str, location: str, *, strict: bool = False) -> list[str] | None:
     """The names in a list or record in JSON; None if the cell is neither.
 
     Args:
@@ -87,7 +87,7 @@ def _listed(cell: str, place: str, *, strict: bool = False) -> list[str] | None:
         value = json_value(cell)
     except (ValueError, RecursionError):
         if strict and cell.startswith("["):
-            parse_json(cell, place)
+            parse_json(cell, location)
         if not _PYTHON_LIST.fullmatch(cell):
             return None
         value = cell
@@ -98,7 +98,7 @@ def _listed(cell: str, place: str, *, strict: bool = False) -> list[str] | None:
             value = [name for name, chosen in value.items() if chosen]
     if not isinstance(value, list) or not all(map(_is_name, value)):
         raise InputError(
-            expected=f"a {'list of names' if strict else 'label'} in {place}",
+            expected=f"a {'list of names' if strict else 'label'} in {location}",
             found=brief(cell),
             fix='write ["a", "b"] or a|b' if strict else "write the name of the label",
         )
@@ -110,11 +110,11 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0)
 
 
-def _label(name: str, place: str) -> str:
+def _label(name: str, location: str) -> str:
     """The name of a label, if it is of a length that names have."""
     if len(name) > LONGEST_LABEL:
         raise InputError(
-            expected=f"a label of at most {LONGEST_LABEL:,} characters in {place}",
+            expected=f"a label of at most {LONGEST_LABEL:,} characters in {location}",
             found=f"{brief(name)}, {len(name):,} characters",
             fix="check the label column (--label-column)",
         )

@@ -51,7 +51,7 @@ def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, comple
             if label not in names:
                 listed = ", ".join(map(repr, list(names)[:_MOST_SHOWN])) + (", ..." if len(names) > _MOST_SHOWN else "")
                 raise InputError(
-                    expected=f"a label that the map names in {example.place}, one of {listed}",
+                    expected=f"a label that the map names in {example.location}, one of {listed}",
                     found=repr(label),
                     fix=f"add {label}=NAME to the map; a label that keeps its name needs an entry, too",
                 )

@@ -22,20 +22,20 @@ def is_task(record: Any) -> bool:
     return isinstance(record, dict) and isinstance(record.get("data"), dict)
 
 
-def annotations_of(task: Mapping[str, Any], place: str) -> Annotations:
+def annotations_of(task: Mapping[str, Any], location: str) -> Annotations:
     """The annotations that were not cancelled; if some are marked as ground truth, only those."""
     key = next((key for key in ANNOTATION_KEYS if key in task), ANNOTATION_KEYS[0])
     values = task.get(key) or []
     if not isinstance(values, list):
         raise InputError(
-            expected=f"a list of annotations under {key!r} in {place}",
+            expected=f"a list of annotations under {key!r} in {location}",
             found=brief(values),
             fix="export the tasks again",
         )
     wrong = next((value for value in values if not isinstance(value, dict)), None)
     if wrong is not None:
         raise InputError(
-            expected=f"annotations {{...}} in {place}", found=brief(wrong), fix="export the tasks again as JSON"
+            expected=f"annotations {{...}} in {location}", found=brief(wrong), fix="export the tasks again as JSON"
         )
     kept = [value for value in values if not (value.get("was_cancelled") or value.get("skipped"))]
     kept = [value for value in kept if value.get("ground_truth")] or kept
@@ -44,23 +44,23 @@ def annotations_of(task: Mapping[str, Any], place: str) -> Annotations:
     return Annotations(tuple(kept))
 
 
-def results_of(annotation: Mapping[str, Any], place: str) -> Sequence[Any]:
+def results_of(annotation: Mapping[str, Any], location: str) -> Sequence[Any]:
     """The results of an annotation; empty if there are none."""
     results = annotation.get("result")
     if results is None:
         return ()
     if not isinstance(results, list):
         raise InputError(
-            expected=f"a list of results in {place}", found=brief(results), fix="export the tasks again as JSON"
+            expected=f"a list of results in {location}", found=brief(results), fix="export the tasks again as JSON"
         )
     return results
 
 
-def require_equal(parts: Sequence[Any], place: str) -> Any:
+def require_equal(parts: Sequence[Any], location: str) -> Any:
     """The results of all annotations of a task."""
     if any(part != parts[0] for part in parts):
         raise InputError(
-            expected=f"one annotation of the task in {place}",
+            expected=f"one annotation of the task in {location}",
             found=f"{len(parts)} that differ",
             fix="mark one of them as ground truth, or remove the others",
         )
@@ -68,7 +68,7 @@ def require_equal(parts: Sequence[Any], place: str) -> Any:
 
 
 def choices_of(
-    annotation: Mapping[str, Any], place: str, unread: "Counter[str]"
+    annotation: Mapping[str, Any], location: str, unread: "Counter[str]"
 ) -> tuple[dict[str, list[str]], list[Any]]:
     """The choices of an annotation by the name of the question, and the spans that it marks.
 
@@ -77,13 +77,15 @@ def choices_of(
     """
     choices: dict[str, list[str]] = {}
     spans: list[Any] = []
-    for result in results_of(annotation, place):
+    for result in results_of(annotation, location):
         value = result.get("value") if isinstance(result, dict) else None
         if isinstance(value, dict) and "choices" in value:
             names = value["choices"]
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
                 raise InputError(
-                    expected=f"a list of choices in {place}", found=brief(names), fix="export the tasks again as JSON"
+                    expected=f"a list of choices in {location}",
+                    found=brief(names),
+                    fix="export the tasks again as JSON",
                 )
             choices.setdefault(str(result.get("from_name", "label")), []).extend(names)
         elif isinstance(value, dict) and "labels" in value and "start" in value:

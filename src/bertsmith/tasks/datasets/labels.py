@@ -51,9 +51,9 @@ def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
     scheme = scheme_of([sentence.tags or () for sentence in sentences])
     if scheme:
         return scheme
-    place, tag = next((one.place, tag) for one in sentences for tag in one.tags or () if not scheme_of([[tag]]))
+    location, tag = next((one.location, tag) for one in sentences for tag in one.tags or () if not scheme_of([[tag]]))
     raise InputError(
-        expected=f"a tag such as O, B-PER or I-PER in the sentence at {place}",
+        expected=f"a tag such as O, B-PER or I-PER in the sentence at {location}",
         found=repr(tag),
         fix="correct the tag, or use --task pos for plain tags without a scheme",
     )
@@ -75,8 +75,8 @@ def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: S
     absent = [label for label in labels if label not in seen]
     if not absent:
         return
-    unknown = ((example.place, label) for example in dev for label in labels_of(example) if label in absent)
-    first = next((f"; the first in the dev examples is {label!r} in {place}" for place, label in unknown), "")
+    unknown = ((example.location, label) for example in dev for label in labels_of(example) if label in absent)
+    first = next((f"; the first in the dev examples is {label!r} in {location}" for location, label in unknown), "")
     warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 
@@ -101,7 +101,7 @@ def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: 
     single = single_examples(examples)
     if not single:
         return
-    named = _listed(f"{label!r} ({examples[number].place})" for label, number in single.items())
+    named = _listed(f"{label!r} ({examples[number].location})" for label, number in single.items())
     effect = "is kept for training, so no score covers them" if held_out else "can hardly be learned from"
     which, it, other = ("that label", "it", "another label") if len(single) == 1 else ("them", "them", "other labels")
     merge = f", or merge {it} into {other} with --map" if can_map else ""
@@ -126,7 +126,7 @@ def check_known(
             total += 1
             if name not in known:
                 times[name] += 1
-                places.setdefault(name, example.place)
+                places.setdefault(name, example.location)
     if not times:
         return
     first = next(iter(times))
@@ -154,18 +154,18 @@ def check_known(
 
 def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
     """Returns if gold tags can be scored; warns of sentences that violate the scheme."""
-    places = {tag: sentence.place for sentence in reversed(sentences) for tag in labels_of(sentence)}
-    for tag, place in places.items():
+    places = {tag: sentence.location for sentence in reversed(sentences) for tag in labels_of(sentence)}
+    for tag, location in places.items():
         try:
             entity_spans((tag,), scheme)
         except InputError:
             raise InputError(
-                expected=f"a tag of {scheme} in {place}", found=repr(tag), fix="write the tags in the model's scheme"
+                expected=f"a tag of {scheme} in {location}", found=repr(tag), fix="write the tags in the model's scheme"
             ) from None
     broken = []
     for sentence in sentences:
         for word, reason in scheme_errors(labels_of(sentence), scheme)[:1]:
-            broken.append((f"{sentence.place}, word {word + 1}", reason))
+            broken.append((f"{sentence.location}, word {word + 1}", reason))
     title = f"{len(broken)} of {counted(len(sentences), 'sentence')} with tags that violate {scheme}"
     warn_of_places(f"{title}; scored as conlleval reads them", broken)
 

@@ -19,14 +19,14 @@ class MarkedText(NamedTuple):
     """A text with its spans.
 
     Attributes:
-        place: file and line, record or document.
+        location: file and line, record or document.
         text: the text.
         spans: the spans, in code points.
         skipped: why the text is not used; empty if it is.
         document: what the texts of one document have in common; by default each text is a document.
     """
 
-    place: str
+    location: str
     text: str = ""
     spans: tuple[MarkedSpan, ...] = ()
     skipped: str = ""
@@ -59,16 +59,16 @@ def sentences_of(
     types = Counter[str]()
     document, number = "", -1
     for marked in texts:
-        sentence = words_of(marked.text, id=str(len(examples)), place=marked.place)
+        sentence = words_of(marked.text, id=str(len(examples)), location=marked.location)
         if marked.skipped or not (sentence.words or marked.spans):
-            skipped.append((marked.place, marked.skipped or "a text without words"))
+            skipped.append((marked.location, marked.skipped or "a text without words"))
             continue
         spans = marked.spans
         if not flat:
             spans, left_out = without_overlaps(sentence, spans)
-            inner += [(marked.place, named_span(marked.text, span)) for span in left_out]
+            inner += [(marked.location, named_span(marked.text, span)) for span in left_out]
         tags, cut = tags_of_spans(marked.text, sentence, spans)
-        widened += [(marked.place, named_span(marked.text, span)) for span in cut]
+        widened += [(marked.location, named_span(marked.text, span)) for span in cut]
         types.update(span.label for span in spans)
         number += not (marked.document and marked.document == document)
         document = marked.document
@@ -78,7 +78,7 @@ def sentences_of(
                 words=sentence.words,
                 tags=tags if scheme == OWN_SCHEME else tuple(convert_tags(tags, OWN_SCHEME, scheme)),
                 document=number,
-                place=marked.place,
+                location=marked.location,
                 offsets=sentence.offsets,
             )
         )
@@ -104,12 +104,12 @@ def named_span(text: str, span: MarkedSpan) -> str:
     return f"{span.label!r} {brief(text[span.start : span.end])}"
 
 
-def require_text(text: str, span: MarkedSpan, stated: str, place: str) -> None:
+def require_text(text: str, span: MarkedSpan, stated: str, location: str) -> None:
     """Checks that a span has the text that its file states, apart from white space, which formats write differently."""
     marked = text[max(span.start, 0) : max(span.end, 0)]
     if _letters(stated) != _letters(marked):
         raise InputError(
-            expected=f"{brief(stated)} at {span.start} to {span.end} in {place}",
+            expected=f"{brief(stated)} at {span.start} to {span.end} in {location}",
             found=brief(marked),
             fix="correct the span: its ends count code points of the text as it is, an emoji as one",
         )

@@ -59,7 +59,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None, encoding: st
         )
     if looks_like_json(rows[0].values[columns[0]]):
         raise InputError(
-            expected=f"one language per row in {rows[0].place}",
+            expected=f"one language per row in {rows[0].location}",
             found=brief(rows[0].values[columns[0]]),
             fix="use the files of single languages",
         )
@@ -69,27 +69,27 @@ def read_nli(task: str, path: Path, *, language: str | None = None, encoding: st
     numbered = 0
     for number, row in enumerate(rows):
         if row.is_empty:
-            skipped.append((row.place, "no text in any column"))
+            skipped.append((row.location, "no text in any column"))
             continue
         first, second, label = (_cell(row, name) for name in columns)
         if label in _WITHOUT:
-            skipped.append((row.place, f"the label {label!r}, {_WITHOUT[label]}"))
+            skipped.append((row.location, f"the label {label!r}, {_WITHOUT[label]}"))
             continue
         gold = _NAMES.get(label) or _NUMBERS.get(label)
         if gold is None:
             raise InputError(
-                expected=f"a label of {NLI_TITLES[task]} in {row.place}, one of {', '.join(NLI_LABELS)}",
+                expected=f"a label of {NLI_TITLES[task]} in {row.location}, one of {', '.join(NLI_LABELS)}",
                 found=brief(label),
                 fix="restore the file, or use --task classification",
             )
         numbered += label in _NUMBERS
         if not (first and second):
-            skipped.append((row.place, "empty text"))
+            skipped.append((row.location, "empty text"))
             continue
         id = next((row.values[name] for name in _IDS if row.values.get(name)), str(number))
         if several:  # translations share the id of their pair
             id = f"{row.values.get(LANGUAGE, '').strip()}-{id}"
-        examples.append(TextExample(id=id, first=first, second=second, label=gold, place=row.place))
+        examples.append(TextExample(id=id, first=first, second=second, label=gold, location=row.location))
     if not examples:
         raise InputError(
             expected=f"pairs with a gold label in '{shown(str(path))}'",
@@ -124,6 +124,8 @@ def _of_language(path: Path, rows: Sequence[Row], language: str | None) -> list[
 def _cell(row: Row, column: str) -> str:
     if column not in row.values:
         raise InputError(
-            expected=f"the column {column!r} in {row.place}", found=show_columns(row.values), fix="complete this record"
+            expected=f"the column {column!r} in {row.location}",
+            found=show_columns(row.values),
+            fix="complete this record",
         )
     return row.values[column].strip()

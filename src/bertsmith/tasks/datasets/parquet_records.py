@@ -63,7 +63,7 @@ def class_names(path: Path) -> Mapping[str, tuple[str, ...]]:
     return {column: classes for column, classes in names.items() if classes}
 
 
-def with_names(cell: str, names: Sequence[str], place: str) -> str:
+def with_names(cell: str, names: Sequence[str], location: str) -> str:
     """The cell of a column of classes with names in place of numbers; a number in a list becomes a name in one.
 
     >>> with_names("1", ["neg", "pos"], ""), with_names("[0, 1]", ["neg", "pos"], ""), with_names("-1", ["neg"], "")
@@ -74,19 +74,19 @@ def with_names(cell: str, names: Sequence[str], place: str) -> str:
     except (ValueError, RecursionError):
         return cell
     if isinstance(value, list):
-        return json.dumps([name_of_class(number, names, place) for number in value], ensure_ascii=False)
+        return json.dumps([name_of_class(number, names, location) for number in value], ensure_ascii=False)
     if value is None or value == _NO_CLASS:
         return ""
-    return name_of_class(value, names, place)
+    return name_of_class(value, names, location)
 
 
-def name_of_class(value: Any, names: Sequence[str], place: str) -> str:
+def name_of_class(value: Any, names: Sequence[str], location: str) -> str:
     """The name of the class with a number; a name stays."""
     if isinstance(value, str):
         return value
     if type(value) is not int or not 0 <= value < len(names):
         raise InputError(
-            expected=f"a number of a class, 0 to {len(names) - 1}, in {place}", found=brief(value), fix="correct it"
+            expected=f"a number of a class, 0 to {len(names) - 1}, in {location}", found=brief(value), fix="correct it"
         )
     return names[value]
 

@@ -70,7 +70,7 @@ def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> Exa
         named = {name.strip().lower().replace(" ", "_"): name for name in row.values}
         text = _text_of(path, row, named)
         if not text:
-            skipped.append((row.place, "no text"))
+            skipped.append((row.location, "no text"))
             continue
         codes = _only(path, row, named, CODE_COLUMNS, "codes") if gold else ""
         id_column = next((named[name] for name in ID_COLUMNS if name in named), None)
@@ -78,8 +78,8 @@ def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> Exa
             TextExample(
                 id=(row.values[id_column] if id_column else "") or str(number),
                 first=text,
-                label=_labels(row.values[codes], row.place) if codes else None,
-                place=row.place,
+                label=_labels(row.values[codes], row.location) if codes else None,
+                location=row.location,
             )
         )
     if not examples:
@@ -109,11 +109,11 @@ def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], wha
     return result
 
 
-def _labels(cell: str, place: str) -> tuple[str, ...]:
+def _labels(cell: str, location: str) -> tuple[str, ...]:
     """The distinct subclasses in a cell."""
     cell = cell.strip()
-    parts = parse_json(cell, place) if cell.startswith("[") else re.split(r"[,;|]", cell)
+    parts = parse_json(cell, location) if cell.startswith("[") else re.split(r"[,;|]", cell)
     result = tuple(dict.fromkeys(subclass_of(str(part).strip()) for part in parts if str(part).strip()))
     if not result:
-        raise InputError(expected=f"codes in {place}", found="none", fix="fill the cell or remove the row")
+        raise InputError(expected=f"codes in {location}", found="none", fix="fill the cell or remove the row")
     return result

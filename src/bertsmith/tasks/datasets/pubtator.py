@@ -55,7 +55,7 @@ def _documents(path: Path, lines: Sequence[str], unread: "Counter[str]") -> Iter
     spans: list[MarkedSpan] = []
     name, text, first = "", "", 0
     for number, line in enumerate([*lines, ""], start=1):
-        place = line_of(path, number)
+        location = line_of(path, number)
         if not line.strip():
             if parts:
                 yield MarkedText(line_of(path, first), text, tuple(spans))
@@ -69,13 +69,13 @@ def _documents(path: Path, lines: Sequence[str], unread: "Counter[str]") -> Iter
             text = "\n".join(parts[key] for key in "ta" if key in parts)
         elif parts and cells[0] == name and len(cells) >= _FEWEST_CELLS and all(map(_OFFSET.fullmatch, cells[1:3])):
             span = MarkedSpan(int(cells[1]), int(cells[2]), cells[4].strip())
-            require_text(text, span, cells[3], place)
+            require_text(text, span, cells[3], location)
             spans.append(span)
         elif parts and cells[0] == name and len(cells) > 1 and not cells[1].isdecimal():
             unread[cells[1]] += 1
         else:
             raise InputError(
-                expected=f"a title, an abstract or a mention of one document in {place}",
+                expected=f"a title, an abstract or a mention of one document in {location}",
                 found=brief(line),
                 fix="separate documents by blank lines, and the cells of a mention by tabs",
             )

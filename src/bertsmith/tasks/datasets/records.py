@@ -33,12 +33,12 @@ class Record(NamedTuple):
     """A record of a table.
 
     Attributes:
-        place: file and line, or file and record.
+        location: file and line, or file and record.
         values: by the name of the column.
         unused: why its label is no gold; empty if it is.
     """
 
-    place: str
+    location: str
     values: Mapping[str, Any]
     unused: str = ""
 
@@ -59,14 +59,14 @@ def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) 
     if is_task(first[1]):
         yield from _of_tasks(path, values)
         return
-    for place, value in values:
+    for location, value in values:
         if _is_spacy_pair(value):
             value = {**value[1], "text": value[0]}
         if not isinstance(value, dict):
             raise InputError(
-                expected=f"a JSON record {{...}} in {place}", found=brief(value), fix="write one record per example"
+                expected=f"a JSON record {{...}} in {location}", found=brief(value), fix="write one record per example"
             )
-        yield Record(place, value, rejection(value))
+        yield Record(location, value, rejection(value))
 
 
 def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, Any]]:
@@ -82,8 +82,8 @@ def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, A
         return
     for number, line in enumerate(lines_of(text), start=1):
         if line.strip():
-            place = line_of(path, number)
-            yield place, parse_json(line, place)
+            location = line_of(path, number)
+            yield location, parse_json(line, location)
 
 
 def rejection(record: Mapping[str, Any]) -> str:
@@ -174,15 +174,18 @@ def _of_tasks(path: Path, tasks: Iterator[tuple[str, Any]]) -> Iterator[Record]:
     """The tasks of Label Studio as records of their data and choices."""
     unread = Counter[str]()
     read: list[tuple[str, Mapping[str, Any], dict[str, list[str]], list[Any], str]] = []
-    for place, task in tasks:
+    for location, task in tasks:
         if not is_task(task):
-            raise InputError(expected=f"a task with 'data' in {place}", found=brief(task), fix="export the tasks again")
-        kept, skipped = annotations_of(task, place)
+            raise InputError(
+                expected=f"a task with 'data' in {location}", found=brief(task), fix="export the tasks again"
+            )
+        kept, skipped = annotations_of(task, location)
         parts = [
-            choices_of(annotation, place, unread if not number else Counter()) for number, annotation in enumerate(kept)
+            choices_of(annotation, location, unread if not number else Counter())
+            for number, annotation in enumerate(kept)
         ]
-        choices, spans = require_equal(parts, place) if parts else ({}, [])
-        read.append((place, task["data"], choices, spans, skipped))
+        choices, spans = require_equal(parts, location) if parts else ({}, [])
+        read.append((location, task["data"], choices, spans, skipped))
     questions = list(dict.fromkeys(name for _, _, choices, _, _ in read for name in choices))
     file = f"'{shown(str(path))}'"
     tell(
@@ -190,6 +193,6 @@ def _of_tasks(path: Path, tasks: Iterator[tuple[str, Any]]) -> Iterator[Record]:
     )
     if unread:
         warn(f"{file}: results of other types are not read: {', '.join(f'{n:,} {kind}' for kind, n in unread.items())}")
-    for place, data, choices, spans, skipped in read:
+    for location, data, choices, spans, skipped in read:
         names = {"label" if len(questions) == 1 else name: choices.get(name, []) for name in questions}
-        yield Record(place, {**data, **names, **({"spans": spans} if spans else {})}, skipped)
+        yield Record(location, {**data, **names, **({"spans": spans} if spans else {})}, skipped)

@@ -54,26 +54,26 @@ def read_relations(
     content = file_text(path, what="texts with two marked spans and a label", encoding=encoding)
     examples: list[TextExample] = []
     skipped: list[tuple[str, str]] = []
-    for place, record in json_records(path, content, lines=suffix_of(path) == ".jsonl"):
+    for location, record in json_records(path, content, lines=suffix_of(path) == ".jsonl"):
         if not isinstance(record, dict):
-            raise InputError(expected=f"a record in {place}", found=brief(record), fix=f"write {_RECORD}")
+            raise InputError(expected=f"a record in {location}", found=brief(record), fix=f"write {_RECORD}")
         if gold and (reason := rejection(record)):
-            skipped.append((place, reason))
+            skipped.append((location, reason))
             continue
-        text = text_of(record, place, text_column)
+        text = text_of(record, location, text_column)
         keys = (label_column,) if label_column else LABEL_KEYS
         examples.append(
             TextExample(
                 id=str(record.get("id", len(examples))),
-                first=anonymized(text, _spans(record, text, place), place),
-                label=_label(record, keys, place) if gold else None,
-                place=place,
+                first=anonymized(text, _spans(record, text, location), location),
+                label=_label(record, keys, location) if gold else None,
+                location=location,
             )
         )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 
-def anonymized(text: str, spans: tuple[MarkedSpan, MarkedSpan], place: str = "") -> str:
+def anonymized(text: str, spans: tuple[MarkedSpan, MarkedSpan], location: str = "") -> str:
     """A text with its two entities replaced by marks of their types.
 
     >>> anonymized("BRCA1 causes cancer.", (MarkedSpan(13, 19, "DISEASE"), MarkedSpan(0, 5, "GENE")))
@@ -83,13 +83,13 @@ def anonymized(text: str, spans: tuple[MarkedSpan, MarkedSpan], place: str = "")
     for span in (first, second):
         if not 0 <= span.start < span.end <= len(text):
             raise InputError(
-                expected=f"spans of at least one of the {len(text):,} characters in {place}",
+                expected=f"spans of at least one of the {len(text):,} characters in {location}",
                 found=f"{span.label!r} at {span.start} to {span.end}",
                 fix="correct the span: its end is one past its last character, counted in code points",
             )
     if first.end > second.start:
         raise InputError(
-            expected=f"two entities that share no character in {place}",
+            expected=f"two entities that share no character in {location}",
             found=f"{first.label!r} at {first.start} to {first.end} and {second.label!r} at {second.start} to "
             f"{second.end}",
             fix="correct the spans, or leave the record out",
@@ -103,25 +103,25 @@ def _mark(span: MarkedSpan) -> str:
     return f"@{_SIGNS.sub('-', span.label)}$"
 
 
-def _spans(record: Mapping[str, Any], text: str, place: str) -> tuple[MarkedSpan, MarkedSpan]:
+def _spans(record: Mapping[str, Any], text: str, location: str) -> tuple[MarkedSpan, MarkedSpan]:
     key = next((key for key in SPAN_KEYS if record.get(key) is not None), SPAN_KEYS[0])
-    spans = [span_of(item, text, place) for item in list_of(record.get(key), place, key)]
+    spans = [span_of(item, text, location) for item in list_of(record.get(key), location, key)]
     if len(spans) != 2:
         raise InputError(
-            expected=f"two spans in {place}",
+            expected=f"two spans in {location}",
             found=str(len(spans)),
             fix=f"write {_RECORD}, with a record of its own for each pair of entities",
         )
     return spans[0], spans[1]
 
 
-def _label(record: Mapping[str, Any], keys: tuple[str, ...], place: str) -> str | float | tuple[str, ...]:
+def _label(record: Mapping[str, Any], keys: tuple[str, ...], location: str) -> str | float | tuple[str, ...]:
     value = next((record[key] for key in keys if record.get(key) is not None), "")
     cell = value if isinstance(value, str) else json.dumps(value)
-    gold = gold_of_cell(cell, place, "label")
+    gold = gold_of_cell(cell, location, "label")
     if gold is None:
         raise InputError(
-            expected=f"a relation under the key {' or '.join(map(repr, keys))} in {place}",
+            expected=f"a relation under the key {' or '.join(map(repr, keys))} in {location}",
             found="none",
             fix="add it; for two entities without a relation, any name such as none",
         )

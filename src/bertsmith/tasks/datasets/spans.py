@@ -60,7 +60,7 @@ def read_spans(
     file = f"'{shown(str(path))}'"
     result = sentences_of(
         file,
-        (_marked(record, place, text_column, unread) for place, record in records),
+        (_marked(record, location, text_column, unread) for location, record in records),
         scheme=scheme,
         fix=f"annotate them, or name the spans {', '.join(SPAN_KEYS[:2])} or {SPAN_KEYS[2]}",
     )
@@ -69,53 +69,53 @@ def read_spans(
     return result
 
 
-def _marked(record: Any, place: str, text_column: str | None, unread: "Counter[str]") -> MarkedText:
+def _marked(record: Any, location: str, text_column: str | None, unread: "Counter[str]") -> MarkedText:
     """The text and the spans of a record; `unread` counts the results of Label Studio that are no spans."""
     if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
         record = {**record[1], text_column or "text": record[0]}
     if not isinstance(record, dict):
         raise InputError(
-            expected=f"a record with a text and its spans in {place}",
+            expected=f"a record with a text and its spans in {location}",
             found=brief(record),
             fix='write {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}, or rename a file with one '
             "JSON list to end in .json",
         )
     if is_task(record):
-        text = text_of(record["data"], place, text_column)
-        kept, skipped = annotations_of(record, place)
+        text = text_of(record["data"], location, text_column)
+        kept, skipped = annotations_of(record, location)
         parts = [
-            sorted(_results(text, annotation, place, Counter() if number else unread))
+            sorted(_results(text, annotation, location, Counter() if number else unread))
             for number, annotation in enumerate(kept)
         ]
-        return MarkedText(place, text, tuple(require_equal(parts, place)) if parts else (), skipped)
-    text = text_of(record, place, text_column)
+        return MarkedText(location, text, tuple(require_equal(parts, location)) if parts else (), skipped)
+    text = text_of(record, location, text_column)
     answer = record.get("answer", "accept")
     if answer != "accept":
-        return MarkedText(place, skipped=rejection(record) or f"the answer {brief(answer)} of the annotator")
+        return MarkedText(location, skipped=rejection(record) or f"the answer {brief(answer)} of the annotator")
     keys = [key for key in SPAN_KEYS if record.get(key) is not None]
     if not keys:
-        return MarkedText(place, skipped="no spans")
+        return MarkedText(location, skipped="no spans")
     if len(keys) > 1:
         raise InputError(
-            expected=f"one list of spans in {place}",
+            expected=f"one list of spans in {location}",
             found=" and ".join(map(repr, keys)),
             fix="remove all but one of these keys",
         )
-    items = list_of(record[keys[0]], place, keys[0])
-    return MarkedText(place, text, tuple(span_of(item, text, place) for item in items))
+    items = list_of(record[keys[0]], location, keys[0])
+    return MarkedText(location, text, tuple(span_of(item, text, location) for item in items))
 
 
-def _results(text: str, annotation: Mapping[str, Any], place: str, unread: "Counter[str]") -> Iterator[MarkedSpan]:
+def _results(text: str, annotation: Mapping[str, Any], location: str, unread: "Counter[str]") -> Iterator[MarkedSpan]:
     """The spans of an annotation of Label Studio."""
-    for result in results_of(annotation, place):
+    for result in results_of(annotation, location):
         value = result.get("value") if isinstance(result, dict) else None
         if isinstance(value, dict) and "labels" in value and "start" in value:
-            yield span_of(value, text, place)
+            yield span_of(value, text, location)
         else:
             unread[str(result.get("type", "unnamed")) if isinstance(result, dict) else "unnamed"] += 1
 
 
-def span_of(item: Any, text: str, place: str) -> MarkedSpan:
+def span_of(item: Any, text: str, location: str) -> MarkedSpan:
     """A span of a record, as an object or as a list of start, end and label."""
     values: Sequence[Any] = ()
     if isinstance(item, list) and len(item) == 3:
@@ -129,37 +129,37 @@ def span_of(item: Any, text: str, place: str) -> MarkedSpan:
     is_name = bool(label) and len(label) <= LONGEST_LABEL and label.isprintable()
     if not is_name or any(type(border) is not int for border in values[:2]):
         raise InputError(
-            expected=f"spans with start, end and one label in {place}",
+            expected=f"spans with start, end and one label in {location}",
             found=brief(item),
             fix='write {"start": 0, "end": 4, "label": "PER"} or [0, 4, "PER"]',
         )
     span = MarkedSpan(values[0], values[1], label)
     stated = item.get("text") if isinstance(item, dict) else None
     if isinstance(stated, str):
-        require_text(text, span, stated, place)
+        require_text(text, span, stated, location)
     return span
 
 
-def text_of(values: Mapping[str, Any], place: str, text_column: str | None) -> str:
+def text_of(values: Mapping[str, Any], location: str, text_column: str | None) -> str:
     """The text of a record."""
     text = values.get(text_column or "text")
     if not isinstance(text, str):
         keys = ", ".join(brief(key) for key in list(values)[:8])
         raise InputError(
-            expected=f"a text under the key {text_column or 'text'!r} in {place}",
+            expected=f"a text under the key {text_column or 'text'!r} in {location}",
             found=brief(text) if text is not None else f"the keys {keys}" if keys else "an empty record",
             fix="name the key with --text-column, or correct the record",
         )
     return clean(text)
 
 
-def list_of(value: Any, place: str, key: str) -> Sequence[Any]:
+def list_of(value: Any, location: str, key: str) -> Sequence[Any]:
     """The list of spans under a key; empty if there is none."""
     if value is None:
         return ()
     if not isinstance(value, list):
         raise InputError(
-            expected=f"a list of spans under {key!r} in {place}",
+            expected=f"a list of spans under {key!r} in {location}",
             found=brief(value),
             fix="for one label per text, use --task classification; else write a list of spans",
         )

@@ -21,7 +21,7 @@ from bertsmith.text.documents.sources import shown
 class SheetRow(NamedTuple):
     """A row of a sheet: its place, and its texts by the name of the column."""
 
-    place: str
+    location: str
     values: dict[str, str]
 
 
@@ -57,26 +57,26 @@ def read_sheet(path: Path) -> Iterator[SheetRow]:
         yield SheetRow(line_of(path, number, "row"), _named(header, row, line_of(path, number, "row")))
 
 
-def _named(header: Sequence[str], row: Sequence[str], place: str) -> dict[str, str]:
+def _named(header: Sequence[str], row: Sequence[str], location: str) -> dict[str, str]:
     """The cells of a row by the name of their column."""
     for column, (name, cell) in enumerate(zip_longest(header, row, fillvalue=""), start=1):
         if cell.strip() and not name:
             raise InputError(
-                expected=f"a name above each column with values, in {place}",
+                expected=f"a name above each column with values, in {location}",
                 found=f"{brief(cell)} in column {column}, which has none",
                 fix="name the column in the first row, or remove its values",
             )
     return {name: cell for name, cell in zip_longest(header, row[: len(header)], fillvalue="") if name}
 
 
-def _text(value: Any, formula: Any, place: str) -> str:
+def _text(value: Any, formula: Any, location: str) -> str:
     if value is None and isinstance(formula, str) and formula.startswith("="):
         raise InputError(
-            expected=f"the value of each formula in {place}",
+            expected=f"the value of each formula in {location}",
             found=f"{brief(formula)} without one",
             fix="open the workbook in a spreadsheet program, which computes it, and save it",
         )
-    return as_text(value, place)
+    return as_text(value, location)
 
 
 def _sheets(path: Path) -> _Sheets:

@@ -48,29 +48,29 @@ def read_squad(
     for context, record, where in _records(path, unanswerable=unanswerable, encoding=encoding):
         name = _name(record, where)
         question = clean(_field(record, "question", str, where))
-        place = f"question {name!r} of '{shown(str(path))}'"
-        is_impossible = "is_impossible" in record and _field(record, "is_impossible", bool, place)
+        location = f"question {name!r} of '{shown(str(path))}'"
+        is_impossible = "is_impossible" in record and _field(record, "is_impossible", bool, location)
         found: list[Answer] = []
         absent: list[str] = []
-        for item in [] if is_impossible else _answers(record, place):
+        for item in [] if is_impossible else _answers(record, location):
             if training and found:
                 break
-            text = clean(_field(item, "text", str, place))
-            start = None if item.get("answer_start") is None else _field(item, "answer_start", int, place)
+            text = clean(_field(item, "text", str, location))
+            start = None if item.get("answer_start") is None else _field(item, "answer_start", int, location)
             answer = _locate(context, text, start)
             if answer is None:
                 absent.append(text)
                 continue
             if answer.start != start:
-                moved.append((place, f"{brief(text)} from {start} to {answer.start}"))
+                moved.append((location, f"{brief(text)} from {start} to {answer.start}"))
             found.append(answer)
         kept = [] if training else [text for text in absent if text.strip()]
         if reason := _refusal(
             name in seen, question, context, [*found, *kept], absent, is_impossible, gold or training
         ):
-            skipped.append((place, reason))
+            skipped.append((location, reason))
             continue
-        lost += [(place, brief(text)) for text in absent]
+        lost += [(location, brief(text)) for text in absent]
         seen.add(name)
         examples.append(
             QuestionExample(
@@ -80,7 +80,7 @@ def read_squad(
                 answers=tuple(found),
                 absent_answers=tuple(kept),
                 is_impossible=is_impossible,
-                place=place,
+                location=location,
             )
         )
     file = f"'{shown(str(path))}'"
@@ -166,10 +166,10 @@ def _rows(
     file: str, rows: Iterator[tuple[str, Any]], *, unanswerable: bool
 ) -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """The questions of rows, with their answers as in SQuAD's own files."""
-    for number, (place, row) in enumerate(rows):
+    for number, (location, row) in enumerate(rows):
         if not number:
             tell(f"{file}: read as rows of questions, with `id`, `context`, `question` and `answers`")
-        context = clean(_field(row, "context", str, place))
+        context = clean(_field(row, "context", str, location))
         record = {"id": str(number), **{key: value for key, value in row.items() if value is not None}}
         answers = record.get("answers")
         if isinstance(answers, dict):
@@ -178,7 +178,7 @@ def _rows(
             starts = [starts] if isinstance(starts, int) else [None] * len(texts) if starts is None else starts
             if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
                 raise InputError(
-                    expected=f"as many texts as starts of answers in {place}",
+                    expected=f"as many texts as starts of answers in {location}",
                     found=brief(answers),
                     fix='write {"text": ["..."], "answer_start": [0]}',
                 )
@@ -186,11 +186,11 @@ def _rows(
             record["answers"] = answers
         if unanswerable and answers == []:
             record.setdefault("is_impossible", True)
-        yield context, record, place
+        yield context, record, location
 
 
-def _answers(record: Mapping[str, Any], place: str) -> list[Any]:
-    return _field(record, "answers", list, place) if "answers" in record else []
+def _answers(record: Mapping[str, Any], location: str) -> list[Any]:
+    return _field(record, "answers", list, location) if "answers" in record else []
 
 
 def _name(record: Any, where: str) -> str:

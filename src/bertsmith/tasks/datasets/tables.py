@@ -56,7 +56,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     if suffix not in SUFFIXES and path.is_file() and is_fasttext(path, encoding=encoding):
         tell(f"'{shown(str(path))}': read as texts with labels of fastText")
         lines = read_fasttext(path, encoding=encoding)
-        return (Row(line.place, {"text": line.text, "label": line.label}, line.unused) for line in lines)
+        return (Row(line.location, {"text": line.text, "label": line.label}, line.unused) for line in lines)
     if suffix not in SUFFIXES:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
@@ -72,7 +72,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     if suffix == ".parquet":
         return _typed_rows(parquet_records(path))
     if suffix == ".xlsx":
-        return (Row(row.place, row.values) for row in read_sheet(path))
+        return (Row(row.location, row.values) for row in read_sheet(path))
     text = file_text(path, what=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv", encoding=encoding)
     if suffix in (".jsonl", ".json"):
         return _json_rows(path, text, lines=suffix == ".jsonl")
@@ -139,24 +139,24 @@ def read_texts(
     labels, ones = _label_cells(path, rows, label, binary, target, ones)
     for number, (row, cell) in enumerate(zip(rows, labels, strict=True)):
         if row.is_empty and len(columns) > 1:
-            skipped.append((row.place, "no text in any column"))
+            skipped.append((row.location, "no text in any column"))
             continue
         cells = [_cell(row, name) for name in texts]
         if target and row.unused:
-            skipped.append((row.place, row.unused))
+            skipped.append((row.location, row.unused))
             continue
         if plain_name(label) == "gold_label" and cell.strip() == NO_GOLD:
-            skipped.append((row.place, f"the label {NO_GOLD!r}, on which the annotators did not agree"))
+            skipped.append((row.location, f"the label {NO_GOLD!r}, on which the annotators did not agree"))
             continue
         if target and holds_spans(cell):
             _refuse_spans(row)
-        gold = gold_of_cell(cell, row.place, target) if target else None
+        gold = gold_of_cell(cell, row.location, target) if target else None
         if target and gold is None:
-            unlabelled.append(row.place)
-            skipped.append((row.place, f"an empty label in column {label!r}"))
+            unlabelled.append(row.location)
+            skipped.append((row.location, f"an empty label in column {label!r}"))
             continue
         if empty := [name for name, cell in zip(texts, cells, strict=True) if not cell.strip()]:
-            skipped.append((row.place, f"empty text in column {empty[0]!r}"))
+            skipped.append((row.location, f"empty text in column {empty[0]!r}"))
             continue
         examples.append(
             TextExample(
@@ -164,7 +164,7 @@ def read_texts(
                 first=cells[0],
                 second=cells[1] if len(cells) > 1 else None,
                 label=gold,
-                place=row.place,
+                location=row.location,
             )
         )
     if unlabelled and not skip_unlabelled:
@@ -186,8 +186,8 @@ def read_texts(
     if suffix_of(path) == ".tsv" and quoted:
         warn(
             f"'{shown(str(path))}': {counted(len(quoted), 'text')} in quotes, with doubled quotes inside, the first in "
-            f"{quoted[0].place}: TSV has no quotes, so they are read as characters; if a program wrote them as in CSV, "
-            "rename the file to end in .csv"
+            f"{quoted[0].location}: TSV has no quotes, so they are read as characters; if a program wrote them as in "
+            "CSV, rename the file to end in .csv"
         )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped), ones=ones)
 
@@ -197,7 +197,7 @@ def _refuse_spans(row: Row) -> None:
     marked = next((name for name, value in row.values.items() if holds_spans(value)), None)
     if marked is not None:
         raise InputError(
-            expected=f"a label of the whole text in {row.place}",
+            expected=f"a label of the whole text in {row.location}",
             found=f"spans in {marked!r}: {brief(row.values[marked])}",
             fix="use --task ner for texts with marked spans, or name the label with --label-column",
         )
@@ -215,7 +215,7 @@ def _binary_columns(rows: Sequence[Row], columns: Sequence[str], texts: Sequence
 
 
 def _labelled(rows: Sequence[Row]) -> list[tuple[str, Mapping[str, str]]]:
-    return [(row.place, row.values) for row in rows if not row.is_empty]
+    return [(row.location, row.values) for row in rows if not row.is_empty]
 
 
 def _label_cells(
@@ -233,16 +233,16 @@ def _label_cells(
     cells = ["" if row.is_empty else _cell(row, label) for row in rows]
     if names := class_names(path).get(label) if target != "number" else None:
         tell(f"'{shown(str(path))}': classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
-        return [with_names(cell, names, row.place) for cell, row in zip(cells, rows, strict=True)], None
+        return [with_names(cell, names, row.location) for cell, row in zip(cells, rows, strict=True)], None
     if target != "labels":
         return cells, None
-    width = width_of_ones([(row.place, cell) for cell, row in zip(cells, rows, strict=True)], ones)
+    width = width_of_ones([(row.location, cell) for cell, row in zip(cells, rows, strict=True)], ones)
     if not width:
         return cells, width
     tell(
         f"'{shown(str(path))}': lists in {label!r} read as a 0 or 1 for each of {width} labels, named 0 to {width - 1}"
     )
-    return [positions_of_ones(cell, row.place) for cell, row in zip(cells, rows, strict=True)], width
+    return [positions_of_ones(cell, row.location) for cell, row in zip(cells, rows, strict=True)], width
 
 
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labels: Sequence[str]) -> None:
@@ -271,20 +271,20 @@ def _with_header(path: Path, rows: Iterator[NumberedCells]) -> Iterator[Row]:
 
 
 def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
-    for place, values, unused in read_records(path, text, lines=lines, columns=(*TEXT_COLUMNS, *LABEL_COLUMNS)):
-        yield Row(place, {clean(name): as_text(value, place) for name, value in values.items()}, unused)
+    for location, values, unused in read_records(path, text, lines=lines, columns=(*TEXT_COLUMNS, *LABEL_COLUMNS)):
+        yield Row(location, {clean(name): as_text(value, location) for name, value in values.items()}, unused)
 
 
 def _typed_rows(records: Iterable[tuple[str, Mapping[str, object]]]) -> Iterator[Row]:
-    for place, values in records:
-        yield Row(place, {name: as_text(value, place) for name, value in values.items()})
+    for location, values in records:
+        yield Row(location, {name: as_text(value, location) for name, value in values.items()})
 
 
 def _cell(row: Row, column: str) -> str:
     """The value of a column; raises InputError if a record lacks a column of the first one."""
     if column not in row.values:
         raise InputError(
-            expected=f"the column {column!r} in {row.place}",
+            expected=f"the column {column!r} in {row.location}",
             found=show_columns(row.values),
             fix="add it to this record",
         )

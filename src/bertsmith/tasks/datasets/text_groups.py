@@ -153,9 +153,9 @@ def _read_triplets(path: Path, encoding: str) -> ExampleFile:
         # A row may have fewer negatives than others.
         texts = (*texts[:3], *(text for text in texts[3:] if text.strip()))
         if not all(text.strip() for text in texts):
-            skipped.append((row.place, "an empty text"))
+            skipped.append((row.location, "an empty text"))
             continue
-        examples.append(TripletExample(id=str(number), texts=texts, place=row.place))
+        examples.append(TripletExample(id=str(number), texts=texts, location=row.location))
     if not examples:
         raise InputError(
             expected=f"rows with three texts in '{shown(str(path))}'", found="none", fix="name another file"
@@ -166,7 +166,7 @@ def _read_triplets(path: Path, encoding: str) -> ExampleFile:
 def _text(row: Row, name: str, columns: Sequence[str]) -> str:
     if name not in row.values:
         raise InputError(
-            expected=f"the columns {', '.join(columns)} in {row.place}",
+            expected=f"the columns {', '.join(columns)} in {row.location}",
             found=show_columns(row.values),
             fix="add what is missing",
         )
@@ -191,7 +191,7 @@ def _read_lines(path: Path, encoding: str) -> ExampleFile:
     lines = enumerate(lines_of(file_text(path, what="texts, one per line", encoding=encoding)), start=1)
     name = shown(str(path))
     examples = tuple(
-        TextExample(id=str(number), first=line.strip(), place=line_of(path, number))
+        TextExample(id=str(number), first=line.strip(), location=line_of(path, number))
         for number, line in lines
         if line.strip()
     )
@@ -208,7 +208,7 @@ def _without_repeats(found: ExampleFile) -> ExampleFile:
         if len({text.strip() for text in texts}) == len(texts):
             kept.append(example)
         else:
-            skipped.append((example.place, _SAME))
+            skipped.append((example.location, _SAME))
     if not kept:
         raise InputError(
             expected="examples of different texts", found=f"{_SAME} in each row", fix="name the columns of the texts"

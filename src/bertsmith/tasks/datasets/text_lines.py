@@ -145,23 +145,25 @@ class TextLines:
             if not line.strip():
                 self.blank_records += 1
                 continue
-            place = f"line {number:,} of '{shown(self.path)}'"
+            location = f"line {number:,} of '{shown(self.path)}'"
             try:
                 record = json_value(line)
             except (ValueError, RecursionError) as error:
                 raise InputError(
-                    expected=f"JSON in {place}", found=f"{brief(line.strip())} ({error})", fix="fix this line"
+                    expected=f"JSON in {location}", found=f"{brief(line.strip())} ({error})", fix="fix this line"
                 ) from None
             if not isinstance(record, dict):
-                raise InputError(expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="fix this line")
+                raise InputError(
+                    expected=f"a JSON record {{...}} in {location}", found=brief(record), fix="fix this line"
+                )
             column = column or self._column(list(record))
             if column not in record:
                 raise InputError(
-                    expected=f"the column {column!r} in {place}",
+                    expected=f"the column {column!r} in {location}",
                     found=show_columns(record),
                     fix=nearest_column(column, record),
                 )
-            yield _text(record[column], column, place)
+            yield _text(record[column], column, location)
 
     def _cells(self, lines: Iterable[str]) -> Iterator[str]:
         rows = csv_rows(lines, self.path) if self.kind == ".csv" else tsv_rows(lines)
@@ -252,12 +254,12 @@ def _raw_lines(stream: Readable, data: bytes, end: bytes) -> Iterator[bytes]:
         yield b"".join(waiting)
 
 
-def _text(value: Any, column: str, place: str) -> str:
+def _text(value: Any, column: str, location: str) -> str:
     """The text of a field; a missing value is an empty text."""
     if value is None:
         return ""
     if not isinstance(value, str):
         raise InputError(
-            expected=f"text in the column {column!r} in {place}", found=brief(value), fix="name another column"
+            expected=f"text in the column {column!r} in {location}", found=brief(value), fix="name another column"
         )
     return clean(value)

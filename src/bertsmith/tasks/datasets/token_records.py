@@ -56,27 +56,27 @@ def read_token_records(
     examples: list[TaggedExample] = []
     skipped: list[tuple[str, str]] = []
     key = ""
-    for place, record in records:
+    for location, record in records:
         if not has_words(record):
             raise InputError(
-                expected=f"words under {' or '.join(map(repr, WORD_KEYS))} in {place}",
+                expected=f"words under {' or '.join(map(repr, WORD_KEYS))} in {location}",
                 found=brief(record),
                 fix="correct the record",
             )
-        words = _texts(next(record[key] for key in WORD_KEYS if isinstance(record.get(key), list)), place)
+        words = _texts(next(record[key] for key in WORD_KEYS if isinstance(record.get(key), list)), location)
         if not words:
-            skipped.append((place, "no words"))
+            skipped.append((location, "no words"))
             continue
-        key = key or (_tag_key(record, task, label_column, place) if gold else "")
-        tags = _tags(record, key, names.get(key, ()), place) if gold else None
+        key = key or (_tag_key(record, task, label_column, location) if gold else "")
+        tags = _tags(record, key, names.get(key, ()), location) if gold else None
         if tags is not None and len(tags) != len(words):
             raise InputError(
-                expected=f"a tag for each of {counted(len(words), 'word')} in {place}",
+                expected=f"a tag for each of {counted(len(words), 'word')} in {location}",
                 found=counted(len(tags), "tag"),
                 fix="correct the record",
             )
         examples.append(
-            TaggedExample(id=str(len(examples)), words=words, tags=tags, document=len(examples), place=place)
+            TaggedExample(id=str(len(examples)), words=words, tags=tags, document=len(examples), location=location)
         )
     file = f"'{shown(str(path))}'"
     if not examples:
@@ -86,36 +86,36 @@ def read_token_records(
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 
-def _tag_key(record: Mapping[str, Any], task: str, wanted: str | None, place: str) -> str:
+def _tag_key(record: Mapping[str, Any], task: str, wanted: str | None, location: str) -> str:
     keys = [wanted] if wanted else TAG_KEYS[task]
     key = next((key for key in keys if isinstance(record.get(key), list)), None)
     if key is None:
         raise InputError(
-            expected=f"a list of tags under {' or '.join(map(repr, keys[:3]))} in {place}",
+            expected=f"a list of tags under {' or '.join(map(repr, keys[:3]))} in {location}",
             found=f"the keys {', '.join(map(brief, list(record)[:8]))}",
             fix="name the key with --label-column",
         )
     return key
 
 
-def _tags(record: Mapping[str, Any], key: str, names: Sequence[str], place: str) -> tuple[str, ...]:
+def _tags(record: Mapping[str, Any], key: str, names: Sequence[str], location: str) -> tuple[str, ...]:
     values = record.get(key)
     if not isinstance(values, list):
-        raise InputError(expected=f"a list of tags under {key!r} in {place}", found=brief(values), fix="correct it")
+        raise InputError(expected=f"a list of tags under {key!r} in {location}", found=brief(values), fix="correct it")
     if names:
-        return tuple(clean(name_of_class(value, names, place)) for value in values)
+        return tuple(clean(name_of_class(value, names, location)) for value in values)
     wrong = next((value for value in values if not isinstance(value, str) or len(value.split()) != 1), None)
     if wrong is not None:
         raise InputError(
-            expected=f"names of tags under {key!r} in {place}",
+            expected=f"names of tags under {key!r} in {location}",
             found=brief(wrong),
             fix="write names without spaces; numbers have theirs in the features of the data set, as in Parquet files",
         )
     return tuple(clean(value) for value in values)
 
 
-def _texts(values: Sequence[Any], place: str) -> tuple[str, ...]:
+def _texts(values: Sequence[Any], location: str) -> tuple[str, ...]:
     wrong = next((value for value in values if not isinstance(value, str) or not value.strip()), None)
     if wrong is not None:
-        raise InputError(expected=f"words as texts in {place}", found=brief(wrong), fix="correct or remove the word")
+        raise InputError(expected=f"words as texts in {location}", found=brief(wrong), fix="correct or remove the word")
     return tuple(clean(value) for value in values)

@@ -33,13 +33,13 @@ def looks_like_json(text: str) -> bool:
     return _JSON_START.match(text) is not None
 
 
-def parse_json(text: str, place: str) -> Any:
+def parse_json(text: str, location: str) -> Any:
     """The parsed value of a JSON text."""
     try:
         return json_value(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            expected=f"JSON in {place}", found=f"{brief(text.strip())} ({error})", fix="fix it, or name another file"
+            expected=f"JSON in {location}", found=f"{brief(text.strip())} ({error})", fix="fix it, or name another file"
         ) from None
 
 
@@ -56,7 +56,7 @@ def clean(text: str) -> str:
     return text
 
 
-def as_text(value: object, place: str) -> str:
+def as_text(value: object, location: str) -> str:
     """A value of a typed table as a text: empty if it is missing, JSON if it is a number, a list or a record.
 
     >>> as_text(None, ""), as_text(float("nan"), ""), as_text(b"good", ""), as_text(decimal.Decimal("1.50"), "")
@@ -68,25 +68,27 @@ def as_text(value: object, place: str) -> str:
         return clean(value)
     if value is None or value != value:  # NaN is what tables of numbers have in an empty cell
         return ""
-    text = _plain(value, place) if not isinstance(value, bool | int | float | list | tuple | dict) else None
+    text = _plain(value, location) if not isinstance(value, bool | int | float | list | tuple | dict) else None
     return clean(
-        json.dumps(value, ensure_ascii=False, default=lambda part: _plain(part, place)) if text is None else text
+        json.dumps(value, ensure_ascii=False, default=lambda part: _plain(part, location)) if text is None else text
     )
 
 
-def _plain(value: object, place: str) -> str:
+def _plain(value: object, location: str) -> str:
     """The text of a value that JSON has no type for."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError:
             raise InputError(
-                expected=f"text in {place}", found=f"bytes that are not UTF-8, {brief(value)}", fix="store it as text"
+                expected=f"text in {location}",
+                found=f"bytes that are not UTF-8, {brief(value)}",
+                fix="store it as text",
             ) from None
     if isinstance(value, decimal.Decimal | dt.date | dt.time | dt.timedelta):
         return str(value)
     raise InputError(
-        expected=f"texts, numbers and lists in {place}",
+        expected=f"texts, numbers and lists in {location}",
         found=f"a value of type {type(value).__name__}",
         fix="convert it",
     )

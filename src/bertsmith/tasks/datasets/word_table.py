@@ -66,7 +66,7 @@ def read_word_table(
                     words=tuple(words),
                     tags=tuple(tags) if gold else None,
                     document=len(examples),
-                    place=first,
+                    location=first,
                 )
             )
             words.clear()
@@ -74,13 +74,13 @@ def read_word_table(
 
     for row in rows:
         if row.is_empty:
-            skipped.append((row.place, "no text in any column"))
+            skipped.append((row.location, "no text in any column"))
             continue
         name = row.values[sentence_at].strip()
         if name and name != current:
             finish()
             current = name
-        first = first if words else row.place
+        first = first if words else row.location
         words.append(_cell(row, word_at, "a word"))
         if gold:
             tags.append(_cell(row, tag_at, "a tag without spaces"))
@@ -110,7 +110,7 @@ def _cell(row: Row, column: str, expected: str) -> str:
     cell = row.values.get(column, "").strip()
     if not cell or ("tag" in expected and len(cell.split()) > 1):
         raise InputError(
-            expected=f"{expected} in column {column!r} in {row.place}",
+            expected=f"{expected} in column {column!r} in {row.location}",
             found=repr(cell) if cell else "an empty cell",
             fix="fill it in, or remove the row",
         )

@@ -21,7 +21,7 @@ class MarkedSpan(NamedTuple):
     label: str
 
 
-def words_of(text: str, *, id: str = "0", place: str = "") -> TaggedExample:
+def words_of(text: str, *, id: str = "0", location: str = "") -> TaggedExample:
     """The words of a plain text with their character offsets, ready to be tagged.
 
     Words are basic tokens: split at white space, around punctuation and around Chinese characters, as most annotated
@@ -33,7 +33,9 @@ def words_of(text: str, *, id: str = "0", place: str = "") -> TaggedExample:
     """
     tokens = basic_tokens_with_offsets(text, _RULES)
     offsets = tuple((token.starts[0], token.ends[-1]) for token in tokens)
-    return TaggedExample(id=id, words=tuple(text[start:end] for start, end in offsets), offsets=offsets, place=place)
+    return TaggedExample(
+        id=id, words=tuple(text[start:end] for start, end in offsets), offsets=offsets, location=location
+    )
 
 
 def tags_of_spans(
@@ -61,7 +63,7 @@ def tags_of_spans(
         named = f"{span.label!r} at {span.start} to {span.end}"
         if not 0 <= span.start < span.end <= len(text):
             raise InputError(
-                expected=f"spans of at least one of the {len(text):,} characters in {sentence.place}",
+                expected=f"spans of at least one of the {len(text):,} characters in {sentence.location}",
                 found=named,
                 fix="correct or remove the span: its end is one past its last character, counted in code points",
             )
@@ -69,13 +71,13 @@ def tags_of_spans(
         past = int(np.searchsorted(starts, span.end, side="left"))
         if first >= past:
             raise InputError(
-                expected=f"a word in every span in {sentence.place}",
+                expected=f"a word in every span in {sentence.location}",
                 found=f"{named}, {brief(text[span.start : span.end])}",
                 fix="correct or remove the span",
             )
         if other := owners.get(first):  # sorted spans can only share the first word of the later one
             raise InputError(
-                expected=f"spans that share no word in {sentence.place}",
+                expected=f"spans that share no word in {sentence.location}",
                 found=f"{other.label!r} at {other.start} to {other.end} and {named}",
                 fix="remove one of the two: a word has one tag",
             )

@@ -87,19 +87,19 @@ class ChoiceTask(TaskWithLoss):
             count = len(example.endings)
             if count < 2:
                 raise InputError(
-                    expected=f"at least two endings in {example.place}",
+                    expected=f"at least two endings in {example.location}",
                     found=str(count),
                     fix="add endings or remove the row",
                 )
             if self.spec.needs_segments and not example.context.strip():
                 raise InputError(
-                    expected=f"a context in {example.place}, for a head that reads {self.spec.reads!r}",
+                    expected=f"a context in {example.location}, for a head that reads {self.spec.reads!r}",
                     found="endings alone",
                     fix="fill it, or fine-tune with --reads mean",
                 )
             if gold and (example.label is None or not 0 <= example.label < count):
                 raise InputError(
-                    expected=f"a label from 0 to {count - 1} in {example.place}",
+                    expected=f"a label from 0 to {count - 1} in {example.location}",
                     found="none" if example.label is None else str(example.label),
                     fix="count the endings from 0",
                 )
@@ -238,8 +238,9 @@ def _refuse_long(
     too_long = np.flatnonzero(first + second + special > most)
     if len(too_long):
         row = int(too_long[0])
+        location = choices[example_of_row[row]].location
         raise InputError(
-            expected=f"a context and endings that fit into max_length {most} in {choices[example_of_row[row]].place}",
+            expected=f"a context and endings that fit into max_length {most} in {location}",
             found=f"{first[row]} tokens of context and {second[row]} of an ending",
             fix="shorten the text, raise max_length or choose another long_text",
         )

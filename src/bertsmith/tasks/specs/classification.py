@@ -80,11 +80,11 @@ class ClassificationTask(TaskWithLoss):
                 assert isinstance(example, TextExample)
                 if example.label is None:
                     raise InputError(
-                        expected=f"a label in {example.place}", found="none", fix="label or remove the row"
+                        expected=f"a label in {example.location}", found="none", fix="label or remove the row"
                     )
                 if not self.spec.multi_label and len(labels_of(example)) != 1:
                     raise InputError(
-                        expected=f"one label in {example.place}",
+                        expected=f"one label in {example.location}",
                         found=str(len(labels_of(example))),
                         fix="correct the row",
                     )

@@ -78,7 +78,7 @@ class RegressionTask(TaskWithLoss):
                 assert isinstance(example, TextExample)
                 if not (isinstance(example.label, float) and abs(example.label) <= LARGEST):
                     raise InputError(
-                        expected=f"a number from {-LARGEST:g} to {LARGEST:g} in {example.place}",
+                        expected=f"a number from {-LARGEST:g} to {LARGEST:g} in {example.location}",
                         found=repr(example.label),
                         fix="correct the row, or scale the numbers",
                     )

@@ -380,4 +380,4 @@ def _partner_ranks(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np
 
 
 def _place(example: Example) -> str:
-    return str(getattr(example, "place", "")) or "an example"
+    return str(getattr(example, "location", "")) or "an example"

@@ -121,18 +121,18 @@ class SpanTask(TaskWithLoss):
             for name, text in (("question", example.question), ("context", example.context)):
                 if not text.strip():
                     raise InputError(
-                        expected=f"a {name} in {example.place}",
+                        expected=f"a {name} in {example.location}",
                         found="an empty one",
                         fix="fill it or remove the question",
                     )
             _check_answers(example)
             if gold and not _gold_texts(example) and not example.is_impossible:
                 raise InputError(
-                    expected=f"answers in {example.place}", found="none", fix="give them, or mark it as impossible"
+                    expected=f"answers in {example.location}", found="none", fix="give them, or mark it as impossible"
                 )
             if gold and example.is_impossible and not self.spec.unanswerable:
                 raise InputError(
-                    expected=f"a question with an answer in {example.place}",
+                    expected=f"a question with an answer in {example.location}",
                     found="one marked as impossible",
                     fix="use --task squad2, whose questions may have no answer",
                 )
@@ -308,7 +308,7 @@ def _check_answers(question: QuestionExample) -> None:
     """Checks that every answer is in the context at its offset."""
     if question.is_impossible and question.answers:
         raise InputError(
-            expected=f"no answers to the impossible question in {question.place}",
+            expected=f"no answers to the impossible question in {question.location}",
             found=repr(question.answers[0].text),
             fix="remove the answers, or do not mark it as impossible",
         )
@@ -316,7 +316,7 @@ def _check_answers(question: QuestionExample) -> None:
         marked = question.context[max(0, answer.start) : max(0, answer.start) + len(answer.text)]
         if answer.start < 0 or not answer.text.strip() or marked != answer.text:
             raise InputError(
-                expected=f"answer {answer.text!r} at character {answer.start} of the context in {question.place}",
+                expected=f"answer {answer.text!r} at character {answer.start} of the context in {question.location}",
                 found=repr(marked),
                 fix="correct answer_start or remove the answer",
             )

@@ -37,13 +37,13 @@ def in_documents(sentences: Sequence[TaggedExample]) -> tuple[list[TaggedExample
     number = done = 0  # of the open document, and how many of its sentences are there
     for sentence in sentences:
         around = sentence.surroundings
-        is_open = around is not None and around.sentences is open_words and around.place >= done
+        is_open = around is not None and around.sentences is open_words and around.index >= done
         if not is_open:
             result += _fillers(open_words or (), done, None, number)
             number, done, open_words = number + 1, 0, None if around is None else around.sentences
         if around is not None:
-            result += _fillers(around.sentences, done, around.place, number)
-            done = around.place + 1
+            result += _fillers(around.sentences, done, around.index, number)
+            done = around.index + 1
         places.append(len(result))
         result.append(sentence if around is None else dataclasses.replace(sentence, document=-number))
     result += _fillers(open_words or (), done, None, number)

@@ -320,12 +320,12 @@ def _gold(sentence: TaggedExample) -> tuple[str, ...]:
 
 def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
     if not sentence.words:
-        raise InputError(expected=f"a sentence in {sentence.place}", found="no words", fix="remove it")
+        raise InputError(expected=f"a sentence in {sentence.location}", found="no words", fix="remove it")
     if sentence.tags is None and gold:
-        raise InputError(expected=f"a tag for each word in {sentence.place}", found="none", fix="add the tags")
+        raise InputError(expected=f"a tag for each word in {sentence.location}", found="none", fix="add the tags")
     if sentence.tags is not None and len(sentence.tags) != len(sentence.words):
         raise InputError(
-            expected=f"a tag for each word in {sentence.place}",
+            expected=f"a tag for each word in {sentence.location}",
             found=f"{counted(len(sentence.words), 'word')} and {counted(len(sentence.tags), 'tag')}",
             fix="correct the sentence",
         )
@@ -344,7 +344,7 @@ def _refuse_long(sentences: Sequence[TaggedExample], lengths: Ints, room: int) -
     if len(lengths) and lengths.max() > room:
         longest = int(np.argmax(lengths > room))
         raise InputError(
-            expected=f"at most {room} pieces in {sentences[longest].place}",
+            expected=f"at most {room} pieces in {sentences[longest].location}",
             found=str(lengths[longest]),
             fix="raise max_length or choose windows as long_text",
         )

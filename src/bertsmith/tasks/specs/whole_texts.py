@@ -42,7 +42,7 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
         wanted = examples[0].second is not None if pair is None else pair  # type: ignore[union-attr]
         if (example.second is not None) != wanted:
             raise InputError(
-                expected=f"{'a pair of texts' if wanted else 'a single text'} in {example.place}",
+                expected=f"{'a pair of texts' if wanted else 'a single text'} in {example.location}",
                 found="one text" if wanted else "two",
                 fix="give pairs, or name both columns of the file"
                 if wanted
@@ -50,7 +50,7 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
             )
         if gold and (not example.first.strip() or (wanted and not (example.second or "").strip())):
             raise InputError(
-                expected=f"a text in {example.place}", found="an empty one", fix="fill it or remove the row"
+                expected=f"a text in {example.location}", found="an empty one", fix="fill it or remove the row"
             )
 
 
@@ -147,7 +147,7 @@ def _refuse_long(
         number = int(too_long[0])
         more = f", the first of {counted(len(too_long), 'such example')}" if len(too_long) > 1 else ""
         raise InputError(
-            expected=f"at most {most} tokens in {examples[number].place}, special tokens included",
+            expected=f"at most {most} tokens in {examples[number].location}, special tokens included",
             found=f"{lengths[number]}{more}",
             fix="shorten the text, raise max_length or choose another long_text",
         )

@@ -21,8 +21,8 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
         first = shared[0]
         result.append(
             f"{len(shared):,} of {counted(len(dev), 'dev example')} {'is' if len(shared) == 1 else 'are'} also among "
-            f"the training examples, the first in {first.place} (as in {seen[_inputs(first)].place}): scores on what "
-            "was learned say little about other texts"
+            f"the training examples, the first in {first.location} (as in {seen[_inputs(first)].location}): scores on "
+            "what was learned say little about other texts"
         )
     for examples, part in ((train, "training"), (dev, "dev")):
         golds: dict[Hashable, Example] = {}
@@ -37,8 +37,8 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
             other, example = next(iter(differing.values()))
             result.append(
                 f"{counted(len(differing), 'text')} of the {part} examples {'has' if len(differing) == 1 else 'have'} "
-                f"different labels: {brief(_gold(other))} in {other.place} and {brief(_gold(example))} in "
-                f"{example.place} for {brief(_inputs(example))}"
+                f"different labels: {brief(_gold(other))} in {other.location} and {brief(_gold(example))} in "
+                f"{example.location} for {brief(_inputs(example))}"
             )
     return tuple(result)
 

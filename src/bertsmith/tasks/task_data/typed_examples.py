@@ -56,32 +56,32 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         InputError: the line is invalid JSON or lacks a part (an empty line where several parts are needed); the message
             names the line.
     """
-    place = f"line {number} of {where}"
+    location = f"line {number} of {where}"
     if line.lstrip().startswith("{"):
-        return _from_json(spec, line, number, place)
+        return _from_json(spec, line, number, location)
     parts = line.split("\t")
     shape = _shape(spec, several=len(parts) > 1)
     if shape == "text":
         if line.strip():
-            _require_parts(parts, 1, "one text, without a tab", place)
-        return TextExample(id=str(number), first=line, place=place)
+            _require_parts(parts, 1, "one text, without a tab", location)
+        return TextExample(id=str(number), first=line, location=location)
     if shape == "tagging":
-        return _alone(words_of(line, id=str(number), place=place), number)
+        return _alone(words_of(line, id=str(number), location=location), number)
     if not line.strip(" \r"):
-        raise InputError(expected=f"{_EXPECTED[shape]}, in {place}", found="an empty line", fix="remove the line")
+        raise InputError(expected=f"{_EXPECTED[shape]}, in {location}", found="an empty line", fix="remove the line")
     if shape == "choice":
         if len(parts) < 3:
             raise InputError(
-                expected=f"{_EXPECTED[shape]}, in {place}",
+                expected=f"{_EXPECTED[shape]}, in {location}",
                 found=counted(len(parts), "part"),
                 fix="write context<TAB>ending<TAB>ending",
             )
-        return ChoiceExample(id=str(number), context=parts[0], endings=tuple(parts[1:]), place=place)
+        return ChoiceExample(id=str(number), context=parts[0], endings=tuple(parts[1:]), location=location)
     if shape == "span":
-        _require_parts(parts, 2, _EXPECTED[shape], place)
-        return QuestionExample(id=str(number), question=parts[0], context=parts[1], place=place)
-    _require_parts(parts, 2, _EXPECTED[shape], place)
-    return TextExample(id=str(number), first=parts[0], second=parts[1], place=place)
+        _require_parts(parts, 2, _EXPECTED[shape], location)
+        return QuestionExample(id=str(number), question=parts[0], context=parts[1], location=location)
+    _require_parts(parts, 2, _EXPECTED[shape], location)
+    return TextExample(id=str(number), first=parts[0], second=parts[1], location=location)
 
 
 def _shape(spec: TaskSpec, *, several: bool) -> str:
@@ -96,53 +96,53 @@ def _alone(sentence: TaggedExample, number: int) -> TaggedExample:
     return dataclasses.replace(sentence, document=number)
 
 
-def _require_parts(parts: list[str], count: int, expected: str, place: str) -> None:
+def _require_parts(parts: list[str], count: int, expected: str, location: str) -> None:
     if len(parts) != count:
         raise InputError(
-            expected=f"{expected}, in {place}",
+            expected=f"{expected}, in {location}",
             found=counted(len(parts), "part"),
             fix="separate the parts with single tabs, or give JSON lines",
         )
 
 
-def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
-    values = parse_json(line, place)
+def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example:
+    values = parse_json(line, location)
     if not isinstance(values, dict):
-        raise InputError(expected=f"a JSON object in {place}", found=brief(values), fix="correct the line")
+        raise InputError(expected=f"a JSON object in {location}", found=brief(values), fix="correct the line")
     values = {field: clean(value) if isinstance(value, str) else value for field, value in values.items()}
     name = str(values.get("id", number))
     if spec.kind == "tagging" and "words" in values:
         words = values["words"]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise InputError(expected=f"a list of words in {place}", found=brief(words), fix="correct the line")
+            raise InputError(expected=f"a list of words in {location}", found=brief(words), fix="correct the line")
         empty = next((number for number, word in enumerate(words, start=1) if not word.strip()), None)
         if empty is not None:
             raise InputError(
-                expected=f"non-empty words in {place}",
+                expected=f"non-empty words in {location}",
                 found=f"{words[empty - 1]!r} as word {empty} of {len(words)}",
                 fix="remove the word",
             )
-        return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, place=place)
+        return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, location=location)
     shape = _shape(spec, several="pair" in values)
     for field in _FIELDS[shape]:
-        _require_field(values, field, place)
+        _require_field(values, field, location)
     if shape == "tagging":
-        return _alone(words_of(values["text"], id=name, place=place), number)
+        return _alone(words_of(values["text"], id=name, location=location), number)
     if shape == "choice":
         return ChoiceExample(
-            id=name, context=values["context"], endings=tuple(map(clean, values["endings"])), place=place
+            id=name, context=values["context"], endings=tuple(map(clean, values["endings"])), location=location
         )
     if shape == "span":
-        return QuestionExample(id=name, question=values["question"], context=values["context"], place=place)
+        return QuestionExample(id=name, question=values["question"], context=values["context"], location=location)
     second = values["pair"] if shape == "pair" else None
     if shape == "text" and "pair" in values:
         raise InputError(
-            expected=f"a single text, as the model reads it, in {place}", found="a pair", fix="remove pair"
+            expected=f"a single text, as the model reads it, in {location}", found="a pair", fix="remove pair"
         )
-    return TextExample(id=name, first=values["text"], second=second, place=place)
+    return TextExample(id=name, first=values["text"], second=second, location=location)
 
 
-def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
+def _require_field(values: Mapping[str, Any], field: str, location: str) -> None:
     value = values.get(field)
     if field == "endings":
         good = isinstance(value, list) and len(value) > 1 and all(isinstance(one, str) for one in value)
@@ -153,7 +153,7 @@ def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
         shown = [*map(brief, list(values)[:_SHOWN_KEYS]), *(["…"] if len(values) > _SHOWN_KEYS else [])]
         others = f", only {', '.join(shown)}" if values else ""
         raise InputError(
-            expected=f"{what} as {field!r} in {place}",
+            expected=f"{what} as {field!r} in {location}",
             found=f"no such key{others}" if field not in values else brief(value),
             fix=f"add {field!r}" if field not in values else "correct the line",
         )
