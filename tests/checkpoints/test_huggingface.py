@@ -316,7 +316,7 @@ def test_a_configuration_of_a_billion_layers_costs_nothing(folder):
 def test_metadata_of_a_later_format_is_refused(folder):
     metadata = json.loads((folder / "bertsmith.json").read_text())
     (folder / "bertsmith.json").write_text(json.dumps(metadata | {"format": 2}))
-    with pytest.raises(InputError, match="format 1"):
+    with pytest.raises(InputError, match="format version 1"):
         read_model_folder(folder)
 
 

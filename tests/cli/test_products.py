@@ -68,7 +68,7 @@ def test_evaluate_says_how_linear_layers_were_computed(run, files: dict[str, Pat
 def test_requested_products_are_recorded_with_vectors(
     command: str, run, model: Path, files: dict[str, Path], tmp_path: Path
 ) -> None:
-    """A record without them is one of an earlier version, or of an automatic choice, and can be resumed."""
+    """A record without them is one of an automatic choice."""
     made, vectors = {}, {}
     for products in ("auto", "plain"):
         out = tmp_path / f"{products}.npy"

@@ -121,26 +121,6 @@ def test_an_unfinished_corpus_is_neither_lost_nor_taken_for_another(here, texts,
     assert digests(out) == built(tmp_path / "one", texts)
 
 
-def test_settings_that_earlier_releases_did_not_record_prevent_no_resuming(here, texts, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(cluster_kept, "KEPT_BYTES", 1)
-    parts: list[Any] = []
-    stop_after(3, monkeypatch, parts)
-    with pytest.raises(StoppedError):
-        build_corpus_on(here, [texts], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
-    assert {part["url_column"] for part in parts} == {None}, "nothing would compare them"
-    started = json.loads((tmp_path / "many.partial" / cluster_kept.STARTED).read_text())
-    assert sorted(started["settings"]) == [
-        "boilerplate_documents",
-        "column",
-        "files_continue",
-        "form",
-        "held_out",
-        "remove_boilerplate",
-        "remove_duplicates",
-        "shard_bytes",
-    ]
-
-
 def test_a_damaged_file_ends_the_run_with_its_line(here, tmp_path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"text": "The boat came home."}\n{"text": \n')

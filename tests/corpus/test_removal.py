@@ -296,16 +296,6 @@ def test_parts_of_a_document_that_was_cut_are_no_duplicates_of_each_other(
     ]
 
 
-def test_the_column_of_urls_is_recorded_only_if_it_is_another(tmp_path: Path) -> None:
-    """So the settings of corpora from before there was one are the same."""
-    path = records(tmp_path, "http://a", "http://b")
-    for settings in (CorpusSettings(held_out=0), BY_URL):
-        manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=settings, replace=True)
-        assert "url_column" not in manifest["settings"]
-    settings = CorpusSettings(held_out=0, remove_duplicates="url", url_column="page")
-    assert settings.record()["url_column"] == "page"
-
-
 def test_urls_are_compared_after_boilerplate_is_removed(tmp_path: Path) -> None:
     """The first document with the URL is nothing but boilerplate, so the second one stays and the third goes."""
     texts = [HEADER, HEADER + story(1), story(2), *(HEADER + story(number) for number in range(3, 12))]

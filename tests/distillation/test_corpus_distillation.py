@@ -118,12 +118,6 @@ def test_a_resumed_run_ends_with_the_same_bytes(
     assert_same_models(tmp_path / "straight", tmp_path / "run")
 
 
-def test_the_settings_of_other_methods_are_recorded_as_before(teacher: str, corpus: Path, tmp_path: Path) -> None:
-    """A run that an earlier release began has no weight of vectors, and is resumed."""
-    distill_corpus(teacher, corpus, tmp_path / "run", layers="1", **FAST)
-    assert "vector_weight" not in read_json(tmp_path / "run/settings.json")["settings"]["teaching"]
-
-
 def test_tinybert_brings_states_closer(teacher: str, corpus: Path, tmp_path: Path) -> None:
     options = {**FAST, "steps": 30, "method": "tinybert", "layers": "1", "learning_rate": 3e-3, "dropout": 0.0}
     distill_corpus(teacher, corpus, tmp_path / "run", **options)

@@ -1,19 +1,15 @@
-"""Records folders as release 0.1.0 writes them: two unfinished runs, and finished models with what they answer.
+"""Records model folders of format 1, as version 0.1.0 wrote them, with what the models answer.
 
-The archive is kept, not recorded again: it shows that later releases read what this one wrote. It was made with the
-sources of 0.1.0 on the path, in two minutes:
+The archive is kept, not recorded again: it shows that what was written is still read. It was made with the sources of
+0.1.0 on the path, in two minutes:
 
     python tests/golden/record_folders_of_0_1_0.py
 
 ::
 
     folders/
-        text.txt, vocab.txt, config.json, corpus/   what the runs read, by these relative places
-        data/            labelled examples
-        pretraining/     12 steps, stopped after the 7th
-        finetuning/      a classifier from models/pretrained, 30 steps, stopped after the 13th
         models/          finished models, by their kind
-        answers.json     what the models say, and where the two runs end if they are not stopped
+        answers.json     what the models say
 """
 
 import dataclasses
@@ -54,28 +50,6 @@ FINETUNE = (
     "finetune --model models/pretrained --seeds 1 --epochs 10 --batch-size 6 --max-length 24 --learning-rate 2e-2 "
     "--dropout 0 --schedule constant --bias-correction --device cpu --precision fp32"
 )
-# The command of each run that is stopped, the checkpoint at which it is, and the place of its log.
-STOPPED_RUNS = {
-    "pretraining": (f"{PRETRAIN} --save-every 3 --evaluate-every 3 --keep-best nsp_accuracy", "step-00000006", ""),
-    "finetuning": (
-        f"{FINETUNE} --save-every 6 --task classification --train data/label.csv --dev data/label.csv",
-        "step-00000012",
-        "seed-1",
-    ),
-}
-# The command runs as usual until a folder of a name is put into its place; then it receives Ctrl-C.
-STOPPED = """
-import os, runpy, signal, sys
-
-def interrupt(event, arguments, at=[sys.argv.pop(1)]):
-    if event == "os.rename" and os.path.basename(os.fsdecode(arguments[1])) in at:
-        at.clear()
-        signal.raise_signal(signal.SIGINT)
-
-sys.addaudithook(interrupt)
-runpy.run_module("bertsmith", run_name="__main__")
-"""
-
 PRETRAINED = {
     "pretrained": "--objective mlm+nsp",
     "sentence-order": "--objective mlm+sop",
@@ -124,13 +98,6 @@ def plain(value: Any) -> Any:
     if hasattr(value, "to_dict"):
         return value.to_dict()
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
-
-
-def last_scores(run: Path) -> dict[str, float]:
-    """The last line of a log that tells of held-out or dev examples, without what was measured by the clock."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    last = [line for line in lines if line["kind"] == "evaluation"][-1]
-    return {name: value for name, value in last.items() if name == "step" or name.startswith("held_out_")}
 
 
 def methods_of(kind: str) -> list[str]:
@@ -184,13 +151,10 @@ def write_data(folder: Path) -> None:
         (data / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def command(arguments: str, stop_at: str = "") -> None:
-    """Runs a command in the current folder; it is interrupted when the folder `stop_at` is put into its place."""
-    program = ["-c", STOPPED, stop_at] if stop_at else ["-m", "bertsmith"]
-    result = subprocess.run(
-        [sys.executable, *program, *arguments.split()], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
-    )
-    assert result.returncode == (130 if stop_at else 0), arguments
+def command(arguments: str) -> None:
+    """Runs a command in the current folder."""
+    program = [sys.executable, "-m", "bertsmith", *arguments.split()]
+    subprocess.run(program, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
 
 
 def record() -> None:
@@ -211,13 +175,7 @@ def record() -> None:
     answers: dict[str, Any] = {}
     for kind in (*PRETRAINED, *TUNED, "int8", "google"):
         answers[kind] = answers_of(Path("models") / kind, methods_of(kind), kind == "pair")
-    ends = {}
-    for run, (arguments, stop_at, log) in STOPPED_RUNS.items():
-        command(f"{arguments} --out straight")
-        ends[run] = last_scores(Path("straight", log))
-        shutil.rmtree("straight")
-        command(f"{arguments} --out {run}", stop_at)
-    Path("answers.json").write_text(json.dumps({"models": answers, "ends": ends}), encoding="utf-8")
+    Path("answers.json").write_text(json.dumps({"models": answers}), encoding="utf-8")
 
 
 def keep_model(kind: str) -> None:
@@ -233,7 +191,7 @@ def main() -> None:
         os.chdir(folder)
         record()
         with tarfile.open(ARCHIVE, "w:gz", compresslevel=9) as archive:
-            for path in sorted(Path().rglob("*")):
+            for path in [Path("answers.json"), *sorted(Path("models").rglob("*"))]:
                 if path.is_file():
                     archive.add(path, f"folders/{path}", filter=_anonymous)
         os.chdir(ARCHIVE.parent)

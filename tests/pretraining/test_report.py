@@ -1,6 +1,5 @@
 """The report is one self-contained page that shows the contents of the log."""
 
-import json
 import re
 from pathlib import Path
 
@@ -55,18 +54,6 @@ def test_a_report_follows_light_and_dark(run):
     assert "prefers-color-scheme: dark" in text
     assert "currentColor" in text
     assert "#010203" not in text
-
-
-@pytest.mark.parametrize(("objective", "shown"), [("left-to-right", "LM loss"), ("mlm", "MLM loss")])
-def test_a_log_of_an_earlier_release_is_shown_with_the_names_of_today(tmp_path, objective, shown):
-    """The loss of a language model was called that of a masked one."""
-    folder = RunFolder.create(tmp_path / "run", {"data": {"objective": objective}})
-    lines = [{"kind": "train", "step": 1, "tokens": 9, "loss": 2.0, "mlm_loss": 2.0}]
-    lines += [{"kind": "evaluation", "step": 1, "tokens": 9, "held_out_mlm_loss": 3.5}]
-    (folder.path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    text = Page(write_report(folder.path).read_text(encoding="utf-8")).text
-    assert f"held-out {shown} 3.500" in text
-    assert ("MLM" in text) == (objective == "mlm")
 
 
 def test_what_users_write_is_escaped(tmp_path):

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError, VocabularyError
-from bertsmith.base.storage.files import read_json, read_json_lines, write_json
+from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.models.checkpoints.load import convert
@@ -148,15 +148,6 @@ def test_a_resumed_run_keeps_counting_processor_time(corpus, tmp_path, monkeypat
     run(corpus, place, by_processor=True, **given)
     run(corpus, place, resume=True, **given)
     assert clocks == [True, True]
-    assert read_json(place / "settings.json")["settings"]["clock"] == {"by_processor": True}
-    # Earlier releases did not record it; the caller says it again.
-    record = read_json(place / "settings.json")
-    del record["settings"]["clock"]
-    write_json(place / "settings.json", record)
-    run(corpus, place, resume=True, **given)
-    assert "clock" not in read_json(place / "settings.json")["settings"]
-    run(corpus, place, resume=True, by_processor=True, **given)
-    assert clocks[2:] == [False, True]
     assert read_json(place / "settings.json")["settings"]["clock"] == {"by_processor": True}
 
 

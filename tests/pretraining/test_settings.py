@@ -211,7 +211,7 @@ def test_a_compiled_run_is_resumed_as_one(corpus, config_file, tmp_path, monkeyp
     compiled = []
     monkeypatch.setattr(run_module, "compile_layers", lambda encoder, device: compiled.append(device))
     run(corpus, tmp_path / "plain", config=str(config_file))
-    assert "compile" not in RunFolder.open(tmp_path / "plain").record["settings"]["run"]
+    assert RunFolder.open(tmp_path / "plain").record["settings"]["run"]["compile"] is False
     assert compiled == []
     run(corpus, tmp_path / "run", config=str(config_file), compile=True)
     assert compiled == ["cpu"]

@@ -10,7 +10,7 @@ from bertsmith.base.core.settings import from_dict, to_dict
 from bertsmith.text.tokenizers.characters import HUGGINGFACE, PYTHON, Characters
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
 from oracles.wordpiece_oracle import basic_tokens as oracle
-from text.vocabularies import EARLIER_RECORD, all_rules, all_texts
+from text.vocabularies import all_rules, all_texts
 
 CASED = TextRules(lowercase=False)
 
@@ -137,15 +137,8 @@ def test_reordered_marks_keep_their_offsets() -> None:
 def test_rules_survive_json_and_refuse_nonsense() -> None:
     rules = TextRules(lowercase=False, strip_accents=True, control_rule="google")
     for one in (rules, TextRules.named("unspaced")):
-        assert from_dict(TextRules, to_dict(one), "here") == from_dict(TextRules, one.record(), "here") == one
+        assert from_dict(TextRules, to_dict(one), "here") == one
     with pytest.raises(ConfigError, match="control_rule 'huggingface' or 'google'; found 'python'"):
         TextRules(control_rule="python")
     with pytest.raises(ConfigError, match="max_word_characters of at least 1; found 0"):
         TextRules(max_word_characters=0)
-
-
-def test_the_record_of_rules_is_that_of_earlier_releases() -> None:
-    assert TextRules().record() == EARLIER_RECORD
-    assert from_dict(TextRules, EARLIER_RECORD, "here") == TextRules()
-    keeping = TextRules(split_unspaced=True, keep_letter_marks=True)
-    assert keeping.record() == {**EARLIER_RECORD, "split_unspaced": True, "keep_letter_marks": True}

@@ -5,14 +5,6 @@ from hypothesis import strategies as st
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 
-EARLIER_RECORD = {  # of text rules, before there was `keep_letter_marks`
-    "lowercase": True,
-    "strip_accents": None,
-    "split_cjk": True,
-    "control_rule": "huggingface",
-    "max_word_characters": 100,
-    "split_unspaced": False,
-}
 PUBLISHED = [
     "[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ",", "[PAD]", "[MASK]",
 ]  # fmt: skip

@@ -234,7 +234,7 @@ def test_pairs_in_another_encoding_train_the_model_of_their_text(tmp_path):
         train_translation(path, run, settings, training)
         weights[encoding] = load_file(run / "model" / "model.safetensors")
         assert settings_of_run(run)[2] == settings
-        assert ("encoding" in read_json(run / "settings.json")["settings"]["run"]) == (encoding != "utf-8")
+        assert read_json(run / "settings.json")["settings"]["run"]["encoding"] == encoding
     assert all(torch.equal(tensor, weights["utf-8"][name]) for name, tensor in weights["cp1252"].items())
 
 

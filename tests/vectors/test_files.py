@@ -10,11 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.inference.vectors.files import VectorFile
 from bertsmith.inference.vectors.writers import NpyWriter, ParquetWriter, npy_header
-from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from text.vocabularies import EARLIER_RECORD
 
 MADE_OF = {"model": "sha256:1", "layers": [1, 2]}
 BLOCKS = [np.arange(12, dtype=np.float32).reshape(4, 3) + number for number in range(3)]
@@ -145,12 +143,17 @@ def test_other_settings_are_refused_by_name(tmp_path):
         assert content(tmp_path) == before
 
 
-def test_a_file_that_an_earlier_release_left_unfinished_is_resumed(tmp_path):
-    with VectorFile(tmp_path / "x.npy", {**MADE_OF, "rules": EARLIER_RECORD}, 3) as file:
+def test_a_file_of_a_later_format_is_refused_and_one_without_a_number_is_resumed(tmp_path):
+    with VectorFile(tmp_path / "x.npy", MADE_OF, 3) as file:
         file.append(BLOCKS[0])
         file.commit({"blocks": 1})
-    tokenizer = WordPieceTokenizer(Vocabulary(SPECIAL_PIECES))
-    with VectorFile(tmp_path / "x.npy", {**MADE_OF, "rules": tokenizer.settings}, 3, resume=True) as file:
+    state = read_json(file.state_path)
+    assert state.pop("format") == 1
+    write_json(file.state_path, {**state, "format": 2})
+    with pytest.raises(InputError, match=r"expected format version 1 in .*found version 2"):
+        VectorFile(tmp_path / "x.npy", MADE_OF, 3, resume=True)
+    write_json(file.state_path, state)
+    with VectorFile(tmp_path / "x.npy", MADE_OF, 3, resume=True) as file:
         assert file.done == {"blocks": 1}
 
 

@@ -10,7 +10,6 @@ from bertsmith.base.core.errors import ConfigError, RunError
 from bertsmith.base.core.progress import recorded_warnings, said_once, tell
 from bertsmith.base.core.settings import (
     AUTO,
-    PAPER,
     require,
     require_counts,
     require_number,
@@ -301,8 +300,6 @@ def pretrain(
         del settings["size"]  # the run has the size that was chosen when it started
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
     _, run, data, train = settings_of_run(out)
-    if run.recipe is None and parts[PretrainingRunSettings].get("recipe") == PAPER:
-        del parts[PretrainingRunSettings]["recipe"]  # runs of the first release had that recipe without its name
     budget = dict.fromkeys(BUDGETS) if parts[TrainSettings].keys() & set(BUDGETS) else {}
     return run_pretraining(
         corpus,

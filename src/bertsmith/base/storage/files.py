@@ -13,13 +13,14 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.base.core.errors import CheckpointError, InputError, reason_of
 from bertsmith.base.storage.addresses import address_of
 
+FORMAT = 1  # of the files that describe models, runs, corpora and vectors; see `require_format`
 PARTIAL_SUFFIX = ".partial"
 _POINTER = b"version https://git-lfs.github.com/"
 # .NAME.PID.partial is being written; .NAME.PID.old.partial is what it replaces, kept until the new one is in place.
@@ -272,6 +273,25 @@ def misfit(value: Any, shape: Any, name: str = "") -> str:
         return ""
     misfits = (misfit(element, inner, f"{name}{'.' if name else ''}{key}") for key, element, inner in parts)
     return next(filter(None, misfits), "")
+
+
+def require_format(record: Mapping[str, Any], path: Path, key: str = "format") -> None:
+    """Refuses a file of this package that was written in another format than `FORMAT`.
+
+    Args:
+        record: the content of the file, or its metadata; without a number it is read as format 1.
+        key: the name of the number.
+
+    Raises:
+        InputError: the number is another one.
+    """
+    number = str(record.get(key, FORMAT))
+    if number != str(FORMAT):
+        raise InputError(
+            expected=f"format version {FORMAT} in '{path}'",
+            found=f"version {number}",
+            fix="read it with the version of bertsmith that wrote it",
+        )
 
 
 def digest_bytes(data: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from bertsmith.base.core.errors import InputError, RunError
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.cluster.engine import PART, Stage, stream
@@ -43,7 +43,6 @@ from bertsmith.text.documents.languages import language_sources
 from bertsmith.text.documents.parsing import BlockCounts, TextBlock
 from bertsmith.text.documents.readers import Document, ReadingSettings, source_blocks
 from bertsmith.text.documents.sources import STDIN, Skipped, Source, find_sources
-from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -84,9 +83,7 @@ def build_corpus_on(
     with locked_folder(state):
         kept = Kept(state, "corpus", replace=replace, resume=resume)
         listed = list(language_sources(paths)) if by_language else [(found, "") for found in find_sources(paths)]
-        made_of = {"tokenizer": _digest(tokenizer), "settings": settings.record(), "texts": digest_of_files(listed)}
-        if settings.removes:
-            made_of["compared"] = "words of the text"  # earlier releases kept ids alone
+        made_of = {"tokenizer": _digest(tokenizer), "settings": to_dict(settings), "texts": digest_of_files(listed)}
         kept.require_same(made_of)
         if (out / MANIFEST).exists() and kept.is_complete({"manifest": digest_file(out / MANIFEST)}):
             manifest = read_manifest(out)
@@ -208,9 +205,7 @@ class _Encoder:
 
 
 def _digest(tokenizer: Tokenizer) -> str:
-    made_of: dict[str, Any] = {"vocabulary": tokenizer.vocabulary.digest, "rules": tokenizer.rules.record()}
+    made_of: dict[str, Any] = {"vocabulary": tokenizer.vocabulary.digest, "rules": to_dict(tokenizer.rules)}
     if isinstance(tokenizer, PipelineTokenizer):
-        # The description says all else; a digest of earlier releases has only this.
-        made_of["rules"] = TextRules(lowercase=tokenizer.rules.lowercase).record()
         made_of["pipeline"] = tokenizer.description
     return digest_bytes(json.dumps(made_of, sort_keys=True).encode("utf-8"))

@@ -115,7 +115,9 @@ def _counted(
 ) -> Iterator[tuple[str, str, WordCounts]]:
     """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
     total = sum(found.size for found, _ in listed if isinstance(found, Source))
-    made_of = {"rules": rules.record(), "reading": dataclasses.asdict(reading), "texts": digest_of_files(listed)}
+    made_of = {
+        "rules": dataclasses.asdict(rules), "reading": dataclasses.asdict(reading), "texts": digest_of_files(listed),
+    }  # fmt: skip
     with (
         Progress("counting words", total or None, "bytes") as progress,
         contextlib.closing(_rows(engine, listed, (rules, reading), kept, made_of)) as rows,

@@ -10,14 +10,14 @@ from torch import nn
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.machine.runtime import choose_inference
-from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.base.storage.files import FORMAT, read_json, write_json
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.models.checkpoints.int8_scales import write_scales
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.own_head import OwnHead
-from bertsmith.models.model_files.metadata import KEPT_NOTE, METADATA, METADATA_FORMAT
+from bertsmith.models.model_files.metadata import KEPT_NOTE, METADATA
 from bertsmith.models.products.calibration import observe, observed_scales
 from bertsmith.models.products.int8_linear import InputScale
 from bertsmith.models.products.prepared import require_transformer
@@ -227,7 +227,7 @@ def note_kept_layers(
         assert calibration is not None
         note["scales"] = write_scales(load_any(folder), calibration.scales, calibration.rows)
     path = folder / METADATA
-    before = read_json(path) if path.is_file() else {"format": METADATA_FORMAT}
+    before = read_json(path) if path.is_file() else {"format": FORMAT}
     write_json(path, before | {KEPT_NOTE: note})
 
 

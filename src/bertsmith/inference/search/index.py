@@ -23,7 +23,7 @@ from safetensors.numpy import save
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import Progress, counted, tell, warn
-from bertsmith.base.storage.files import atomic_file
+from bertsmith.base.storage.files import FORMAT, atomic_file, require_format
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, nearest_vectors
 from bertsmith.inference.vectors.changes import VectorChange
@@ -78,7 +78,8 @@ class PassageIndex:
         if self.graph is not None:
             tensors["graph"] = self.graph
         with atomic_file(path) as file:
-            file.write(save(tensors, metadata={"kind": _NAME, "maker": json.dumps(self.maker, sort_keys=True)}))
+            maker = json.dumps(self.maker, sort_keys=True)
+            file.write(save(tensors, metadata={"kind": _NAME, "format": str(FORMAT), "maker": maker}))
 
     @staticmethod
     def load(path: Path) -> "PassageIndex":
@@ -97,6 +98,7 @@ class PassageIndex:
             raise InputError(
                 expected=f"passage vectors in '{path}'", found="another file", fix="name another file for the index"
             )
+        require_format(about, path)
         return PassageIndex(
             vectors=tensors["vectors"],
             keys=tensors["keys"],

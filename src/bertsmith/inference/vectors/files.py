@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import InputError, RunError
-from bertsmith.base.storage.files import misfit, read_json, write_json
+from bertsmith.base.storage.files import FORMAT, misfit, read_json, require_format, write_json
 from bertsmith.base.storage.outputs import TOKEN_LINES, VECTOR_RECORD, VECTORS, FileKind, require_output
 from bertsmith.inference.vectors.writers import Columns, Vectors, writer_for
 
@@ -119,8 +119,8 @@ class VectorFile:
         self.is_complete = True
 
     def _write_state(self, stage: str) -> None:
-        state = {"stage": stage, "made_of": self.made_of, "position": self._position, "done": self.done}
-        write_json(self.state_path, state)
+        progress = {"made_of": self.made_of, "position": self._position, "done": self.done}
+        write_json(self.state_path, {"stage": stage, "format": FORMAT, **progress})
 
     def _take_up(self) -> None:
         """Reads the state of a partial file; one that is fully written moves to its final path."""
@@ -146,6 +146,7 @@ class VectorFile:
                 found=found,
                 fix="restore it, or start over with --replace",
             )
+        require_format(state, path)
         before = state["made_of"]
         for name in {**before, **self.made_of}:
             if before.get(name) != self.made_of.get(name):

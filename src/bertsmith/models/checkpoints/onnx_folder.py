@@ -98,7 +98,7 @@ def read_onnx_folder(path: Path | str) -> OnnxFolder:
     if recorded is None:
         raise CheckpointError(
             expected=f"the shape of the model, '{SHAPE}', in '{folder / METADATA}'",
-            found="an export of an earlier version, without it",
+            found="none",
             fix=_AGAIN,
         )
     shape = from_dict(OnnxShape, recorded, f"{SHAPE} of '{folder / METADATA}'")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.base.core.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.base.core.settings import require_labels
 from bertsmith.base.core.version import __version__
-from bertsmith.base.storage.files import digest_file, read_json, write_json
+from bertsmith.base.storage.files import FORMAT, digest_file, read_json, require_format, write_json
 from bertsmith.models.parts.our_names import VECTORS_OF_ROW
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 METADATA = "bertsmith.json"
-METADATA_FORMAT = 1
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 # In search order; an index lists the files of a model that is split into shards.
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
@@ -218,12 +217,7 @@ def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
     info = read_json(path) if path.exists() else {}
     if not isinstance(info, dict):
         raise InputError(expected=f"a JSON object in '{path}'", found=type(info).__name__, fix="restore the file")
-    if info.get("format", METADATA_FORMAT) != METADATA_FORMAT:
-        raise InputError(
-            expected=f"format {METADATA_FORMAT} in '{path}'",
-            found=repr(info["format"]),
-            fix="read it with the version of bertsmith that wrote it",
-        )
+    require_format(info, path)
     metadata = ModelMetadata.from_dict(info, f"'{path}'")
     if verify:
         state = digest_state(folder, info.get("digests"))
@@ -284,7 +278,7 @@ def digests_of_model(model: str | Path) -> dict[str, str]:
 
 def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata) -> None:
     """Writes the metadata of a model, with the digests of the files that are already in `folder`."""
-    values: dict[str, Any] = {"format": METADATA_FORMAT, "bertsmith": __version__}
+    values: dict[str, Any] = {"format": FORMAT, "bertsmith": __version__}
     values |= {key: value for key, value in metadata.to_dict().items() if key not in RESERVED}
     if tokenizer is not None:
         values |= {"text_rules": tokenizer.settings, "vocabulary": tokenizer.vocabulary.digest}

@@ -177,7 +177,7 @@ def adapt(
         "general": [str(path) for path in general_paths],
         "adaptation": to_dict(prepared.settings),
         "reading": to_dict(reading),
-        "field_task": None if spec is None else {**spec.record(), "seeds": seeds, "from_scratch": from_scratch},
+        "field_task": None if spec is None else {**spec.to_dict(), "seeds": seeds, "from_scratch": from_scratch},
     }
     digests = {
         "initial model": digest_of_tensors(folder.tensors),

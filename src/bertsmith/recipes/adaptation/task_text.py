@@ -184,9 +184,8 @@ def continued_model(out: Path) -> Path:
 
 
 def continued_costs(out: Path) -> dict[str, float]:
-    """The costs that `continue_pretraining` recorded in RUN; empty if an earlier release finished it."""
-    path = out / CONTINUED / COSTS_FILE
-    return dict(read_json(path)) if path.is_file() else {}
+    """The costs that `continue_pretraining` recorded in RUN."""
+    return dict(read_json(out / CONTINUED / COSTS_FILE))
 
 
 def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]:
@@ -208,10 +207,8 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
 
 
 def _is_finished(place: Path) -> bool:
-    """Whether the model is written, and its costs, unless an earlier release, which recorded none, finished the run."""
-    if not (place / "run" / "model").is_dir():
-        return False
-    return (place / COSTS_FILE).is_file() or RunFolder.open(place / "run").last_step() is None
+    """Whether the model is written, and its costs."""
+    return (place / "run" / "model").is_dir() and (place / COSTS_FILE).is_file()
 
 
 def _row_length(config: EncoderConfig) -> int:

@@ -157,4 +157,4 @@ class Bench:
     def record(self) -> dict[str, Any]:
         """By what a resumed comparison is recognized, as plain values for JSON."""
         text = None if self.text is None else {"digest": self.text.digest, "budget": dataclasses.asdict(self.budget)}
-        return {"spec": self.spec.record(), "text": text, "device": self.device}
+        return {"spec": self.spec.to_dict(), "text": text, "device": self.device}

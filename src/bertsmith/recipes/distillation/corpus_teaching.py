@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, to_dict
 from bertsmith.models.heads.models import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder import Trace
@@ -70,7 +70,7 @@ class CorpusTeaching(Teaching):
 
     def record(self) -> Mapping[str, Any]:
         """Method, student and weights."""
-        return self._settings.record()
+        return to_dict(self._settings)
 
     def digests(self) -> Mapping[str, str]:
         """The digest of the teacher."""

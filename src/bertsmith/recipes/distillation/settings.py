@@ -2,10 +2,9 @@
 
 import dataclasses
 import math
-from typing import Any
 
 from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits, to_dict
+from bertsmith.base.core.settings import help_field, require, require_limits
 from bertsmith.models.model_files.metadata import VECTORS
 
 DISTILBERT, TINYBERT = "distilbert", "tinybert"
@@ -163,13 +162,6 @@ class CorpusDistillationSettings:
     def is_distilbert(self) -> bool:
         """Whether the losses are those of DistilBERT."""
         return self.method == DISTILBERT
-
-    def record(self) -> dict[str, Any]:
-        """Plain values for settings.json; the weight of vectors, which earlier releases did not have, only if used."""
-        values = to_dict(self)
-        if not self.of_vectors:
-            del values["vector_weight"]
-        return values
 
     @property
     def of_vectors(self) -> bool:

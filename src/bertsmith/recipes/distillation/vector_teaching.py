@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.processes.sharding import whole_parameters
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.heads.models import PreTrainingOutput
@@ -75,7 +75,7 @@ class VectorTeaching(Teaching):
 
     def record(self) -> Mapping[str, Any]:
         """Method, student and weights."""
-        return self._settings.record()
+        return to_dict(self._settings)
 
     def digests(self) -> Mapping[str, str]:
         """The digest of the teacher."""

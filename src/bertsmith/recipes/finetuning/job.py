@@ -34,7 +34,7 @@ from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.heads.task_head import Head
 from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
 from bertsmith.recipes.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_last, unless_new
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_last
 from bertsmith.recipes.finetuning.vector_workload import workload_of
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.recipes.results.predictions import example_lines
@@ -260,8 +260,8 @@ class FinetuningJob:
         """The job's entries in settings.json."""
         return {
             "task": "finetuning",
-            "spec": unless_new(self.task.spec.record()),
-            "run": unless_new(to_dict(self.settings)),
+            "spec": self.task.spec.to_dict(),
+            "run": to_dict(self.settings),
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
             **({} if self.head.own is None else {"head": self.head.own.__name__}),

@@ -117,7 +117,7 @@ def situation_of(
 
 
 def recipe_of_run(out: Path | str) -> str | None:
-    """The recipe of the run in a folder: that of its settings.json, "2018" where an older release wrote it.
+    """The recipe of the run in a folder: that of its settings.json, or else "2018".
 
     Of the recipe setfit, there may only be the run that trains the vectors. None if there is no run that can be read;
     what resumes it says so.
@@ -129,10 +129,7 @@ def recipe_of_run(out: Path | str) -> str | None:
 
 
 def reads_of_run(out: Path | str) -> str | None:
-    """What the head of the run in a folder reads, which a probe has found; None if there is no run or no such setting.
-
-    A release that knew fewer things to read would have found another one.
-    """
+    """What the head of the run in a folder reads, as the run recorded it; None if there is no run."""
     if not (Path(out) / SETTINGS_FILE).is_file():
         return None
     found = RunFolder.open(Path(out)).record["settings"].get("run", {}).get("reads")

@@ -6,11 +6,10 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.settings import help_field, require, require_limits, to_dict
-from bertsmith.models.parts.our_names import APART, READER_CELLS, READERS, READS
+from bertsmith.models.parts.our_names import APART, READERS, READS
 from bertsmith.training.loop.settings import TrainSettings
 
 FREEZE = ("nothing", "embeddings", "body")
@@ -27,31 +26,6 @@ GRID: Mapping[str, tuple[float, ...]] = {
     "epochs": (2, 3, 4),
 }
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
-# Fields that the first release did not have and did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {
-    "vector_loss": None,
-    "scale": 20.0,
-    "margin": 1.0,
-    "widths": None,
-    "reads": "pooler",
-    "bilstm_cells": READER_CELLS,
-    "bilstm_layers": "",
-    "normalize_layers": False,
-    "mix_penalty": 0.0,
-    "start": "random",
-    "class_weights": "none",
-    "keep": "best",
-    "baselines": True,
-    "merge": "best",
-    "refit": False,
-    "gradual_unfreezing": False,
-    "beta1": 0.9,
-    "beta2": 0.999,
-    "language_model_loss": 0.0,
-    "shard": False,
-    "activation_checkpointing": False,
-}
-_NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False, "both_orders": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
     "swag": {"batch_size": 16, "learning_rate": 2e-5},
@@ -257,21 +231,6 @@ class FinetuningSettings:
     def steps(self, units: int) -> int:
         """The number of optimizer steps for a training set of that many units; at least one."""
         return max(1, int(units / self.batch_size * self.epochs))
-
-
-def unless_new(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by name, without those that the first release did not have and that do not change what it did.
-
-    The records of runs that it wrote can then be compared with those of today.
-    """
-    kept = {name: value for name, value in values.items() if name not in _NEW or value not in (None, _NEW[name])}
-    if "settings" in kept:  # of a task
-        kept["settings"] = {
-            name: value
-            for name, value in kept["settings"].items()
-            if name not in _NEW_OF_TASKS or value != _NEW_OF_TASKS[name]
-        }
-    return kept
 
 
 def of_the_paper(task: str) -> dict[str, float]:

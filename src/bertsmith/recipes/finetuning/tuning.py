@@ -35,7 +35,7 @@ from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
-from bertsmith.recipes.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse, unless_new
+from bertsmith.recipes.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
@@ -136,8 +136,8 @@ def search_settings(
     together = job.division(rank) is not None
     record = {
         "digests": job.digests(),
-        "run": unless_new(to_dict(settings)),
-        "train": unless_new(to_dict(recipe)),
+        "run": to_dict(settings),
+        "train": to_dict(recipe),
         "grid": dict(grid),
     }
     on_first_rank(lambda: _require_same(out, record if head is None else {**record, "head": head.__name__}), rank)

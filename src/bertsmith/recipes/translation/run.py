@@ -85,7 +85,7 @@ def train_translation(
         "pairs": str(pairs),
         "dev": None if dev is None else str(dev),
         "model": to_dict(model.config),
-        "run": settings.record(),
+        "run": to_dict(settings),
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
     }

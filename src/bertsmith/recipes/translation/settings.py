@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits, split_settings, to_dict
+from bertsmith.base.core.settings import help_field, require, require_limits, split_settings
 from bertsmith.models.parts.our_names import require_score
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
 from bertsmith.training.loop.settings import TrainSettings
@@ -95,13 +95,6 @@ class TranslationSettings:
                 found=repr(value),
                 fix=f"leave it out, or use the architecture '{owner}'",
             )
-
-    def record(self) -> dict[str, Any]:
-        """Plain values for settings.json; the encoding, which earlier runs do not have, only if it is not UTF-8."""
-        values = to_dict(self)
-        if self.encoding == UTF_8:
-            del values["encoding"]
-        return values
 
     @property
     def kind(self) -> str:

@@ -113,7 +113,7 @@ class RowEncoder(abc.ABC):
             "layers": [*choice.layers],
             "sum": choice.is_sum,
             "precision": self.runtime.precision,
-            # Not where they are chosen automatically, so that records of earlier versions stay valid.
+            # Not where they are chosen automatically: another machine may choose others.
             **({"products": self.runtime.products} if self.runtime.products_given else {}),
         }
 

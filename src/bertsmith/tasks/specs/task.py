@@ -189,16 +189,6 @@ class TaskSpec:
         """Whether the head has to tell the two texts of a row apart."""
         return self.reads in OF_TWO_TEXTS or (self.reads in READERS and self.has_two_texts)
 
-    def record(self) -> dict[str, Any]:
-        """Plain values by which an interrupted run is recognized.
-
-        Without `constrained_tags` where sequences are free, as they were in runs that do not record it.
-        """
-        values = self.to_dict()
-        if not (self.scheme and self.settings.constrained_tags):
-            del values["settings"]["constrained_tags"]
-        return values
-
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str) -> "TaskSpec":
         """The spec stored in a model's metadata."""

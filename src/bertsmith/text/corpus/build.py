@@ -17,14 +17,14 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted
-from bertsmith.base.core.settings import help_field, require, require_limits, require_number
+from bertsmith.base.core.settings import help_field, require, require_limits, require_number, to_dict
 from bertsmith.base.core.version import __version__
-from bertsmith.base.storage.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
+from bertsmith.base.storage.files import FORMAT, FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.text.corpus.document_urls import DocumentUrl
 from bertsmith.text.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
 from bertsmith.text.corpus.hashing import DRAWS, draw_of
 from bertsmith.text.corpus.language_sampling import LanguageSampler, SamplingSettings
-from bertsmith.text.corpus.manifest import FORMAT, FORMAT_VERSION, HELD_OUT, INPUTS, MANIFEST, PIPELINE, VOCABULARY
+from bertsmith.text.corpus.manifest import HELD_OUT, INPUTS, KIND, MANIFEST, PIPELINE, VOCABULARY
 from bertsmith.text.corpus.removal import Removal, RemovalSettings
 from bertsmith.text.corpus.shards import SHARD_BYTES, ShardWriter
 from bertsmith.text.corpus.split import SplitWriter
@@ -357,15 +357,15 @@ class _Build:
 
     def _manifest(self, writer: ShardWriter, more: dict[str, Any]) -> dict[str, Any]:
         return {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
+            "format": KIND,
+            "version": FORMAT,
             **more,
             **writer.totals(),
             "token_type": np.dtype(writer.dtype).name,
             "vocabulary": {"file": VOCABULARY, "pieces": len(self.vocabulary), "digest": self.vocabulary.digest},
-            "tokenizer": self.tokenizer.rules.record(),
+            "tokenizer": to_dict(self.tokenizer.rules),
             **self._pipeline(),
-            "settings": self.settings.record(),
+            "settings": to_dict(self.settings),
             "read": {
                 **dataclasses.asdict(self.report),
                 "words": self.words,

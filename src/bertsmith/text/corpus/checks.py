@@ -229,8 +229,8 @@ class DoctorReport:
 
     @property
     def _divisions(self) -> dict[str, int]:
-        """Text files by what divides them into documents; folders written by earlier versions do not record it."""
-        return dict(self.read.get("divisions", {BY_BLANK_LINES: 1}))
+        """Text files by what divides them into documents."""
+        return dict(self.read["divisions"])
 
     def _more_documents(self) -> str:
         """How to get more documents from the text, as the files were read."""

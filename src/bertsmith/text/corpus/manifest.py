@@ -3,17 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.errors import BertsmithError, CorpusError
-from bertsmith.base.storage.files import misfit, read_json
+from bertsmith.base.core.errors import BertsmithError, CorpusError, InputError
+from bertsmith.base.storage.files import misfit, read_json, require_format
 from bertsmith.text.tokenizers.vocabulary import SpecialPieces
 
-FORMAT, FORMAT_VERSION = "bertsmith-corpus", 1
+KIND = "bertsmith-corpus"
 # What is read of a manifest, see `misfit`.
 _SHAPE = {
     "vocabulary": {"digest": str},
     "tokenizer": {},
     "pipeline?": {"digest": str, "special": dict.fromkeys(SpecialPieces._fields, str)},
-    "read": {"words": int, "divisions?": {"*": int}},
+    "read": {"words": int, "divisions": {"*": int}},
     "settings": {"form?": str},
     "held_out?": {"documents?": int, "tokens?": int, "share?": float},
     "removed?": {
@@ -57,17 +57,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = read_json(path)
     except BertsmithError as error:
         raise CorpusError(expected=error.expected, found=error.found, fix="build the corpus again") from None
-    known = isinstance(manifest, dict) and manifest.get("format") == FORMAT
-    if not known or "version" not in manifest:
+    if not isinstance(manifest, dict) or manifest.get("format") != KIND:
         raise CorpusError(
             expected=f"the manifest of a corpus in '{path}'", found="something else", fix="build it again"
         )
-    if manifest["version"] != FORMAT_VERSION:
-        raise CorpusError(
-            expected=f"format version {FORMAT_VERSION} in '{path}'",
-            found=f"version {manifest['version']}",
-            fix="build the corpus again with this version of bertsmith",
-        )
+    try:
+        require_format(manifest, path, "version")
+    except InputError as error:
+        raise CorpusError(expected=error.expected, found=error.found, fix="build the corpus again") from None
     if problem := misfit(manifest, _SHAPE):
         raise CorpusError(
             expected=f"the manifest of a corpus in '{path}'", found=problem, fix="restore it, or build the corpus again"

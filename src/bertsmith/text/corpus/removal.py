@@ -15,7 +15,7 @@ import itertools
 import json
 import shutil
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,13 +24,12 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import help_field, require, to_dict
+from bertsmith.base.core.settings import help_field, require
 from bertsmith.base.storage.files import digest_file
 from bertsmith.text.corpus import boilerplate, duplicates
 from bertsmith.text.corpus.document_urls import DocumentUrl, DocumentUrls
 from bertsmith.text.corpus.overlap import SHORTEST
 from bertsmith.text.corpus.shards import Corpus, ShardWriter, Words, read_shard
-from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.readers import ReadingSettings
 from bertsmith.text.documents.urls import URL_COLUMN
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -39,8 +38,6 @@ REMOVED = "removed.jsonl"
 REMOVALS = ("none", "exact", "near", "url")
 MOST_SHOWN = 10  # boilerplate sentences in the manifest
 _SHOWN_TOKENS = 16
-# Settings that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"url_column": URL_COLUMN, "encoding": UTF_8, "bad_bytes": "refuse"}
 
 Write = Callable[[str, npt.NDArray[Any], npt.NDArray[Any], int], None]
 
@@ -109,10 +106,6 @@ class RemovalSettings(ReadingSettings):
     def compared_urls(self) -> str | None:
         """The column with the URLs by which documents are compared; None if URLs are not compared, nor read."""
         return self.url_column if self.remove_duplicates == "url" else None
-
-    def record(self) -> dict[str, Any]:
-        """The settings as plain values, as a corpus records them."""
-        return {name: value for name, value in to_dict(self).items() if name not in _NEW or value != _NEW[name]}
 
 
 class WaitingDocuments:

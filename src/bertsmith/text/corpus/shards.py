@@ -254,8 +254,6 @@ class Corpus:
     @property
     def rules(self) -> TextRules:
         """The rules by which the text was cleaned and split into words."""
-        if "pipeline" in self.manifest:
-            return self.tokenizer.rules  # manifests of earlier releases say only whether the text is lower-cased
         return from_dict(TextRules, self.manifest["tokenizer"], f"'{self.folder / MANIFEST}'")
 
     @functools.cached_property

@@ -16,9 +16,9 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from bertsmith.base.core.settings import help_field, require, to_dict
+from bertsmith.base.core.settings import help_field, require
 from bertsmith.text.tokenizers.characters import HUGGINGFACE, Characters, characters_of
 from bertsmith.text.tokenizers.letter_marks import Placed, composed, is_accent, without_accents
 from bertsmith.text.tokenizers.unspaced import part_spans, parts_of_words
@@ -87,14 +87,6 @@ class TextRules:
     def keeps_letter_marks(self) -> bool:
         """Whether accents are removed, but not the marks that are letters."""
         return self.strips_accents and self.keep_letter_marks
-
-    def record(self) -> dict[str, Any]:
-        """The rules as plain values for JSON, which `from_dict` reads.
-
-        `keep_letter_marks` is left out where it is off, as in records from before there was that field: records of the
-        same rules are then equal.
-        """
-        return {name: value for name, value in to_dict(self).items() if value or name != "keep_letter_marks"}
 
     @classmethod
     def named(cls, name: str, *, lowercase: bool = True) -> "TextRules":

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith.base.core.settings import to_dict
 from bertsmith.text.tokenizers.added_tokens import AddedToken, AddedTokens, special_tokens_of
 from bertsmith.text.tokenizers.blocks import Strings, is_arrow
 from bertsmith.text.tokenizers.bounded import BoundedCache
@@ -87,7 +88,7 @@ class WordPieceTokenizer(Tokenizer):
     @property
     def settings(self) -> dict[str, Any]:
         """The text rules, and the added tokens if there are others than the special pieces."""
-        return self.rules.record() | self.more_tokens
+        return to_dict(self.rules) | self.more_tokens
 
     @property
     def more_tokens(self) -> dict[str, Any]:

@@ -32,11 +32,13 @@ from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.distributed import from_all_ranks, on_every_rank, on_first_rank, result_of_first_rank
 from bertsmith.base.processes.sharding import is_divided, put_parameter
 from bertsmith.base.storage.files import (
+    FORMAT,
     PARTIAL_SUFFIX,
     atomic_file,
     atomic_folder,
     digest_file,
     read_json,
+    require_format,
     sync_file,
     write_json,
 )
@@ -61,8 +63,7 @@ class Position:
         tokens: real tokens of these steps, over all ranks.
         sequences: sequences of these steps, over all ranks.
         seconds: wall-clock time of the run, summed over its resumed parts.
-        processor_seconds: processor time of the run, summed over its threads and resumed parts; earlier releases did
-            not write it.
+        processor_seconds: processor time of the run, summed over its threads and resumed parts.
         updates: optimizer updates; a step whose loss or gradient was not finite makes none.
         guard: the state of the loss guard.
         pending: sums over the steps since the last log line.
@@ -174,7 +175,7 @@ def _write(
 
 def _complete(partial: Path, position: Position, digests: Mapping[str, str]) -> None:
     """Writes the file that makes a checkpoint of the others."""
-    write_json(partial / STATE_FILE, {"format": 1, **asdict(position), "digests": dict(digests)})
+    write_json(partial / STATE_FILE, {"format": FORMAT, **asdict(position), "digests": dict(digests)})
 
 
 def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer, carried: dict[str, Tensor]) -> Position:
@@ -189,6 +190,7 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer, carrie
     try:
         state = read_json(folder / STATE_FILE)
         digests = state.pop("digests")
+        require_format(state, folder / STATE_FILE)
         state.pop("format")
         position = Position(**state)
         _require_types(position)

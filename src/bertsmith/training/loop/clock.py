@@ -10,7 +10,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.training.loop.run_folder import flat
 
-# The setting of a run that names its clock; earlier releases did not record it.
+# The setting of a run that names its clock; it is recorded if it counts processor time.
 BY_PROCESSOR = "clock.by_processor"
 RESERVE = 0.03  # of the budget, for time that the trials did not show
 
@@ -43,7 +43,7 @@ class Clock:
         """The clock of a run that starts, or of one that is resumed, which keeps the one that it was started with.
 
         Args:
-            by_processor: of a run that starts, and of one whose clock was not recorded.
+            by_processor: of a run that starts.
             before: the record of a run that is resumed.
 
         Raises:

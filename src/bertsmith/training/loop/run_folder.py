@@ -31,12 +31,13 @@ from bertsmith.base.machine.runtime import ALONE, Rank, machine
 from bertsmith.base.processes.code import versions
 from bertsmith.base.processes.distributed import on_first_rank, require_equal
 from bertsmith.base.storage.files import (
-    PARTIAL_SUFFIX,
+    FORMAT,
     append_json_line,
     misfit,
     read_json,
     read_json_lines,
     remove_partials,
+    require_format,
     sync_file,
     write_json,
     write_text,
@@ -106,6 +107,7 @@ class RunFolder:
         """
         require_new_run(path, besides=PREPARED)
         record = {
+            "format": FORMAT,
             "settings": dict(settings),
             "digests": dict(digests or {}),
             "versions": versions(),
@@ -122,6 +124,7 @@ class RunFolder:
 
         Raises:
             RunError: the folder is not a run folder.
+            InputError: its settings.json has another format.
         """
         if not (path / SETTINGS_FILE).is_file():
             raise RunError(expected=f"a run in '{path}'", found=f"no {SETTINGS_FILE}", fix="check the path")
@@ -129,6 +132,7 @@ class RunFolder:
         resolved = {"resolved": _RESOLVED} if isinstance(record, dict) and record.get("resolved") else {}
         if found := misfit(record, {**_RECORD, **resolved}):
             raise RunError(expected=f"a run in '{path}'", found=f"{found} in {SETTINGS_FILE}", fix="check the path")
+        require_format(record, path / SETTINGS_FILE)
         return RunFolder(path, record)
 
     @staticmethod
@@ -327,8 +331,6 @@ class RunFolder:
         """Removes what a killed process left: partial files, and checkpoints that it was removing."""
         remove_partials(self.path)
         remove_partials(self.checkpoints)
-        for half in self.checkpoints.glob(f".step-*{PARTIAL_SUFFIX}"):  # as earlier versions named them
-            shutil.rmtree(half, ignore_errors=True)
 
     def discard(self) -> None:
         """Removes a run without a trained step, and its folder if nothing else is in it, not even a lock.

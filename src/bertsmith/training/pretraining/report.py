@@ -1,7 +1,5 @@
 """A self-contained HTML report of one pre-training run, or a comparison of several."""
 
-import dataclasses
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,6 @@ from bertsmith.training.loop.curves import (
     words,
 )
 from bertsmith.training.loop.run_folder import flat
-from bertsmith.training.pretraining.objectives import NEIGHBORS, OBJECTIVES
 
 LEVELS = (
     Level(
@@ -72,25 +69,13 @@ def write_report(
     """
     paths = [runs] if isinstance(runs, Path) else list(runs)
     shown = [
-        _as_named_now(read_logged_run(path, name, COLORS[i % len(COLORS)]))
+        read_logged_run(path, name, COLORS[i % len(COLORS)])
         for i, (path, name) in enumerate(zip(paths, html.run_names(paths), strict=True))
     ]
     page = _page(title, shown, samples)
     target = out or html.page_place(paths)
     write_text(target, page)
     return target
-
-
-def _as_named_now(run: LoggedRun) -> LoggedRun:
-    """A run whose log has today's names: language models of earlier releases called their figures `mlm_...`."""
-    objective = OBJECTIVES.get(str(flat(run.folder.record.get("settings", {})).get("data.objective")))
-    if objective is None or NEIGHBORS not in objective.terms:
-        return run
-    both = [
-        [{re.sub(r"\bmlm_|(?<=held_out_)mlm_", "lm_", name): value for name, value in line.items()} for line in lines]
-        for lines in (run.train, run.evaluation)
-    ]
-    return dataclasses.replace(run, train=both[0], evaluation=both[1])
 
 
 def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) -> str:

@@ -47,7 +47,7 @@ from bertsmith.training.pretraining.language_model import LanguageModeling
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.report import write_report
 from bertsmith.training.pretraining.running_text import warn_without_running_text
-from bertsmith.training.pretraining.segmented_words import LANGUAGES, segmenter_versions, warn_of_words
+from bertsmith.training.pretraining.segmented_words import segmenter_versions, warn_of_words
 from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.spans import walk_next_sentence
 from bertsmith.training.pretraining.workload import Pretraining
@@ -56,8 +56,6 @@ from bertsmith.training.pretraining.workload import Pretraining
 PLACES = ("corpus", "run.init", "run.config", "run.corpus_cache", "run.cache_megabytes")
 # Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
 _UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
-# Settings that earlier releases did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"contiguous": False, "compile": False, **dict.fromkeys(LANGUAGES, False)}
 
 
 def pretrain(
@@ -185,16 +183,12 @@ def _record(
     teaching: Teaching | None,
 ) -> dict[str, Any]:
     """The settings of a run, by topic, for its settings.json."""
-
-    def changed(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if name not in _NEW or value != _NEW[name]}
-
     return {
         "task": "pretraining",
         "corpus": str(corpus),
         "model": to_dict(model),
-        "run": changed(to_dict(settings)),
-        "data": changed(to_dict(data)),
+        "run": to_dict(settings),
+        "data": to_dict(data),
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
         **({} if teaching is None else {"teaching": dict(teaching.record())}),
