@@ -55,11 +55,7 @@ class DomainTask:
     seeds: int | None = None
 
     def read(self, folder: ModelFolder) -> tuple[TaskSpec, TaskData]:
-        """The spec and the examples, checked for a model.
-
-        Raises:
-            BertsmithError: a file is not for this task, or there are no dev examples.
-        """
+        """The spec and the examples, checked for a model."""
         name = task_name(self.name)
         settings = default_settings(name)
         settings = dataclasses.replace(settings, max_length=min(settings.max_length, folder.config.max_tokens))

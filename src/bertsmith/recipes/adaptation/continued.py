@@ -73,10 +73,6 @@ def continued(
         outer: the run that this is the first part of, which is discarded together with this part if the settings do
             not allow a single step.
         rank: this process among those that pre-train.
-
-    Raises:
-        BertsmithError: the corpus cannot be built, or the budget is too short for a step.
-        KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     run = place / "run"
     try:

@@ -54,9 +54,6 @@ def read_domain(
         rules: how text is split into words.
         held_out: the share of the documents to hold out.
         most_words: of held-out documents to keep, in words between white space.
-
-    Raises:
-        InputError: a file is missing, empty, binary or damaged.
     """
     report, counter = ReadReport(), WordCounter(rules)
     kept, room, documents = list[tuple[str, ...]](), most_words, 0
@@ -99,9 +96,6 @@ def general_text(paths: Sequence[Path], reading: ReadingSettings, *, most_words:
 
     Args:
         paths: files and folders; without any, the documentation on this machine is read.
-
-    Raises:
-        InputError: a file is missing, empty, binary or damaged.
     """
     documents: Iterable[Document] = read_documents(paths, reading) if paths else docstring_documents(workers=1)
     kept, room = list[tuple[str, ...]](), most_words

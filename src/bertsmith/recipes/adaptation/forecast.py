@@ -192,11 +192,7 @@ class Forecast:
 
 
 def require_enough(text: DomainText, settings: AdaptationSettings) -> None:
-    """Refuses text that is too short to learn or to measure anything.
-
-    Raises:
-        InputError: it has fewer words than are needed; the message says how many that is.
-    """
+    """Refuses text that is too short to learn or to measure anything."""
     least = LEAST_WORDS
     if settings.vocabulary == NEW and settings.pieces is not None:
         least = max(least, WORDS_PER_PIECE * settings.pieces)

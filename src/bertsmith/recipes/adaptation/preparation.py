@@ -74,11 +74,6 @@ def prepare(
     Args:
         general: files of general text; if empty, the documentation on this machine; None to read none.
         from_scratch: a new model is trained in any case, so that `AUTO` continues from this one.
-
-    Raises:
-        ConfigError: the model does not predict masked pieces, or has no WordPieces to extend or replace.
-        CheckpointError: it has no vocabulary.
-        InputError: the text cannot be read, or is too short.
     """
     before = folder.require_tokenizer()
     _require_adaptable(folder, settings.vocabulary)
@@ -190,11 +185,7 @@ def _vocabulary_of(
 
 
 def _require_adaptable(folder: ModelFolder, vocabulary: str) -> None:
-    """Checks that the model can predict masked pieces, and that its tokenizer fits the way of the adaptation.
-
-    Raises:
-        ConfigError: it cannot, or does not, or no corpus can be built with it.
-    """
+    """Checks that the model can predict masked pieces, and that its tokenizer fits the way of the adaptation."""
     config, tokenizer = folder.config, folder.require_tokenizer()
     if config.is_causal or config.always_causal or config.two_directions or config.is_recurrent:
         raise ConfigError(

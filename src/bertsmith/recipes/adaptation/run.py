@@ -94,9 +94,6 @@ def forecast_adaptation(
 
     Args:
         model, texts, from_scratch, settings: as in `adapt`.
-
-    Raises:
-        BertsmithError: as in `adapt`.
     """
     parts = split_settings(settings, [AdaptationSettings, ReadingSettings])
     chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
@@ -232,11 +229,7 @@ def _way_of_run(out: Path) -> str:
 
 
 def _paths(given: Sequence[str | Path]) -> list[Path]:
-    """The files and folders.
-
-    Raises:
-        ConfigError: stdin is among them, which cannot be read twice.
-    """
+    """The files and folders."""
     require(
         "-" not in map(str, given),
         expected="files or folders, which are read several times",
@@ -254,11 +247,7 @@ def _require_task(
     from_scratch: bool,
     columns: Mapping[str, Any],
 ) -> None:
-    """Refuses options of a task without a task.
-
-    Raises:
-        ConfigError: there are some.
-    """
+    """Refuses options of a task without a task."""
     given = {"train": train, "dev": dev, "seeds": seeds, "from_scratch": from_scratch or None, **columns}
     named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
     if task is None and named:

@@ -17,11 +17,7 @@ ENOUGH_WORDS = 10**5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptationSettings:
-    """How a model is adapted to the text of a domain.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """How a model is adapted to the text of a domain."""
 
     vocabulary: str = help_field(
         AUTO,

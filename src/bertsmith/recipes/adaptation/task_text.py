@@ -63,9 +63,6 @@ class TaskText:
         columns: the columns of the training file.
         minutes: the budget; two minutes if no steps are given either.
         steps: the budget in steps instead.
-
-    Raises:
-        ConfigError: the budget is not positive, or there are two.
     """
 
     path: Path
@@ -100,11 +97,7 @@ class TaskText:
         return self.train is not None and self.path.exists() and self.path.samefile(self.train)
 
     def record(self) -> dict[str, Any]:
-        """The digests of the files and the budget.
-
-        Raises:
-            InputError: there is no such file, or it is a table.
-        """
+        """The digests of the files and the budget."""
         if not self.is_labelled and self.path.suffix.lower() in _TABLES:
             raise InputError(
                 expected="text to continue on: .txt, .jsonl or .parquet, or the training file itself",
@@ -282,11 +275,7 @@ def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
 
 
 def _require_place(out: Path, *, resume: bool) -> None:
-    """Checks that a resumed run was started with text to continue on, and that any other is new.
-
-    Raises:
-        RunError: one of them.
-    """
+    """Checks that a resumed run was started with text to continue on, and that any other is new."""
     part = f"{CONTINUED}/{TEXT_FILE}"
     if resume and (out / SETTINGS_FILE).is_file() and not (out / part).is_file():
         raise RunError(
@@ -298,11 +287,7 @@ def _require_place(out: Path, *, resume: bool) -> None:
 
 
 def _require_same(path: Path, record: dict[str, Any]) -> None:
-    """Checks that the text and the budget are those that were recorded.
-
-    Raises:
-        RunError: they are not.
-    """
+    """Checks that the text and the budget are those that were recorded."""
     read = read_json(path)
     before = read if isinstance(read, dict) else {}
     differing = [name for name in {**before, **record} if before.get(name) != record.get(name)]

@@ -34,9 +34,6 @@ class Budget:
         minutes: times the threads of this process, the processor time of a system.
         tokens: instead of minutes.
         size: of the networks that are pre-trained, or "auto".
-
-    Raises:
-        ConfigError: both are given, or a number is not positive.
     """
 
     minutes: float | None = None

@@ -91,31 +91,19 @@ class Cell:
 
     @staticmethod
     def read(report: Path, place: Place) -> "Cell | None":
-        """The cell, if it is there.
-
-        Raises:
-            InputError: its file is damaged.
-        """
+        """The cell, if it is there."""
         path = place.path(report).with_suffix(".json")
         return _read(path) if path.is_file() else None
 
 
 def all_cells(report: Path) -> Iterator[Cell]:
-    """The cells of a report folder, those of earlier calls included.
-
-    Raises:
-        InputError: a file is damaged.
-    """
+    """The cells of a report folder, those of earlier calls included."""
     for path in sorted((report / CELLS_FOLDER).glob("*/*.json")):
         yield _read(path)
 
 
 def lines_of(report: Path, place: Place) -> list[dict[str, Any]]:
-    """The predictions of a cell, as plain values.
-
-    Raises:
-        InputError: the file is damaged or missing.
-    """
+    """The predictions of a cell, as plain values."""
     path = place.path(report).with_suffix(".jsonl")
     if not path.is_file():
         raise InputError(expected=f"predictions in '{path}'", found="no such file", fix=_fix(path))

@@ -36,9 +36,6 @@ class CorpusText:
     Args:
         given: files or folders of text, or one folder that `build_corpus` wrote.
         folder: where what is made of them is kept.
-
-    Raises:
-        InputError: a file is missing, or there is no text.
     """
 
     def __init__(self, given: Sequence[Path], folder: Path) -> None:
@@ -60,11 +57,7 @@ class CorpusText:
 
     @functools.cached_property
     def corpus(self) -> Path:
-        """The folder of token shards.
-
-        Raises:
-            InputError: there is no text.
-        """
+        """The folder of token shards."""
         if self._corpus is not None:
             return self._corpus
         place = self.folder / "corpus"

@@ -32,10 +32,6 @@ def fit_all(bench: Bench, out: Path, chosen: "Mapping[str, System]", counts: Seq
         chosen: the systems by name; those that cannot do the task are left out.
         counts: numbers of training examples.
         seeds: how many, from 1.
-
-    Raises:
-        InputError: the file of an earlier cell is damaged.
-        KeyboardInterrupt: interrupted; what is finished is on disk.
     """
     able = {name: system for name, system in chosen.items() if not system.why_not(bench.spec)}
     places = [

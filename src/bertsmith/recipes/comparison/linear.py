@@ -148,9 +148,6 @@ class WordMeans(TextVectors):
         path: a folder or file of word vectors. Texts are lower-cased if the folder says so, or if no word of the file
             has a capital.
         settings: how long texts are cut, see `cut_text`.
-
-    Raises:
-        InputError: the vectors are missing or damaged.
     """
 
     def __init__(self, path: Path, settings: TaskSettings) -> None:
@@ -207,9 +204,6 @@ def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) ->
 
     Args:
         task: of kind similarity.
-
-    Raises:
-        InputError: an example has no gold, or an empty text.
     """
     task.check(dev, gold=True)
 
@@ -227,9 +221,6 @@ def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, se
     Args:
         task: classification or regression.
         seed: determines the folds by which the penalty is chosen.
-
-    Raises:
-        InputError: an example has no text or no known label.
     """
     task.check(train, gold=True, training=True)
     task.check(dev, gold=True)

@@ -116,11 +116,7 @@ class ContinuedOnTask(Kept):
         return {**self.base.record(bench), "name": self.name, "task_texts": _digest_of_texts(bench)}
 
     def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
-        """See `Kept.make_in`; the costs are those of both pre-trainings, over all resumed parts.
-
-        Raises:
-            ConfigError: the time of the second part is too short for a step, or the texts for a row.
-        """
+        """See `Kept.make_in`; the costs are those of both pre-trainings, over all resumed parts."""
         from bertsmith.recipes.adaptation.task_text import TaskText, continue_pretraining, continued_costs, documents_of
 
         base, budget, resume = self.base.make(bench, SEED, place), bench.budget, (place / CONTINUED).is_dir()

@@ -164,11 +164,7 @@ def compare_systems(
 
 
 def _before(out: Path) -> Mapping[str, Any]:
-    """The settings of the comparison in a folder.
-
-    Raises:
-        RunError: there is none.
-    """
+    """The settings of the comparison in a folder."""
     settings: Mapping[str, Any] = RunFolder.open(out).record["settings"]
     if settings.get("task") != "comparison":
         raise RunError(expected=f"a comparison in '{out}'", found="another run", fix="name the folder of a comparison")
@@ -219,11 +215,7 @@ def _bench(spec: TaskSpec, data: TaskData, text: CorpusText | None, budget: Budg
 
 
 def _numbers(labels: Sequence[int | str]) -> list[int | None]:
-    """The numbers of training examples, None for all.
-
-    Raises:
-        ConfigError: one is neither a number above 0 nor "all".
-    """
+    """The numbers of training examples, None for all."""
     numbers: list[int | None] = []
     for label in labels:
         spelled = str(label).strip().lower()
@@ -239,11 +231,7 @@ def _numbers(labels: Sequence[int | str]) -> list[int | None]:
 
 
 def _label_counts(numbers: Sequence[int | None], available: int) -> list[int]:
-    """The numbers of training examples, ascending, each once.
-
-    Raises:
-        ConfigError: there are fewer examples.
-    """
+    """The numbers of training examples, ascending, each once."""
     counts = {available if number is None else number for number in numbers}
     require(
         max(counts) <= available,
@@ -255,11 +243,7 @@ def _label_counts(numbers: Sequence[int | None], available: int) -> list[int]:
 
 
 def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> ComparisonResult:
-    """Writes the report of all cells that are there.
-
-    Raises:
-        ConfigError: no cell has a score.
-    """
+    """Writes the report of all cells that are there."""
     spec, data = bench.spec, bench.data
     cells = list(all_cells(run.path))
     rows = rows_of(cells, spec, list(systems), lambda place: lines_of(run.path, place))

@@ -57,9 +57,6 @@ class Source(abc.ABC):
         Args:
             seed: of the cell, for what differs between seeds.
             scratch: the folder of the cell, for what is not kept.
-
-        Raises:
-            BertsmithError: it cannot be made from this text or in this budget; the message says which.
         """
 
 
@@ -89,11 +86,7 @@ class Kept(Source):
         return place
 
     def require_same(self, bench: Bench) -> None:
-        """Checks that what an earlier comparison left is of this text and budget.
-
-        Raises:
-            RunError: it is of others, or damaged.
-        """
+        """Checks that what an earlier comparison left is of this text and budget."""
         place = self.place(bench)
         if not (place / MADE_FILE).is_file():
             return
@@ -118,11 +111,7 @@ class Kept(Source):
 
 
 def require_same(bench: Bench, sources: Iterable[Source]) -> None:
-    """Checks that what earlier comparisons left in MODELS is of this text and budget, and notes which text it is.
-
-    Raises:
-        RunError: it is of others.
-    """
+    """Checks that what earlier comparisons left in MODELS is of this text and budget, and notes which text it is."""
     note, digest = bench.reading().folder / "digest.json", bench.reading().digest
     if not note.is_file():
         write_json(note, digest)

@@ -103,9 +103,6 @@ class System(abc.ABC):
             made: what its source made; None without a source.
             seed: of all its draws.
             scratch: a folder for what is only needed meanwhile; may hold what an interrupted call left.
-
-        Raises:
-            BertsmithError: it cannot be fitted; the message says why.
         """
 
 
@@ -304,10 +301,6 @@ def chosen_systems(names: Sequence[str], *, has_text: bool) -> dict[str, System]
     Args:
         names: if empty, all that read the text and those that count words, or WITHOUT_TEXT.
         has_text: whether there is text to read.
-
-    Raises:
-        ConfigError: a name is neither a system nor that of a model or word vectors, occurs twice, or needs text and
-            there is none.
     """
     if not names:
         names = [name for name in SYSTEMS if has_text and name != "starter"] or WITHOUT_TEXT

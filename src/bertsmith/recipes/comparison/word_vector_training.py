@@ -101,11 +101,7 @@ class WordVectorTraining(Kept):
         return self._costs(spent, int(made.about["text_words"]), int(made.about["settings"]["epochs"] or 1))
 
     def _require_time(self, bench: Bench, place: Path) -> None:
-        """Refuses much text in little time before all of it is read, by an estimate from its beginning.
-
-        Raises:
-            ConfigError: a single epoch would take more than twice the budget.
-        """
+        """Refuses much text in little time before all of it is read, by an estimate from its beginning."""
         texts, budget = bench.reading().texts, bench.budget
         total = total_bytes(texts) or 0
         if total < _MUCH * _SAMPLE:
@@ -123,11 +119,7 @@ class WordVectorTraining(Kept):
             raise too_short(self.name, budget, needed, "reading the text once")
 
     def _first_epoch(self, bench: Bench, place: Path) -> tuple[dict[str, float], int]:
-        """The processor seconds of the preparation, of an epoch and of both, and the epochs that fit.
-
-        Raises:
-            ConfigError: not even one does.
-        """
+        """The processor seconds of the preparation, of an epoch and of both, and the epochs that fit."""
         marks: list[float] = []
         epochs: dict[str, Any] = {} if self.method == PPMI else {"epochs": 1}
         with timed() as spent:

@@ -58,10 +58,6 @@ class Augmenter:
         teacher: the model to learn from, whose own masked-LM head is used unless another model is named.
         settings: how many copies, and the models that fill in.
         runtime: device of the head.
-
-    Raises:
-        CheckpointError: neither the teacher nor the named model has a masked-LM head.
-        InputError: the word vectors cannot be read.
     """
 
     def __init__(self, teacher: ModelFolder, settings: DistillationSettings, runtime: Runtime) -> None:
@@ -80,11 +76,7 @@ class Augmenter:
         self._near: dict[str, tuple[str, ...]] = {}
 
     def copies(self, examples: Sequence[Example], spec: TaskSpec, *, seed: int) -> list[Example]:
-        """The changed copies of all texts, without labels; those that equal their text are left out.
-
-        Raises:
-            ConfigError: the task has other examples than texts.
-        """
+        """The changed copies of all texts, without labels; those that equal their text are left out."""
         texts = [example for example in examples if isinstance(example, TextExample)]
         require(
             len(texts) == len(examples),

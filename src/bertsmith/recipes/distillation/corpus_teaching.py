@@ -37,9 +37,6 @@ class CorpusTeaching(Teaching):
         digest: of the teacher's parameters.
         origin: where the student comes from, for the metadata of its model.
         dtype: of the teacher's products.
-
-    Raises:
-        ConfigError: the states of student and teacher cannot be compared.
     """
 
     needs_states = True

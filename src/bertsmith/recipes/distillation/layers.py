@@ -32,9 +32,6 @@ def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]
 
     >>> chosen_layers(None, 12, spread=True), chosen_layers("4", 12, spread=False)
     ((1, 3, 5, 8, 10, 12), (1, 2, 3, 4))
-
-    Raises:
-        ConfigError: the teacher has no such layers, or they do not ascend.
     """
     if text is None:
         text = str(max(1, of // 2))
@@ -65,9 +62,6 @@ def layer_map(student: int, teacher: int) -> tuple[tuple[int, int], ...]:
 
     >>> layer_map(3, 6)
     ((0, 0), (1, 2), (2, 4), (3, 6))
-
-    Raises:
-        ConfigError: the layers of the teacher cannot be divided among those of the student.
     """
     require(
         student <= teacher and teacher % student == 0,

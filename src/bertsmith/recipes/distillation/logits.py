@@ -49,10 +49,6 @@ def stored_logits(
         teacher: the digest of its parameters.
         features: the rows.
         micro_tokens: maximum tokens per micro-batch.
-
-    Raises:
-        InputError: the folder has the logits of another teacher or of other rows, or a file in it is damaged.
-        RunError: another process writes to the folder.
     """
     with locked_folder(place):
         return _stored(place, model, teacher, features, runtime, micro_tokens)
@@ -129,11 +125,7 @@ def _starts(features: EncodedExamples) -> Ints:
 
 
 def _require_same(place: Path, description: dict[str, Any]) -> None:
-    """Writes what the logits belong to, or compares it with what is there.
-
-    Raises:
-        InputError: they belong to something else.
-    """
+    """Writes what the logits belong to, or compares it with what is there."""
     path = place / DESCRIPTION
     if not path.is_file():
         place.mkdir(parents=True, exist_ok=True)

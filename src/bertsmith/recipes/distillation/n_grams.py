@@ -76,9 +76,6 @@ def taught_n_grams(
         logits: of the teacher on their rows.
         settings: temperature and weights.
         seed: determines the folds of the cross-validation.
-
-    Raises:
-        ConfigError: the task has other examples than texts.
     """
     spec = lesson.spec
     require(
@@ -137,9 +134,6 @@ def distill_n_grams(
         given: `seed`, `device`, `precision` and `micro_tokens`; no other setting of fine-tuning has a meaning here.
         teacher, out, sources, settings, resume, logits: see `run.distill_task`.
         times: measure how long answers take.
-
-    Raises:
-        BertsmithError: teacher, examples or settings do not fit; the message says which.
     """
     unknown = sorted(set(given) - {"seed", "device", "precision", "micro_tokens"})
     require(

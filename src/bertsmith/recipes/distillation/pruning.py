@@ -34,10 +34,6 @@ def head_importance(folder: ModelFolder, examples: Sequence[Example]) -> npt.NDA
     Args:
         folder: a fine-tuned Transformer.
         examples: labelled examples of its task; a hundred are enough for the order of the heads.
-
-    Raises:
-        ConfigError: the model has no attention.
-        InputError: an example has no label.
     """
     config = folder.config
     require(
@@ -72,9 +68,6 @@ def without_heads(folder: ModelFolder, importance: npt.NDArray[np.float64], shar
     Args:
         importance: of `head_importance`, float64 [L, A].
         share: of all heads.
-
-    Raises:
-        ConfigError: the share is not from 0 to below 1.
     """
     require(0 <= share < 1, expected="a share of heads from 0 to below 1", found=share, fix="use 0.5")
     removed = heads_to_remove(importance, share)

@@ -14,11 +14,7 @@ WITHOUT = "without-teacher"  # the folder of the same student without the teache
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationSettings:
-    """The settings of a distillation, apart from those of fine-tuning.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """The settings of a distillation, apart from those of fine-tuning."""
 
     student: str = help_field(
         "layers",
@@ -103,11 +99,7 @@ class DistillationSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusDistillationSettings:
-    """The settings of a distillation on plain text, apart from those of pre-training.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """The settings of a distillation on plain text, apart from those of pre-training."""
 
     method: str = help_field(
         DISTILBERT,

@@ -74,11 +74,6 @@ def student_of(
         seed: seed for initializing a new model.
         same_heads: whether attention scores are compared, head by head. A new model then has as many heads as its
             teacher, where its width allows it.
-
-    Raises:
-        ConfigError: there are no such layers, or the teacher has none that can be taken.
-        VocabularyError: the student's vocabulary is not that of the teacher.
-        InputError, CheckpointError: there is no such model.
     """
     require(
         layers is None or name == LAYERS,
@@ -109,9 +104,6 @@ def with_layers(teacher: ModelFolder, layers: tuple[int, ...]) -> ModelFolder:
     """The teacher with some of its layers, counted from 1; embeddings and pooler stay, heads of tasks go.
 
     If all layers share their parameters, these stay as they are, and are used less often.
-
-    Raises:
-        ConfigError: it has no layers, or no other ones can take the place of those that are left out.
     """
     _require_layers(teacher)
     config = teacher.config
@@ -149,9 +141,6 @@ def as_distilbert(folder: ModelFolder) -> ModelFolder:
     """A BERT as a DistilBERT: without segments, pooler and next-sentence head.
 
     The vector of the first segment is added to those of all positions, so the embeddings of single texts stay the same.
-
-    Raises:
-        ConfigError: it is no bidirectional BERT.
     """
     config = folder.config
     require(
@@ -170,11 +159,7 @@ def as_distilbert(folder: ModelFolder) -> ModelFolder:
 
 
 def require_same_vocabulary(teacher: ModelFolder, student: ModelFolder) -> None:
-    """Checks that a student has the pieces and the text rules of its teacher.
-
-    Raises:
-        VocabularyError: it has others.
-    """
+    """Checks that a student has the pieces and the text rules of its teacher."""
     theirs, ours = teacher.require_tokenizer(), student.require_tokenizer()
     if theirs.vocabulary.digest == ours.vocabulary.digest and theirs.settings == ours.settings:
         return

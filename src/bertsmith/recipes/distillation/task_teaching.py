@@ -125,11 +125,7 @@ class TaskTeaching(Teaching):
 
 
 def state_pairs(job: "FinetuningJob", teacher: Encoder, settings: DistillationSettings) -> tuple[tuple[int, int], ...]:
-    """The hidden states that are compared, after checking that student and teacher have comparable ones.
-
-    Raises:
-        ConfigError: they have not; the message says why.
-    """
+    """The hidden states that are compared, after checking that student and teacher have comparable ones."""
     require(
         not job.head.reads_apart and job.settings.freeze != "body",
         expected="a student that reads whole rows, with layers to train",
@@ -140,12 +136,7 @@ def state_pairs(job: "FinetuningJob", teacher: Encoder, settings: DistillationSe
 
 
 def comparable(student: Any, teacher: Any, *, attention: bool) -> tuple[tuple[int, int], ...]:
-    """The layer map of two configurations, after checking the heads where attention is compared.
-
-    Raises:
-        ConfigError: one is no Transformer, the layers do not divide, or the heads differ, or the direction of reading
-            does.
-    """
+    """The layer map of two configurations, after checking the heads where attention is compared."""
     require(
         student.has_attention and teacher.has_attention,
         expected="two Transformers, to compare states and attention",

@@ -79,11 +79,6 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
     """The task of the teacher, the labelled examples, and those without labels.
 
     The spec has neither the thresholds nor the temperature of the teacher, which are fitted to its answers.
-
-    Raises:
-        CheckpointError: the teacher has no task head.
-        ConfigError: there is nothing to learn from.
-        InputError: a file cannot be read; the message names file and row.
     """
     found = spec_of(teacher)
     is_encoder = read_recipe(teacher.path) is not None if found is None else found.kind == SIMILARITY
@@ -257,11 +252,7 @@ def _answered(example: Example, prediction: Any, spec: TaskSpec) -> Example | No
 
 
 def _read_unlabelled(path: Path, name: str, spec: TaskSpec, columns: ColumnSettings) -> list[Example]:
-    """The examples of a file without their labels: lines as `predict` reads them, or a file of the task.
-
-    Raises:
-        InputError: there is no such file, or a line is none of the task.
-    """
+    """The examples of a file without their labels: lines as `predict` reads them, or a file of the task."""
     if path.suffix.lower() not in _LINES:
         return list(read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples)
     if not path.is_file():

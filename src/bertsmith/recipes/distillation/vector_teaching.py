@@ -139,9 +139,6 @@ def principal_directions(teacher: Embedder, corpus: Corpus, width: int, seed: in
 
     Args:
         seed: draws the texts.
-
-    Raises:
-        ConfigError: the student is wider than its teacher.
     """
     require(
         width <= teacher.width,

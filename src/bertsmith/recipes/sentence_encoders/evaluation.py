@@ -35,9 +35,6 @@ def score_vectors(
         embedder: makes the vectors.
         examples: pairs or triplets.
         widths: as in `similarity_scores`.
-
-    Raises:
-        InputError: the examples are single texts.
     """
     if not metrics_of_examples(examples):
         raise InputError(
@@ -53,9 +50,6 @@ def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple
     """The v-measure of k-means clusters of the vectors of labelled texts, and the tokens cut from each text.
 
     The vectors are normalized, so that k-means compares directions as cosines do.
-
-    Raises:
-        InputError: there is one label only.
     """
     labels = [labels_of(example)[0] for example in examples]
     if len(set(labels)) < 2:

@@ -48,9 +48,6 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
     """Scored pairs of labelled texts: each text with `per_text` of its label (1) and as many of others (0).
 
     With more than `MOST_PAIRS` pairs, each text has fewer. A text whose label no other has gets pairs with others only.
-
-    Raises:
-        ConfigError: all texts have one label, or no two different texts have the same.
     """
     by_label: dict[str, list[int]] = {}
     for number, example in enumerate(examples):
@@ -122,11 +119,7 @@ def has_single_labels(spec: TaskSpec) -> bool:
 
 
 def require_single_labels(spec: TaskSpec) -> None:
-    """Checks that the recipe fits a task.
-
-    Raises:
-        ConfigError: the task is not a classification of single texts with one label each.
-    """
+    """Checks that the recipe fits a task."""
     require(
         has_single_labels(spec),
         expected="a classification of single texts with one label each, for the recipe setfit",
@@ -155,10 +148,6 @@ def train_on_pairs(
         width: of the model.
         settings: `device`, `precision` and `micro_tokens` of the run, where given.
         resume: a training that was interrupted is resumed, and a finished one is not repeated.
-
-    Raises:
-        ConfigError: see `contrastive_pairs`.
-        BertsmithError: as `finetune`.
     """
     texts = [example for example in examples if isinstance(example, TextExample)]
     pairs = contrastive_pairs(texts, seed)

@@ -29,9 +29,6 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
     Args:
         examples: pairs without labels.
         embedder: finds what is near.
-
-    Raises:
-        ConfigError: the examples are no such pairs, or have one second text only.
     """
     pairs = [one for one in examples if isinstance(one, TextExample) and one.second is not None and one.label is None]
     if len(pairs) != len(examples):

@@ -37,11 +37,6 @@ def calibrate_vectors(source: str | Path, texts: Sequence[str]) -> Calibration:
 
     Args:
         source: a model in torch, as in `load_embedder`.
-
-    Raises:
-        InputError: there are too few texts.
-        CheckpointError: as raised by `load_embedder`.
-        ConfigError: the model is not a Transformer.
     """
     with quiet():  # the user did not ask for plain products
         embedder = load_embedder(source, device="cpu", precision="fp32", products="plain")
@@ -66,10 +61,6 @@ def quantize_vectors(
         examples: texts, pairs or triplets; the vectors of the first `MOST_TEXTS` texts are compared.
         limit: the fraction of the metric that may be lost.
         calibration: from `calibrate_vectors`; None for one scale per token in all trials.
-
-    Raises:
-        ConfigError: this machine does not support int8.
-        CheckpointError: no trial stays within the limit; the message shows the best one.
     """
     require_int8()
     texts = texts_of(examples)[:MOST_TEXTS]
@@ -92,11 +83,7 @@ def quantize_vectors(
 
 
 def texts_of(examples: Sequence[Example]) -> list[str]:
-    """The texts of examples, in order.
-
-    Raises:
-        InputError: they are not texts, pairs or triplets.
-    """
+    """The texts of examples, in order."""
     if not isinstance(examples[0], TextExample | TripletExample):
         raise InputError(
             expected="texts, pairs or triplets, for a model that gives vectors",

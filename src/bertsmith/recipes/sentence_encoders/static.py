@@ -97,11 +97,6 @@ def make_static_vectors(
         layers: hidden states that the vectors are made from; "embeddings" are those below all layers.
         replace: overwrite `out`, if it is a model folder.
         device, precision: of the encoder.
-
-    Raises:
-        ConfigError: the encoder has fewer dimensions, or a column or an encoding is named without a text.
-        InputError: the text has no pieces of the vocabulary, or `out` is or contains an input.
-        CheckpointError: the model cannot be read.
     """
     options = {"column": column, "encoding": encoding, "bad_bytes": bad_bytes}
     for name, value in options.items():
@@ -172,11 +167,7 @@ def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
 def _frequencies(
     tokenizer: Tokenizer, text: str | None, column: str | None, reading: EncodingSettings
 ) -> tuple[Floats, int]:
-    """The share of each piece in a text, float64 [V], and the number of texts; without one by Zipf's law.
-
-    Raises:
-        InputError: the text has no pieces.
-    """
+    """The share of each piece in a text, float64 [V], and the number of texts; without one by Zipf's law."""
     pieces = len(tokenizer.vocabulary)
     if text is None:
         frequencies = 1 / (np.arange(pieces) + _OFFSET)

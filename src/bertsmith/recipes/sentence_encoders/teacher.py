@@ -50,10 +50,6 @@ def taught(
     Args:
         teacher: a sentence encoder, or a model fine-tuned on pairs: classification or regression.
         task: similarity, pairs or triplets.
-
-    Raises:
-        ConfigError: the teacher does not score pairs, or the task has none.
-        CheckpointError: the teacher cannot be read, or has neither a task head nor the files of a sentence encoder.
     """
     if task not in (SIMILARITY, PAIRS, TRIPLETS):
         raise ConfigError(
@@ -89,11 +85,7 @@ def _embedder_of(teacher: str | Path, device: str) -> Embedder | None:
 
 
 def _scores_of_pairs(teacher: str | Path, examples: Sequence[Example], device: str) -> list[tuple[float, ...]]:
-    """The scores that a cross-encoder gives the first text of each example with each of the next two.
-
-    Raises:
-        ConfigError: the model does not score pairs.
-    """
+    """The scores that a cross-encoder gives the first text of each example with each of the next two."""
     predictor = load_predictor(teacher, device=device)
     spec = predictor.task.spec
     if not can_score_pairs(spec):

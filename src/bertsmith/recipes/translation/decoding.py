@@ -67,9 +67,6 @@ def translate(
 
     Args:
         places: the names of the texts in errors.
-
-    Raises:
-        InputError: a text has more tokens than the model reads.
     """
     names = places or [f"text {number}" for number in range(1, len(texts) + 1)]
     rows = rows_of(texts, tokenizer)

@@ -27,9 +27,6 @@ def translated_lines(
         model: a folder, or the run that has it.
         blocks: lists of lines; those of one list may be computed together.
         place: a format string that names a line by its number in errors.
-
-    Raises:
-        BertsmithError: there is no such model, or a line is too long for it.
     """
     loaded, tokenizer = read_translation_model(model)
     runtime = choose(device, "fp32")

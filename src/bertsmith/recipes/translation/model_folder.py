@@ -44,13 +44,7 @@ def write_translation_model(
 
 
 def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]:
-    """The model of a folder, or of the run that has it, in evaluation mode, and its tokenizer.
-
-    Raises:
-        InputError: a file is missing or damaged.
-        ConfigError: it is another model.
-        CheckpointError: weights are missing, unknown or of another shape, or there is no vocabulary.
-    """
+    """The model of a folder, or of the run that has it, in evaluation mode, and its tokenizer."""
     folder = Path(path)
     if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
         folder = folder / "model"

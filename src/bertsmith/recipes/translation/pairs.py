@@ -43,9 +43,6 @@ def read_pairs(path: Path, encoding: str = UTF_8) -> list[Pair]:
 
     Args:
         encoding: of a file without a byte order mark.
-
-    Raises:
-        InputError: it is missing, empty or in another encoding, or a line has not two texts with one tab between them.
     """
     pairs = []
     for number, line in enumerate(lines_of(file_text(path, what="pairs of texts", encoding=encoding)), start=1):
@@ -65,9 +62,6 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_length: int, n
 
     Args:
         name: of the file, for messages.
-
-    Raises:
-        InputError: no pair is left.
     """
     sources, targets = (rows_of([pair[side] for pair in pairs], tokenizer) for side in (0, 1))
     kept = [

@@ -110,12 +110,7 @@ def train_translation(
 
 
 def settings_of_run(run: Path | str) -> tuple[str, str | None, TranslationSettings, TrainSettings]:
-    """The files of pairs and the settings of a run, to resume it.
-
-    Raises:
-        RunError: the folder holds no run.
-        ConfigError: it is a run of another task, or has settings that this version does not know.
-    """
+    """The files of pairs and the settings of a run, to resume it."""
     record, where = RunFolder.open(Path(run)).record["settings"], f"{run}/settings.json"
     require(
         record.get("task") == TASK,
@@ -132,11 +127,7 @@ def settings_of_run(run: Path | str) -> tuple[str, str | None, TranslationSettin
 
 
 def _tokenizer(texts: Sequence[Pair], settings: TranslationSettings) -> Tokenizer:
-    """The tokenizer of both sides, which keeps the case of letters.
-
-    Raises:
-        InputError, VocabularyError: the file does not exist or is no vocabulary; the texts have too few pieces.
-    """
+    """The tokenizer of both sides, which keeps the case of letters."""
     rules = TextRules(lowercase=False)
     if settings.vocab is None:
         counts = count_words((text for pair in texts for text in pair), rules)

@@ -24,11 +24,7 @@ _WARMUP = 4000  # steps in the paper, from which its highest rate follows
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationSettings:
-    """A new translation model and its training, apart from the training loop.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """A new translation model and its training, apart from the training loop."""
 
     architecture: str | None = help_field(
         None, "architecture: transformer, or lstm (recurrent, with attention) [transformer]"
@@ -124,11 +120,7 @@ class TranslationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How a translation is searched.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """How a translation is searched."""
 
     beam: int = help_field(4, "beam width; 1: greedy search", most=1000)
     length_penalty: float = help_field(
@@ -155,9 +147,6 @@ def settings_from(given: Mapping[str, Any]) -> tuple[TranslationSettings, TrainS
 
     The highest learning rate is that of the paper for the width of the model, where its warm-up takes 4,000 steps; here
     it takes a tenth of the steps unless `warmup_steps` is given.
-
-    Raises:
-        ConfigError: a name or a value is unknown.
     """
     parts = split_settings(given, [TranslationSettings, TrainSettings])
     own = TranslationSettings(**parts[TranslationSettings])

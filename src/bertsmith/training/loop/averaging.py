@@ -103,9 +103,6 @@ def require_averaging(processes: int, directions: Mapping[str, bool]) -> None:
     Args:
         processes: that train together.
         directions: for each value that the workload evaluates, whether a higher one is better.
-
-    Raises:
-        ConfigError: there is no held-out loss, or there are several processes.
     """
     require(
         "loss" in directions,

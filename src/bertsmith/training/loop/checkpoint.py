@@ -104,9 +104,6 @@ def write_checkpoint(
     Args:
         carried: see `Workload.carried`; nothing if the model is divided.
         rank: this process among those that the model is divided among, which all write; otherwise one writes all.
-
-    Raises:
-        TrainingError: it could not be written; older checkpoints are unchanged.
     """
     assert not carried or rank is None, "each process would write it, and none would find it again"
     folder, kept = checkpoint_folder(parent, position.step), checkpoint_steps(parent)
@@ -141,11 +138,7 @@ def space_for(what: str, folder: Path, fix: str) -> contextlib.AbstractContextMa
 
 @contextlib.contextmanager
 def disk_errors(expected: str, fix: str) -> Iterator[None]:
-    """Makes an error of the disk inside the block one that `on_first_rank` and `on_every_rank` pass on.
-
-    Raises:
-        TrainingError: the disk is full, or cannot be used for another reason.
-    """
+    """Makes an error of the disk inside the block one that `on_first_rank` and `on_every_rank` pass on."""
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
@@ -155,11 +148,7 @@ def disk_errors(expected: str, fix: str) -> Iterator[None]:
 def _write(
     partial: Path, model: nn.Module, optimizer: Optimizer, carried: Mapping[str, Tensor], rank: Rank | None = None
 ) -> dict[str, str]:
-    """Writes the tensors, or the part of this process, and returns the digest of each file.
-
-    Raises:
-        TrainingError: the part of a process could not be written.
-    """
+    """Writes the tensors, or the part of this process, and returns the digest of each file."""
     files = {MODEL_FILE: model_tensors(model), OPTIMIZER_FILE: optimizer.state_tensors()}
     files |= {CARRIED_FILE: dict(carried)} if carried else {}
     digests = {}
@@ -183,9 +172,6 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer, carrie
 
     `carried` receives the tensors that the next step continues from. Nothing is copied until all files have been
     verified.
-
-    Raises:
-        CheckpointError: a file is missing or damaged, or belongs to another model.
     """
     try:
         state = read_json(folder / STATE_FILE)
@@ -231,11 +217,7 @@ def _files_of(digests: Mapping[str, str], file: str) -> list[str]:
 
 
 def _require_types(state: Position | LossGuard) -> None:
-    """Checks that every value has the type of its default; a sum may be a whole number.
-
-    Raises:
-        TypeError: the message names the field.
-    """
+    """Checks that every value has the type of its default; a sum may be a whole number."""
     for one in fields(state):
         default = one.default if one.default_factory is MISSING else one.default_factory()
         value, kinds = getattr(state, one.name), (int, float) if isinstance(default, float) else (type(default),)
@@ -249,9 +231,6 @@ def write_best(path: Path, model: nn.Module, rank: Rank | None = None) -> None:
 
     Args:
         rank: this process among those that train together; all of them call it, and rank 0 writes.
-
-    Raises:
-        TrainingError: it could not be written; the previous file is unchanged.
     """
     _write_whole(path, model, rank or Rank(), "the best model")
 
@@ -261,9 +240,6 @@ def take_whole(model: nn.Module, folder: Path, rank: Rank) -> None:
 
     They are mapped from a file that has no name any more, so that they take no memory; the model cannot be trained from
     then on. No-op if it is not divided.
-
-    Raises:
-        TrainingError: there is no space for the file.
     """
     if not is_divided(model):
         return
@@ -295,11 +271,7 @@ def _write_whole(path: Path, model: nn.Module, rank: Rank, what: str) -> None:
 
 
 def read_best(path: Path, model: nn.Module) -> None:
-    """Copies the parameters written by `write_best` into a model.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, or belongs to another model.
-    """
+    """Copies the parameters written by `write_best` into a model."""
     try:
         best = Parts([path])
     except (OSError, safetensors.SafetensorError) as error:
@@ -337,9 +309,6 @@ def remove_checkpoints(parent: Path, keep: int) -> None:
     """Deletes the oldest checkpoints, and keeps a number of them.
 
     Each is renamed first, so that a crash leaves no partial checkpoint under its name.
-
-    Raises:
-        TrainingError: the disk does not allow it; the newer ones are unchanged.
     """
     steps = checkpoint_steps(parent)
     for step in steps[: max(0, len(steps) - keep)]:

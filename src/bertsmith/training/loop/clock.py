@@ -45,9 +45,6 @@ class Clock:
         Args:
             by_processor: of a run that starts.
             before: the record of a run that is resumed.
-
-        Raises:
-            ConfigError: processor time is to be counted, of several processes or of one that computes on a GPU.
         """
         by_processor = by_processor or bool(flat(before.get("settings", {})).get(BY_PROCESSOR))
         require(

@@ -55,11 +55,7 @@ class LoggedRun:
 
 
 def read_logged_run(path: Path, name: str, color: str) -> LoggedRun:
-    """The run in a folder with its log.
-
-    Raises:
-        RunError: the folder is no run, or has no line in its log yet.
-    """
+    """The run in a folder with its log."""
     run = RunFolder.open(path)
     lines = run.metrics()
     kinds = {kind: [line for line in lines if line.get("kind") == kind] for kind in ("train", "evaluation")}

@@ -80,11 +80,7 @@ GPUS: Mapping[str, Gpu] = {
 
 
 def named_gpu(name: str) -> Gpu:
-    """The GPU with a short name, such as "h200".
-
-    Raises:
-        ConfigError: it is not listed.
-    """
+    """The GPU with a short name, such as "h200"."""
     if name not in GPUS:
         raise ConfigError(
             expected="auto, cpu, cuda, cuda:N or the name of a GPU", found=repr(name), fix=nearest(name, GPUS)

@@ -16,9 +16,6 @@ class Evaluations:
         lines: the evaluation lines of the log so far.
         keep_best: the value to keep the best model by, without its prefix, or None.
         directions: for each value that the workload evaluates, whether a higher one is better.
-
-    Raises:
-        ConfigError: the workload has no value `keep_best`, or none at all.
     """
 
     def __init__(

@@ -111,9 +111,6 @@ def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Ra
     Args:
         precision: that of the run, which the advice leaves out.
         rank: this process, which looks at the rows that it holds.
-
-    Raises:
-        TrainingError: every step was skipped, or a parameter is not finite.
     """
     advice = f"{remedies(precision)}, or look for extreme values in the training data"
     if guard.skipped and not guard.steps:
@@ -137,9 +134,6 @@ def divergence_in_words(precision: str) -> Iterator[None]:
 
     Args:
         precision: that of the run, which the advice leaves out.
-
-    Raises:
-        TrainingError: instead of a `NotFiniteError`.
     """
     try:
         yield

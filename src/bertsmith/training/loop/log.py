@@ -34,9 +34,6 @@ class MetricsLog:
     Args:
         run: the run folder; lines are appended to its metrics.jsonl.
         tensorboard: also write the numbers to RUN/tensorboard.
-
-    Raises:
-        ConfigError: TensorBoard is requested but not installed.
     """
 
     def __init__(self, run: RunFolder, tensorboard: bool = False) -> None:

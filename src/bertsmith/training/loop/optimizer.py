@@ -204,11 +204,7 @@ class Optimizer(abc.ABC):
 
     @torch.no_grad()
     def load_state_tensors(self, tensors: Mapping[str, Tensor], updates: int) -> None:
-        """Restores the moments that `state_tensors` returned after `updates` updates.
-
-        Raises:
-            CheckpointError: a name or shape does not match this optimizer.
-        """
+        """Restores the moments that `state_tensors` returned after `updates` updates."""
         copy_tensors(tensors, self.state_tensors(), "the optimizer state")
         self.updates = updates
 
@@ -331,11 +327,7 @@ def orthogonal(matrix: Tensor) -> Tensor:
 
 
 def require_fit(shapes: Mapping[str, tuple[int, ...]], target: Mapping[str, Tensor], what: str) -> None:
-    """Checks that tensors have the names and shapes of the tensors of `target`.
-
-    Raises:
-        CheckpointError: a name or shape differs; the message names the first one.
-    """
+    """Checks that tensors have the names and shapes of the tensors of `target`."""
     if shapes.keys() != target.keys():
         wrong = sorted(shapes.keys() ^ target.keys())
         raise CheckpointError(
@@ -354,11 +346,7 @@ def require_fit(shapes: Mapping[str, tuple[int, ...]], target: Mapping[str, Tens
 
 @torch.no_grad()
 def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], what: str) -> None:
-    """Copies `source` into the tensors of `target`, which must have the same names and shapes.
-
-    Raises:
-        CheckpointError: a name or shape differs; the message names the first one.
-    """
+    """Copies `source` into the tensors of `target`, which must have the same names and shapes."""
     require_fit({name: tuple(tensor.shape) for name, tensor in source.items()}, target, what)
     for name, tensor in target.items():
         tensor.copy_(source[name])

@@ -26,11 +26,7 @@ class Pace:
 
     @staticmethod
     def parse(planned: int, text: str) -> "Pace":
-        """The pace with the changes in a text such as "1200:3000,1500:2400".
-
-        Raises:
-            ConfigError: the text has another form, or its numbers do not fit.
-        """
+        """The pace with the changes in a text such as "1200:3000,1500:2400"."""
         pairs = [part.strip().split(":") for part in text.split(",")]
         valid = all(len(pair) == 2 and all(number.isascii() and number.isdigit() for number in pair) for pair in pairs)
         changes = tuple((int(pair[0]), int(pair[1])) for pair in pairs) if valid else ()

@@ -54,9 +54,6 @@ class Parts:
 
     Args:
         paths: one file with whole tensors, or the parts in the order of the processes that wrote them.
-
-    Raises:
-        OSError, safetensors.SafetensorError: a file cannot be read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -73,11 +70,7 @@ class Parts:
                     self.shapes[name] = (before + rows, *rest)
 
     def require_fit(self, targets: Mapping[str, Tensor], what: str) -> None:
-        """Checks that the targets have the same names and whole shapes.
-
-        Raises:
-            CheckpointError: they do not; the message names the first one.
-        """
+        """Checks that the targets have the same names and whole shapes."""
         require_fit(self.shapes, targets, what)
 
     @torch.no_grad()

@@ -86,11 +86,7 @@ def result_of(
 
 
 def written(write_model: "WriteModel", folder: Path, result: TrainResult) -> None:
-    """Writes the model of a run.
-
-    Raises:
-        TrainingError: there is no space for it.
-    """
+    """Writes the model of a run."""
     try:
         write_model(folder, result)
     except (OSError, safetensors.SafetensorError) as error:

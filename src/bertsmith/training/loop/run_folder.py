@@ -101,9 +101,6 @@ class RunFolder:
             path: a folder that does not exist or is empty, apart from `PREPARED` and traces of an interrupted start.
             settings: plain values, nested by topic; the training settings are under "train".
             digests: digests of the inputs, by name; they must be the same when the run is resumed.
-
-        Raises:
-            RunError: the folder is not empty, or cannot be written.
         """
         require_new_run(path, besides=PREPARED)
         record = {
@@ -150,9 +147,6 @@ class RunFolder:
         Args:
             may_change: further settings that may differ, by dotted name, such as paths of inputs whose content is
                 compared by digest.
-
-        Raises:
-            RunError: the folder is not a run folder, or settings or digests differ; the message names them.
         """
         run = RunFolder.open(path)
         differing = []
@@ -189,12 +183,7 @@ class RunFolder:
         rank: Rank | None = None,
         may_change: Collection[str] = (),
     ) -> "RunFolder":
-        """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it.
-
-        Raises:
-            RunError: see `create` and `resume`; on every rank, see `on_first_rank`. Or the processes differ in their
-                code, versions, settings or digests.
-        """
+        """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it."""
         rank = rank or Rank()
         require_equal(
             {name: value for name, value in flat(settings).items() if name not in may_change}, digests or {}, rank
@@ -241,9 +230,6 @@ class RunFolder:
         Args:
             carried: see `Workload.carried`.
             rank: of this process, if the model is divided among several: all of them call it.
-
-        Raises:
-            TrainingError: it could not be written; the older ones are unchanged.
         """
 
         def sync_log() -> None:  # so that it survives a power cut like the checkpoint
@@ -265,9 +251,6 @@ class RunFolder:
 
         A damaged checkpoint is set aside as `damaged-step-...` with a line on stderr, and the previous one is used.
         The log is cut back to the position. Without `repair` nothing on disk is changed.
-
-        Raises:
-            CheckpointError: there are checkpoints, but none is usable.
         """
         if repair:
             self._remove_leftovers()
@@ -300,18 +283,11 @@ class RunFolder:
         """Writes the parameters as the best so far; all processes that train together call it.
 
         Those of an earlier step are kept until `forget_best`, because a killed run resumes from an earlier checkpoint.
-
-        Raises:
-            TrainingError: they could not be written; the previous ones are unchanged.
         """
         write_best(self.path / BEST_FILE.format(step=step), model, rank)
 
     def load_best(self, model: nn.Module, step: int) -> None:
-        """Copies the best parameters, saved after `step`, into the model.
-
-        Raises:
-            CheckpointError: they are missing, damaged or from another model.
-        """
+        """Copies the best parameters, saved after `step`, into the model."""
         read_best(self.path / BEST_FILE.format(step=step), model)
 
     def forget_best(self, but: int | None = None) -> None:
@@ -351,11 +327,7 @@ class RunFolder:
         return steps[-1] if steps else None
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Appends a line to metrics.jsonl.
-
-        Raises:
-            TrainingError: the disk is full.
-        """
+        """Appends a line to metrics.jsonl."""
         with space_for("the log", self.path, _RESUME):
             append_json_line(self.path / METRICS_FILE, dict(line))
 

@@ -106,9 +106,6 @@ def learning_rate(schedule: str, step: float, *, peak: float, warmup: int, total
         peak: the highest learning rate.
         warmup: steps of the linear warm-up; 0 for none.
         total: steps of the whole run.
-
-    Raises:
-        ConfigError: the schedule is unknown.
     """
     if schedule not in SCHEDULES:
         raise ConfigError(expected="a known schedule", found=repr(schedule), fix=nearest(schedule, SCHEDULES))

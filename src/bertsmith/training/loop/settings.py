@@ -30,11 +30,7 @@ MAY_CHANGE_ON_RESUME = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """Settings of a training run; exactly one of steps, tokens and minutes is set.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """Settings of a training run; exactly one of steps, tokens and minutes is set."""
 
     seed: int = help_field(1, "seed of all random draws", most=2**63)
     steps: int | None = help_field(None, "budget in optimizer steps", most=10**9)
@@ -145,19 +141,11 @@ class TrainSettings:
         )
 
     def pace(self, steps: int) -> Pace:
-        """The pace of a run that was planned with this number of steps.
-
-        Raises:
-            ConfigError: `replanned` does not fit.
-        """
+        """The pace of a run that was planned with this number of steps."""
         return Pace(steps) if self.replanned is None else Pace.parse(steps, self.replanned)
 
     def warmup(self, total: int) -> int:
-        """Steps of warm-up in a run of `total` steps; a fraction of a step is cut off, as in the 2018 code.
-
-        Raises:
-            ConfigError: the warm-up would take the whole run.
-        """
+        """Steps of warm-up in a run of `total` steps; a fraction of a step is cut off, as in the 2018 code."""
         steps = int(total * self.warmup_share) if self.warmup_steps is None else self.warmup_steps
         require(
             steps < total,

@@ -70,11 +70,7 @@ class Workload(abc.ABC):
         return True
 
     def recompute(self) -> None:
-        """Makes the model compute the states inside its layers again in the backward pass, instead of keeping them.
-
-        Raises:
-            ConfigError: it cannot, as by default.
-        """
+        """Makes the model compute the states inside its layers again in the backward pass, instead of keeping them."""
         raise ConfigError(
             expected="a model with layers, to compute them again in the backward pass",
             found=type(self.model).__name__,

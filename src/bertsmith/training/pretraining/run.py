@@ -153,11 +153,7 @@ def pretrain(
 def _require_processes(
     rank: Rank, settings: PretrainingRunSettings, data: PretrainingDataSettings, training: TrainSettings
 ) -> None:
-    """Refuses settings that several processes cannot train with.
-
-    Raises:
-        ConfigError: there are some.
-    """
+    """Refuses settings that several processes cannot train with."""
     require(
         rank.count == 1 or not OBJECTIVES[data.objective].carries_state,
         expected=f"one process for {data.objective}, which carries the state of the model from step to step",
@@ -200,9 +196,6 @@ def open_corpus(corpus: Path, settings: PretrainingRunSettings, rank: Rank, *, v
     """The corpus in a folder or at an address, verified once for each machine unless `verify` is False.
 
     The index of one at an address is made if it is not in the cache; making it verifies the shards in any case.
-
-    Raises:
-        BertsmithError: there is none, it is damaged, or the address does not answer.
     """
     address = address_of(corpus)
     if address is None:
@@ -218,11 +211,7 @@ def open_corpus(corpus: Path, settings: PretrainingRunSettings, rank: Rank, *, v
 
 
 def config_of(settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus) -> EncoderConfig:
-    """The configuration of the model that a run with these settings trains; its parameters are not made.
-
-    Raises:
-        BertsmithError: the settings do not fit the corpus or each other.
-    """
+    """The configuration of the model that a run with these settings trains; its parameters are not made."""
     objective = OBJECTIVES[data.objective]
     if settings.init is not None:
         config = load_any(settings.init).config
@@ -243,11 +232,7 @@ def workload_of(
     settings: PretrainingRunSettings,
     teaching: Teaching | None = None,
 ) -> Pretraining | LanguageModeling:
-    """The work of a run: rows, or tracks of contiguous text; nothing is written.
-
-    Raises:
-        ConfigError: there is a teacher, and an objective that is not one of masked pieces alone.
-    """
+    """The work of a run: rows, or tracks of contiguous text; nothing is written."""
     require(
         teaching is None or (data.masked and not data.pairs),
         expected="masked pieces alone, to learn from a teacher",
@@ -312,12 +297,7 @@ def _selection(training: TrainSettings, result: TrainResult) -> dict[str, Any]:
 def settings_of_run(
     run: Path | str,
 ) -> tuple[str, PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
-    """The corpus folder and the settings of a run, to resume it.
-
-    Raises:
-        RunError: the folder holds no run.
-        ConfigError: the run has settings that this version does not know.
-    """
+    """The corpus folder and the settings of a run, to resume it."""
     record = RunFolder.open(Path(run)).record["settings"]
     where = f"{run}/settings.json"
     return (
@@ -386,11 +366,7 @@ def _start(
 def new_model(
     settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
 ) -> EncoderForPreTraining:
-    """The model that a run with these settings starts from, before what it may take from the corpus.
-
-    Raises:
-        BertsmithError: the settings do not fit the corpus or each other.
-    """
+    """The model that a run with these settings starts from, before what it may take from the corpus."""
     return _start(settings, data, seed, corpus).model
 
 
