@@ -112,7 +112,6 @@ def distill(
     return DistillationReport(metric=report["metric"], rows=report["rows"], path=place)
 
 
-@in_process_group
 def distill_corpus(
     teacher: str | Path, corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any
 ) -> TrainResult:

@@ -15,8 +15,6 @@ from typing import Any
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.settings import AUTO, split_settings
-from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.processes.distributed import result_of_first_rank
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
@@ -26,11 +24,12 @@ from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSett
 from bertsmith.recipes.results.comparison import compare
 from bertsmith.recipes.results.finished_run import REPORT_FILE, FinishedRun, read_run
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.named_tasks import default_settings, task_name
+from bertsmith.tasks.specs.named_tasks import default_settings
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import SETTINGS_FILE
 
 TASK_FOLDER = "task"
@@ -41,25 +40,38 @@ class DomainTask:
     """A task of the domain, whose score says what the adaptation is worth.
 
     Attributes:
-        name: the name of the task.
-        train: the training file; presets come with their own examples.
-        dev: the dev file; by default a tenth of the training examples.
-        columns: of the files.
+        spec: the task.
+        data: its examples.
         seeds: the number of trainings of each arm; by default that of `finetune`.
     """
 
-    name: str
-    train: Path | None = None
-    dev: Path | None = None
-    columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
+    spec: TaskSpec
+    data: TaskData
     seeds: int | None = None
 
-    def read(self, folder: ModelFolder) -> tuple[TaskSpec, TaskData]:
-        """The spec and the examples, checked for a model."""
-        name = task_name(self.name)
+    @staticmethod
+    def read(
+        name: str,
+        train: Path | None,
+        dev: Path | None,
+        *,
+        columns: ColumnSettings,
+        seeds: int | None,
+        folder: ModelFolder,
+    ) -> "DomainTask":
+        """The task with its examples, checked for a model.
+
+        Args:
+            name: the name of the task.
+            train: the training file; presets come with their own examples.
+            dev: the dev file; by default a tenth of the training examples.
+            columns: of the files.
+            seeds: see `DomainTask`.
+            folder: the model.
+        """
         settings = default_settings(name)
         settings = dataclasses.replace(settings, max_length=min(settings.max_length, folder.config.max_tokens))
-        spec, data = read_task(name, self.train, self.dev, columns=self.columns, settings=settings)
+        spec, data = read_task(name, train, dev, columns=columns, settings=settings)
         if not data.dev:
             raise ConfigError(
                 expected="dev examples to compare the models on", found="none", fix="name a file with --dev"
@@ -67,30 +79,26 @@ class DomainTask:
         task = task_for(spec)
         task.check(data.train, gold=True, training=True)
         task.check(data.dev, gold=True)
-        return spec, data
+        return DomainTask(spec=spec, data=data, seeds=seeds)
+
+    def record(self) -> dict[str, Any]:
+        """The settings of the task, for the record of the run."""
+        return {**self.spec.to_dict(), "seeds": self.seeds}
+
+    def digests(self) -> dict[str, str]:
+        """The digests of its files."""
+        return {f"task {name}": digest for name, digest in self.data.digests.items()}
 
 
-def score_arm(
-    arm: str,
-    model: str | Path,
-    spec: TaskSpec,
-    data: TaskData,
-    out: Path,
-    *,
-    seeds: int | None,
-    settings: AdaptationSettings,
-    rank: Rank,
-) -> None:
+def score_arm(arm: str, model: str | Path, task: DomainTask, run: Run, settings: AdaptationSettings) -> None:
     """Fine-tunes a model on the task into RUN/task/ARM, or resumes that; a finished arm is not repeated.
 
     Args:
         model: what the arm starts from.
-        out: RUN.
         settings: of the adaptation: its device, and whether processes divide the model.
-        rank: this process among those that fine-tune it.
     """
-    place = out / TASK_FOLDER / arm
-    if result_of_first_rank((place / REPORT_FILE).is_file, rank):
+    out, spec, data = run.path / TASK_FOLDER / arm, task.spec, task.data
+    if run.has(out / REPORT_FILE):
         return
     tell(f"fine-tuning on {spec.title}: {arm}")
     folder = load_any(model)
@@ -101,11 +109,11 @@ def score_arm(
         folder,
         spec,
         data,
-        place,
+        out,
         FinetuningSettings(**parts[FinetuningSettings]),
         RecipeSettings(**parts[RecipeSettings]),
-        seeds=seeds,
-        resume=result_of_first_rank((place / SETTINGS_FILE).is_file, rank),
+        seeds=task.seeds,
+        resume=run.has(out / SETTINGS_FILE),
         recipe_name=AUTO,
         source_name=str(model),
     )

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import amount, counted, duration
 from bertsmith.base.core.settings import to_dict
-from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.processes.distributed import on_first_rank, result_of_first_rank
 from bertsmith.base.storage.files import read_json_lines, write_json
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.checkpoints.load import load_any
@@ -20,7 +18,8 @@ from bertsmith.recipes.adaptation.settings import GRAFT, KEEP, NEW
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.corpus.manifest import INPUTS
 from bertsmith.text.corpus.shards import Corpus
-from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.loop.run import Run
+from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder, is_run
 from bertsmith.training.pretraining.recipes import objective_for, settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
 
@@ -62,45 +61,38 @@ class Continued:
         )
 
 
-def continued(
-    prepared: "Prepared", place: Path, model: str, outer: RunFolder | None, *, resume: bool, rank: Rank
-) -> Continued:
-    """The pre-training in a folder, after it was started, resumed or found finished.
+def continued(prepared: "Prepared", folder: Path, model: str, run: Run) -> Continued:
+    """The pre-training in a folder, after it was started, resumed or read, if it is finished.
 
     Args:
-        place: the folder of start/, corpus/ and run/.
+        folder: the folder of start/, corpus/ and run/: that of the run, or one in it.
         model: the model as the user named it.
-        outer: the run that this is the first part of, which is discarded together with this part if the settings do
-            not allow a single step.
-        rank: this process among those that pre-train.
+        run: the run that it is a part of, which is removed together with its first part if the settings do not allow
+            a single step.
     """
-    run = place / "run"
+    inner = folder / "run"
     try:
-        on_first_rank(lambda: _build_corpus(prepared, place / "corpus"), rank)
-        if not result_of_first_rank((run / MODEL_FOLDER).is_dir, rank):
-            start = result_of_first_rank(lambda: _start(prepared, place, model), rank)
-            pretrain(
-                place / "corpus",
-                run,
-                *settings_from_recipe({**start, **_rates(prepared)}),
-                resume=result_of_first_rank((run / SETTINGS_FILE).is_file, rank),
-            )
-            on_first_rank(RunFolder.open(run).clear, rank)
+        run.first(lambda: _build_corpus(prepared, folder / "corpus"))
+        if not run.has(inner / MODEL_FOLDER):
+            start = run.shared(lambda: _start(prepared, folder, model))
+            settings = settings_from_recipe({**start, **_rates(prepared)})
+            pretrain(folder / "corpus", inner, *settings, resume=run.has(inner / SETTINGS_FILE))
+            run.first(RunFolder.open(inner).clear)
     except (ConfigError, InputError):
         # If nothing is trained yet, the folder would only block the next attempt.
-        is_trained = (run / SETTINGS_FILE).is_file() and RunFolder.open(run).last_step() is not None
-        if not (resume or outer is None or is_trained or rank.index):
-            for entry in place.iterdir():
+        is_trained = is_run(inner) and RunFolder.open(inner).last_step() is not None
+        if not (run.is_resumed or folder != run.path or is_trained or run.rank.index):
+            for entry in folder.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
                 elif entry.name != ".lock":
                     entry.unlink()
         raise
-    corpus = Corpus.open(place / "corpus")
-    last = RunFolder.open(run).metrics("train")[-1]
-    files = read_json_lines(place / "corpus" / INPUTS)
+    corpus = Corpus.open(folder / "corpus")
+    last = RunFolder.open(inner).metrics("train")[-1]
+    files = read_json_lines(folder / "corpus" / INPUTS)
     return Continued(
-        model=run / MODEL_FOLDER,
+        model=inner / MODEL_FOLDER,
         steps=int(last["step"]),
         tokens=int(last["tokens"]),
         seconds=float(last.get("seconds", 0.0)),
@@ -136,7 +128,7 @@ def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) ->
             "vocabulary": ways[kind],
         },
         licence=prepared.settings.licence or None,
-        sources=tuple(f"`{one['name']}`, {one['words']:,} words, `{one['digest']}`" for one in made.texts),
+        sources=tuple(f"`{text['name']}`, {text['words']:,} words, `{text['digest']}`" for text in made.texts),
     )
     write_model_folder(
         place, config=folder.config, tensors=folder.tensors, tokenizer=folder.tokenizer, metadata=metadata

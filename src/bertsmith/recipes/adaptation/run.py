@@ -22,17 +22,9 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.settings import AUTO, require, require_counts, split_settings, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
-from bertsmith.base.processes.distributed import (
-    in_process_group,
-    locked_by_first_rank,
-    on_every_rank,
-    on_first_rank,
-    result_of_first_rank,
-    started_before,
-)
+from bertsmith.base.processes.distributed import on_first_rank
 from bertsmith.base.processes.sharding import Division
 from bertsmith.base.storage.files import read_json, write_json
-from bertsmith.base.storage.locks import require_new_or_started
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -57,7 +49,7 @@ from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.text.documents.readers import ReadingSettings
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.vocabularies.word_counts import count_words
-from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.loop.run import Run
 
 BEFORE_FILE = "before.json"
 # What a resumed run may have others of: inputs given by path, whose content is compared by digest, and who holds what.
@@ -100,7 +92,6 @@ def forecast_adaptation(
     return prepare(load_any(model), _paths(texts), chosen, reading, from_scratch=from_scratch).forecast
 
 
-@in_process_group
 def adapt(
     model: str | Path,
     texts: Sequence[str | Path],
@@ -142,59 +133,60 @@ def adapt(
     chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
     _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
     task, columns = None if task is None else task_name(task), ColumnSettings(**parts[ColumnSettings])
-    out, rank = Path(out), Rank.from_environment()
-    resume = started_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(SETTINGS_FILE,)), rank)
-    if chosen.vocabulary == AUTO and resume:
-        way = result_of_first_rank(lambda: _way_of_run(out), rank)
-        chosen = dataclasses.replace(chosen, vocabulary=way)
-    folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
-    domain_task = spec = data = None
-    if task is not None:
-        domain_task = DomainTask(
-            name=task,
-            train=None if train is None else Path(train),
-            dev=None if dev is None else Path(dev),
-            columns=columns,
-            seeds=seeds,
+    with Run.open(out, resume=resume, device=chosen.device) as run:
+        # The model, the task and the text: what does not fit is refused before anything is written.
+        if chosen.vocabulary == AUTO and run.is_resumed:
+            chosen = dataclasses.replace(chosen, vocabulary=_way_before(run))
+        folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
+        domain_task = None
+        if task is not None:
+            domain_task = DomainTask.read(
+                task,
+                None if train is None else Path(train),
+                None if dev is None else Path(dev),
+                columns=columns,
+                seeds=seeds,
+                folder=folder,
+            )
+        prepared = run.every(
+            lambda: prepare(folder, paths, chosen, reading, general=general_paths, from_scratch=from_scratch)
         )
-        spec, data = domain_task.read(folder)
-    prepared = on_every_rank(
-        lambda: prepare(folder, paths, chosen, reading, general=general_paths, from_scratch=from_scratch), rank
-    )
-    new = prepared_from_scratch(prepared) if from_scratch else None  # too little text is found before any training
-    for note in prepared.text.notes:
-        warn(note)
-    for line in prepared.forecast.lines():
-        tell(line)
-    record = {
-        "task": "adaptation",
-        "model": str(model),
-        "texts": [str(path) for path in paths],
-        "general": [str(path) for path in general_paths],
-        "adaptation": to_dict(prepared.settings),
-        "reading": to_dict(reading),
-        "field_task": None if spec is None else {**spec.to_dict(), "seeds": seeds, "from_scratch": from_scratch},
-    }
-    digests = {
-        "initial model": digest_of_tensors(folder.tensors),
-        **prepared.text.digests,
-        **({} if data is None else {f"task {name}": digest for name, digest in data.digests.items()}),
-    }
-    with locked_by_first_rank(out, rank, create=not resume):
-        run = RunFolder.prepare(out, record, digests, resume=resume, rank=rank, may_change=_MAY_CHANGE)
+        new = prepared_from_scratch(prepared) if from_scratch else None  # too little text shows before any training
+        for note in prepared.text.notes:
+            warn(note)
+        for line in prepared.forecast.lines():
+            tell(line)
+
+        record = {
+            "task": "adaptation",
+            "model": str(model),
+            "texts": [str(path) for path in paths],
+            "general": [str(path) for path in general_paths],
+            "adaptation": to_dict(prepared.settings),
+            "reading": to_dict(reading),
+            "field_task": None if domain_task is None else {**domain_task.record(), "from_scratch": from_scratch},
+        }
+        digests = {
+            "initial model": digest_of_tensors(folder.tensors),
+            **prepared.text.digests,
+            **({} if domain_task is None else domain_task.digests()),
+        }
+        run.start(record, digests, may_change=_MAY_CHANGE)
+
+        # The losses before, the pre-training, the adapted model, the losses after.
         passages = _passages(prepared, chosen)
-        before = _losses_before(prepared, passages, out, rank) if has_masked_lm_head(prepared.folder) else None
-        made = continued(prepared, out, str(model), run, resume=resume, rank=rank)
-        place = Path(result_of_first_rank(lambda: str(final_model(prepared, out, str(model), made)), rank))
-        after = _losses(load_any(place), passages, chosen, rank)
-        if domain_task is not None and spec is not None and data is not None:
-            arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: place}
+        before = _losses_before(prepared, passages, run) if has_masked_lm_head(prepared.folder) else None
+        made = continued(prepared, run.path, str(model), run)
+        adapted = Path(run.shared(lambda: str(final_model(prepared, run.path, str(model), made))))
+        after = _losses(load_any(adapted), passages, chosen, run.rank)
+
+        # The task on each of the models.
+        if domain_task is not None:
+            arms: dict[str, str | Path] = {AS_IT_IS: model, ADAPTED: adapted}
             if new is not None:
-                continued(new, out / FROM_SCRATCH, str(model), None, resume=resume, rank=rank)
-                arms[FROM_SCRATCH] = out / FROM_SCRATCH / "run" / "model"
+                arms[FROM_SCRATCH] = continued(new, run.path / FROM_SCRATCH, str(model), run).model
             for arm, start in arms.items():
-                score_arm(arm, start, spec, data, out, seeds=domain_task.seeds, settings=chosen, rank=rank)
+                score_arm(arm, start, domain_task, run, chosen)
 
         def report() -> dict[str, Any]:
             assert after is not None, "rank 0 measured it"
@@ -209,34 +201,32 @@ def adapt(
                     else {"before": loss_values(before[name]), "after": loss_values(after[name], before[name])}
                     for name in passages
                 },
-                "task": None if domain_task is None else task_report(out),
+                "task": None if domain_task is None else task_report(run.path),
                 "forecast": prepared.forecast.to_dict(),
                 "advice": prepared.forecast.advice(),
                 "texts": made.texts,
-                "settings": run.record["settings"],
-                "machine": run.record["machine"],
-                "versions": run.record["versions"],
+                **{part: run.folder.record[part] for part in ("settings", "machine", "versions")},
             }
 
-        found = result_of_first_rank(report, rank)
-        page = result_of_first_rank(lambda: str(write_report(out, found)), rank)
-        return AdaptationResult(report=found, model=place, page=Path(page))
+        reported = run.shared(report)
+        page = run.shared(lambda: str(write_report(run.path, reported)))
+        return AdaptationResult(report=reported, model=adapted, page=Path(page))
 
 
-def _way_of_run(out: Path) -> str:
-    """How the run in a folder adapts its model; a release that chose otherwise may have started it."""
-    return str(RunFolder.open(out).record["settings"].get("adaptation", {}).get("vocabulary", AUTO))
+def _way_before(run: Run) -> str:
+    """How a resumed run adapts its model; a release that chose otherwise may have started it."""
+    return str(run.before["settings"].get("adaptation", {}).get("vocabulary", AUTO))
 
 
-def _paths(given: Sequence[str | Path]) -> list[Path]:
+def _paths(texts: Sequence[str | Path]) -> list[Path]:
     """The files and folders."""
     require(
-        "-" not in map(str, given),
+        "-" not in map(str, texts),
         expected="files or folders, which are read several times",
         found="- for stdin",
         fix="save the text in a file",
     )
-    return [Path(one) for one in given]
+    return [Path(path) for path in texts]
 
 
 def _require_task(
@@ -248,8 +238,8 @@ def _require_task(
     columns: Mapping[str, Any],
 ) -> None:
     """Refuses options of a task without a task."""
-    given = {"train": train, "dev": dev, "seeds": seeds, "from_scratch": from_scratch or None, **columns}
-    named = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    options = {"train": train, "dev": dev, "seeds": seeds, "from_scratch": from_scratch or None, **columns}
+    named = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if task is None and named:
         raise ConfigError(
             expected=f"a task with {named[0]}", found="none", fix="name it with --task, or leave the option out"
@@ -261,10 +251,10 @@ def _passages(prepared: Prepared, settings: AdaptationSettings) -> dict[str, lis
     tokenizers = [prepared.folder.require_tokenizer(), prepared.tokenizer]
     room = prepared.max_length - tokenizers[0].template.num_special(1)
     texts = {DOMAIN: prepared.text.held_out, GENERAL: prepared.general}
-    found = {
+    by_text = {
         name: passages_of(documents, tokenizers, room=room, seed=settings.seed) for name, documents in texts.items()
     }
-    return {name: passages for name, passages in found.items() if passages}
+    return {name: passages for name, passages in by_text.items() if passages}
 
 
 def _losses(
@@ -282,18 +272,15 @@ def _losses(
     return on_first_rank(measured, rank)
 
 
-def _losses_before(
-    prepared: Prepared, passages: Mapping[str, Sequence[Passage]], out: Path, rank: Rank
-) -> dict[str, WordLoss]:
+def _losses_before(prepared: Prepared, passages: Mapping[str, Sequence[Passage]], run: Run) -> dict[str, WordLoss]:
     """The losses of the model as it was; measured once in a run."""
-    path = out / BEFORE_FILE
-    if not result_of_first_rank(path.is_file, rank):
-        found = _losses(prepared.folder, passages, prepared.settings, rank) or {}
-        record = {name: dataclasses.asdict(loss) for name, loss in found.items()}
-        on_first_rank(lambda: write_json(path, record), rank)
+    path = run.path / BEFORE_FILE
+    if not run.has(path):
+        losses = _losses(prepared.folder, passages, prepared.settings, run.rank) or {}
+        run.first(lambda: write_json(path, {name: dataclasses.asdict(loss) for name, loss in losses.items()}))
     return {
-        name: WordLoss(nats=tuple(one["nats"]), words=tuple(one["words"]), characters=one["characters"])
-        for name, one in read_json(path).items()
+        name: WordLoss(nats=tuple(loss["nats"]), words=tuple(loss["words"]), characters=loss["characters"])
+        for name, loss in read_json(path).items()
     }
 
 

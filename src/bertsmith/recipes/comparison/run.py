@@ -18,7 +18,7 @@ from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import counted, said_once, warn
 from bertsmith.base.core.settings import require, require_counts, require_number, split_settings
 from bertsmith.base.machine.runtime import choose
-from bertsmith.base.storage.locks import locked_folder, require_new_run
+from bertsmith.base.storage.locks import locked_folder
 from bertsmith.recipes.comparison.bench import Bench, Budget
 from bertsmith.recipes.comparison.cells import all_cells, lines_of
 from bertsmith.recipes.comparison.corpus_text import TEXT_FOLDER, CorpusText
@@ -35,9 +35,11 @@ from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import RunFolder
 
 MODELS_FOLDER = "models"
+TASK = "comparison"  # of its record
 SEEDS = 3
 ALL = "all"
 KIND = "classification"
@@ -114,60 +116,65 @@ def compare_systems(
         BertsmithError: a file, a setting or the folder is invalid, or no system could be fitted.
         KeyboardInterrupt: interrupted; `resume` continues.
     """
-    out = Path(out)
-    before = _before(out) if resume else {}
-    if not resume:
-        require_new_run(out)
-    read = _reader(task, kind, dev, settings, map_labels, metric, device)
-    asked = _numbers(labels or (ALL,))
-    texts = [Path(path) for path in corpus or before.get("corpus", ())]
-    chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
-    reads_text = any(system.needs_text for system in chosen.values())
-    require(
-        reads_text or (minutes is None and tokens is None and size is None),
-        expected="a system that reads text, with a budget for it",
-        found=f"only {', '.join(chosen)}",
-        fix="leave --minutes, --tokens and --size out",
-    )
-    if texts and not reads_text:
-        warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
-    require_counts(seeds=seeds)
-    seeds = seeds or int(before.get("seeds", SEEDS))
-    require_number("seeds", seeds, most=1000)
-    budget = Budget.of(minutes, tokens, size)
-    if before.get("text") and (minutes, tokens, size) == (None, None, None):
-        budget = Budget(**before["text"]["budget"])
-    kept = Path(models or before.get("models") or out / MODELS_FOLDER)
-    text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
-    bench = _bench(*read(), text, budget, kept, device)
-    counts = before["labels"] if before and not labels else _label_counts(asked, len(bench.data.train))
-    names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
-    record = {
-        "task": "comparison",
-        **bench.record(),
-        "corpus": [str(path) for path in texts],
-        "systems": names,
-        "labels": sorted({*before.get("labels", ()), *counts}),
-        "seeds": max(seeds, int(before.get("seeds", 0))),
-        "models": None if kept == out / MODELS_FOLDER else str(kept),
-    }
-    if text is None and before.get("text"):
-        record["text"] = before["text"]  # what is added reads none
-    with locked_folder(out, create=not resume), said_once():
-        run = RunFolder.prepare(out, record, bench.data.digests, resume=resume, may_change=_MAY_CHANGE)
-        with contextlib.ExitStack() as held:
-            if text is not None:
-                held.enter_context(locked_folder(kept))
-                require_same(bench, sources_of(chosen.values()))
-            fit_all(bench, out, chosen, counts, seeds)
-        return _report(bench, run, {**chosen_systems(names, has_text=True), **chosen})
+    with Run.open(out, resume=resume) as run:
+        before = _settings_before(run)
+
+        # The task, the systems and their budget: what does not fit is refused before anything is read.
+        read = _reader(task, kind, dev, settings, map_labels, metric, device)
+        asked = _numbers(labels or (ALL,))
+        texts = [Path(path) for path in corpus or before.get("corpus", ())]
+        chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
+        reads_text = any(system.needs_text for system in chosen.values())
+        require(
+            reads_text or (minutes is None and tokens is None and size is None),
+            expected="a system that reads text, with a budget for it",
+            found=f"only {', '.join(chosen)}",
+            fix="leave --minutes, --tokens and --size out",
+        )
+        if texts and not reads_text:
+            warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
+        require_counts(seeds=seeds)
+        seeds = seeds or int(before.get("seeds", SEEDS))
+        require_number("seeds", seeds, most=1000)
+        budget = Budget.of(minutes, tokens, size)
+        if before.get("text") and (minutes, tokens, size) == (None, None, None):
+            budget = Budget(**before["text"]["budget"])
+
+        # The examples, and the record with all that an earlier part of the comparison had.
+        kept = Path(models or before.get("models") or run.path / MODELS_FOLDER)
+        text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
+        bench = _bench(*read(), text, budget, kept, device)
+        counts = before["labels"] if before and not labels else _label_counts(asked, len(bench.data.train))
+        names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
+        record = {
+            "task": TASK,
+            **bench.record(),
+            "corpus": [str(path) for path in texts],
+            "systems": names,
+            "labels": sorted({*before.get("labels", ()), *counts}),
+            "seeds": max(seeds, int(before.get("seeds", 0))),
+            "models": None if kept == run.path / MODELS_FOLDER else str(kept),
+        }
+        if text is None and before.get("text"):
+            record["text"] = before["text"]  # what is added reads none
+        run.start(record, bench.data.digests, may_change=_MAY_CHANGE)
+
+        # What systems are built on, every cell, the report.
+        with said_once():
+            with contextlib.nullcontext() if text is None else locked_folder(kept):
+                if text is not None:
+                    require_same(bench, sources_of(chosen.values()))
+                fit_all(bench, run.path, chosen, counts, seeds)
+            return _report(bench, run.folder, {**chosen_systems(names, has_text=True), **chosen})
 
 
-def _before(out: Path) -> Mapping[str, Any]:
-    """The settings of the comparison in a folder."""
-    settings: Mapping[str, Any] = RunFolder.open(out).record["settings"]
-    if settings.get("task") != "comparison":
-        raise RunError(expected=f"a comparison in '{out}'", found="another run", fix="name the folder of a comparison")
+def _settings_before(run: Run) -> Mapping[str, Any]:
+    """The settings of a comparison that is resumed; nothing of a new one."""
+    settings: Mapping[str, Any] = run.before.get("settings", {})
+    if settings.get("task", TASK) != TASK:
+        raise RunError(
+            expected=f"a comparison in '{run.path}'", found="another run", fix="name the folder of a comparison"
+        )
     return settings
 
 
@@ -246,7 +253,7 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
     """Writes the report of all cells that are there."""
     spec, data = bench.spec, bench.data
     cells = list(all_cells(run.path))
-    rows = rows_of(cells, spec, list(systems), lambda place: lines_of(run.path, place))
+    rows = rows_of(cells, spec, list(systems), lambda cell: lines_of(run.path, cell))
     failures = [
         {"cell": cell.place.name, "labels": cell.place.labels, "system": cell.place.system, "error": cell.error}
         for cell in cells
@@ -265,7 +272,7 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
         "verdicts": verdicts(rows, spec.metric),
         "rows": [to_plain(row) for row in rows],
         "systems": [
-            {"system": name, "about": one.about, "why_not": one.why_not(spec)} for name, one in systems.items()
+            {"system": name, "about": system.about, "why_not": system.why_not(spec)} for name, system in systems.items()
         ],
         "failures": failures,
         "settings": run.record["settings"],
@@ -275,7 +282,7 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
     }
     page = write_report(run.path, report)
     if not rows:
-        reasons = [one["error"] for one in failures] or [one["why_not"] for one in report["systems"]]
+        reasons = [failure["error"] for failure in failures] or [line["why_not"] for line in report["systems"]]
         raise ConfigError(
             expected=f"a system that can be fitted to {spec.title}", found=f"none: {reasons[0]}", fix=f"see '{page}'"
         )

@@ -17,10 +17,8 @@ from typing import Any
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
-from bertsmith.base.machine.runtime import Rank, choose
-from bertsmith.base.processes.distributed import locked_by_first_rank, on_first_rank, started_before
+from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.addresses import address_of
-from bertsmith.base.storage.locks import require_new_or_started
 from bertsmith.base.storage.remote import require_host
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import load_pretrained
@@ -37,7 +35,8 @@ from bertsmith.recipes.distillation.vector_teaching import VectorTeaching, princ
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.loop.result import TrainResult
-from bertsmith.training.loop.run_folder import SETTINGS_FILE, START
+from bertsmith.training.loop.run import Run
+from bertsmith.training.loop.run_folder import START
 from bertsmith.training.pretraining.fit import check_vocabulary
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
@@ -82,18 +81,22 @@ def distill_corpus(
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     require_host(corpus)
-    rank = Rank.from_environment()
-    resume = started_before(resume, rank, out / SETTINGS_FILE)
-    on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(SETTINGS_FILE,)), rank)
-    for name in ("init", "size", "config", "architecture", "initialization"):
-        require(
-            given.get(name) is None,
-            expected="a student that --student and --layers define",
-            found=f"--{name}",
-            fix="leave it out",
-        )
-    if settings.of_vectors:
-        return _distill_vectors(teacher, corpus, out, settings, given, resume)
+    with Run.open(out, resume=resume, device=str(given.get("device", "auto"))) as run:
+        for name in ("init", "size", "config", "architecture", "initialization"):
+            require(
+                given.get(name) is None,
+                expected="a student that --student and --layers define",
+                found=f"--{name}",
+                fix="leave it out",
+            )
+        distill = _distill_vectors if settings.of_vectors else _distill_model
+        return distill(teacher, corpus, run, settings, given)
+
+
+def _distill_model(
+    teacher: str | Path, corpus: str | Path, run: Run, settings: CorpusDistillationSettings, given: Mapping[str, Any]
+) -> TrainResult:
+    """See `distill_corpus`: the student learns soft targets, states and attention."""
     folder = load_any(teacher)
     if settings.is_distilbert and "mlm" not in folder.parts:
         raise CheckpointError(
@@ -116,24 +119,17 @@ def distill_corpus(
     origin = {"teacher": summary_of(folder), **student.record()}
     digest = digest_of_tensors(folder.tensors)
     teaching = CorpusTeaching(loaded, student.folder.config, settings, digest, origin, runtime.dtype)
-    parts = settings_from_recipe({**RECIPE, **given, "init": str(out / START)})
+    parts = settings_from_recipe({**RECIPE, **given, "init": str(run.path / START)})
     tell(
         f"teacher: {summary_of(folder)}; student: {student.folder.config.display_name}, {student.about}, "
         f"{counted(student.folder.config.num_parameters(pooler=False), 'parameter')} without heads"
     )
-    if not resume:
-        with locked_by_first_rank(out, rank):
-            on_first_rank(lambda: _write_start(student.folder, out / START), rank)
-    return pretrain(corpus, out, *parts, resume=resume, teaching=teaching)
+    _write_start(student.folder, run)
+    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching)
 
 
 def _distill_vectors(
-    teacher: str | Path,
-    corpus: str | Path,
-    out: Path,
-    settings: CorpusDistillationSettings,
-    given: Mapping[str, Any],
-    resume: bool,
+    teacher: str | Path, corpus: str | Path, run: Run, settings: CorpusDistillationSettings, given: Mapping[str, Any]
 ) -> TrainResult:
     """See `distill_corpus`: the student is pre-trained by the recipe of a new or a continued model."""
     require(
@@ -142,7 +138,7 @@ def _distill_vectors(
         found=f"the address '{corpus}'",
         fix="copy it to this machine first",
     )
-    source, rank = Corpus.open(corpus, verify=False), Rank.from_environment()
+    source = Corpus.open(corpus, verify=False)
     start = None
     config: EncoderConfig
     if settings.student in BertConfig.sizes:
@@ -152,24 +148,24 @@ def _distill_vectors(
         folder = load_any(teacher)
         check_vocabulary(folder.require_tokenizer().vocabulary, source, folder.name)
         taken = student_of(folder, LAYERS, settings.layers, spread=True)
-        student, start = {"init": str(out / START)}, taken.folder
+        student, start = {"init": str(run.path / START)}, taken.folder
         config, about = start.config, taken.about
     else:
         folder = load_any(settings.student)
         student, config, about = {"init": settings.student}, folder.config, f"'{folder.name}'"
-    run, data, training = settings_from_recipe({**student, **given})
+    of_run, data, training = settings_from_recipe({**student, **given})
     require(
         data.objective.startswith("mlm"),
         expected="an objective that predicts masked pieces, for --method vectors",
         found=f"--objective {data.objective}",
         fix="leave it out",
     )
-    embedder = load_embedder(teacher, device=run.device, precision=run.precision)
+    embedder = load_embedder(teacher, device=of_run.device, precision=of_run.precision)
     if not isinstance(embedder.encoder, FrozenEncoder):
         raise ConfigError(
             expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"
         )
-    longest = max(data.max_length, run.long_length or 0)
+    longest = max(data.max_length, of_run.long_length or 0)
     if longest > embedder.max_length:
         warn(
             f"rows have up to {longest} tokens, and the teacher reads {embedder.max_length}: "
@@ -180,10 +176,10 @@ def _distill_vectors(
     tell(f"teacher: {origin['teacher']}; student: {about}, {len(directions.T)} of its {embedder.width} numbers")
     is_new = "size" in student
     teaching = VectorTeaching(embedder, directions, source.tokenizer, settings, origin, is_new=is_new)
-    if start is not None and not resume:
-        with locked_by_first_rank(out, rank):
-            on_first_rank(lambda: _write_start(start, out / START), rank)
-    return pretrain(corpus, out, run, data, training, resume=resume, teaching=teaching)
+    if start is not None:
+        _write_start(start, run)
+    parts = (of_run, data, training)
+    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching)
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:
@@ -195,12 +191,19 @@ def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed
     return dataclasses.replace(student, folder=as_distilbert(student.folder))
 
 
-def _write_start(folder: ModelFolder, place: Path) -> None:
-    write_model_folder(
-        place,
-        config=folder.config,
-        tensors={name: tensor.float().contiguous() for name, tensor in folder.tensors.items()},
-        tokenizer=folder.tokenizer,
-        metadata=folder.metadata,
-        replace=True,
-    )
+def _write_start(folder: ModelFolder, run: Run) -> None:
+    """Writes the student as it starts to RUN/start, unless the run is resumed."""
+    if run.is_resumed:
+        return
+    tensors = {name: tensor.float().contiguous() for name, tensor in folder.tensors.items()}
+    with run.locked():
+        run.first(
+            lambda: write_model_folder(
+                run.path / START,
+                config=folder.config,
+                tensors=tensors,
+                tokenizer=folder.tokenizer,
+                metadata=folder.metadata,
+                replace=True,
+            )
+        )

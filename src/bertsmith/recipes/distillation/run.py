@@ -18,16 +18,7 @@ from typing import Any
 
 from bertsmith.base.core.progress import said_once, tell
 from bertsmith.base.core.settings import AUTO, require, split_settings
-from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.processes.distributed import (
-    in_turn,
-    locked_by_first_rank,
-    on_first_rank,
-    result_of_first_rank,
-    started_before,
-)
 from bertsmith.base.storage.files import digest_bytes
-from bertsmith.base.storage.locks import require_new_or_started
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.our_names import OF_TWO_TEXTS
@@ -45,6 +36,7 @@ from bertsmith.tasks.encoding.units import Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import FIRST_STAGE, SETTINGS_FILE, TEACHER
 
 SMALL_SET = 10_000  # labelled examples below which the student is also trained without the teacher
@@ -102,45 +94,48 @@ def distill_task(
         BertsmithError: teacher, student, examples, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; what was computed is kept.
     """
-    rank = Rank.from_environment()
-    resume = started_before(resume, rank, out)
-    on_first_rank(lambda: require_new_or_started(out, resume=resume), rank)
-    folder = load_any(teacher)
-    spec, labelled, unlabelled = read_sources(folder, sources)
-    require(
-        bool(labelled.train) or not without_teacher,
-        expected="labelled examples for the student without the teacher",
-        found="none",
-        fix="name them with --train, or leave --without-teacher out",
-    )
-    of_states = settings.of_first_stage() if settings.first_stage else settings
-    student = student_of(
-        folder,
-        settings.student,
-        settings.layers,
-        seed=int(given.get("seed", 1)),
-        same_heads=of_states.attention_weight > 0,
-    )
-    tell(f"teacher: {summary_of(folder)}; student: {student.about}")
-    if of_states.has_states:
-        comparable(student.folder.config, folder.config, attention=of_states.attention_weight > 0)
-    with locked_by_first_rank(out, rank, create=not resume), removed_if_refused(out / TEACHER):
-        lesson = in_turn(
-            lambda: lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER), rank
+    with Run.open(out, resume=resume, device=str(given.get("device", "auto")), parts=("",)) as run:
+        # The teacher, the examples and the student.
+        folder = load_any(teacher)
+        spec, labelled, unlabelled = read_sources(folder, sources)
+        require(
+            bool(labelled.train) or not without_teacher,
+            expected="labelled examples for the student without the teacher",
+            found="none",
+            fix="name them with --train, or leave --without-teacher out",
         )
-        job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=resume)
+        of_states = settings.of_first_stage() if settings.first_stage else settings
+        student = student_of(
+            folder,
+            settings.student,
+            settings.layers,
+            seed=int(given.get("seed", 1)),
+            same_heads=of_states.attention_weight > 0,
+        )
+        tell(f"teacher: {summary_of(folder)}; student: {student.about}")
         if of_states.has_states:
-            state_pairs(job, lesson.model.encoder, of_states)
-        taught = in_turn(lambda: lesson.logits_of(job.train), rank)
-    if settings.first_stage:
-        job = _first_stage(job, lesson, student, taught, settings, out, names, resume=resume)
-    teaching = _teaching(job, lesson, student, taught, settings)
-    result = _trained(job.taught_by(teaching), out, seeds, resume=resume, names=names)
-    without = None
-    if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
-        same = {**given, **_as_many_steps(job, labelled)}
-        without = _without(lesson, student, out / WITHOUT, settings, same, recipe, seeds, resume=resume)
-    return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
+            comparable(student.folder.config, folder.config, attention=of_states.attention_weight > 0)
+
+        # The logits of the teacher.
+        with run.locked(), removed_if_refused(out / TEACHER):
+            lesson = run.in_turn(
+                lambda: lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
+            )
+            job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=run.is_resumed)
+            if of_states.has_states:
+                state_pairs(job, lesson.model.encoder, of_states)
+            taught = run.in_turn(lambda: lesson.logits_of(job.train))
+
+        # The student: its states first on request, then its answers; and the same one on labels alone.
+        if settings.first_stage:
+            job = _first_stage(job, lesson, student, taught, settings, run, names)
+        teaching = _teaching(job, lesson, student, taught, settings)
+        result = _trained(job.taught_by(teaching), out, seeds, run, names)
+        without = None
+        if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
+            same = {**given, **_as_many_steps(job, labelled)}
+            without = _without(lesson, student, run, settings, same, recipe, seeds)
+        return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
 
 
 def _job(
@@ -194,55 +189,49 @@ def _first_stage(
     student: Student,
     taught: Logits,
     settings: DistillationSettings,
-    out: Path,
+    run: Run,
     names: Mapping[str, str],
-    *,
-    resume: bool,
 ) -> FinetuningJob:
     """The job on the student after a stage in which it learned states and attention alone."""
-    place = out / FIRST_STAGE
+    out = run.path / FIRST_STAGE
     epochs = dataclasses.replace(job.settings, epochs=settings.first_stage, start="random", freeze="nothing")
     rates = dataclasses.replace(job.recipe, keep="last", evaluate_every=10**9, patience=None)
     first = job.with_settings(epochs, rates)
     first = first.taught_by(_teaching(first, lesson, student, taught, settings.of_first_stage()))
     tell(f"first stage: states and attention, {settings.first_stage:g} epochs")
     with said_once():
-        _trained(first, place, 1, resume=resume, names=names)
+        _trained(first, out, 1, run, names)
     # What the second stage starts from is no model of a task.
-    found = load_any(place / MODEL_FOLDER)
-    started = dataclasses.replace(found, metadata=student.folder.metadata)
+    started = dataclasses.replace(load_any(out / MODEL_FOLDER), metadata=student.folder.metadata)
     return job.on_base(started, job.settings, job.recipe)
 
 
 def _without(
     lesson: Lesson,
     student: Student,
-    place: Path,
+    run: Run,
     settings: DistillationSettings,
     given: Mapping[str, Any],
     recipe: str,
     seeds: int | None,
-    *,
-    resume: bool,
 ) -> FinetuningResult:
     """The run of the same student from the same start on the labelled examples alone."""
     tell("the same student without the teacher, for comparison; --no-without-teacher leaves it out")
     plain = dataclasses.replace(settings, state_weight=0.0, attention_weight=0.0, first_stage=0.0)
-    job, names = _job(lesson, student, lesson.labelled, place, plain, given, recipe, resume=resume)
-    return _trained(job, place, seeds, resume=resume, names=names)
+    out = run.path / WITHOUT
+    job, names = _job(lesson, student, lesson.labelled, out, plain, given, recipe, resume=run.is_resumed)
+    return _trained(job, out, seeds, run, names)
 
 
 def _as_many_steps(job: FinetuningJob, labelled: TaskData) -> dict[str, Any]:
     """The settings with which labelled examples alone take as many steps as all examples do in a job."""
-    found: dict[str, Any] = {"reads": job.settings.reads} if job.head.pooled else {}
+    reads: dict[str, Any] = {"reads": job.settings.reads} if job.head.pooled else {}
     share = len(job.data.train) / len(labelled.train)
     epochs = {"epochs": round(job.settings.epochs * share, 4), "batch_size": job.settings.batch_size}
-    return {**found, **epochs, "learning_rate": job.recipe.learning_rate}
+    return {**reads, **epochs, "learning_rate": job.recipe.learning_rate}
 
 
-def _trained(
-    job: FinetuningJob, out: Path, seeds: int | None, *, resume: bool, names: Mapping[str, str]
-) -> FinetuningResult:
+def _trained(job: FinetuningJob, out: Path, seeds: int | None, run: Run, names: Mapping[str, str]) -> FinetuningResult:
     return finetune(
         job,
         job.task.spec,
@@ -251,7 +240,7 @@ def _trained(
         job.settings,
         job.recipe,
         seeds=seeds,
-        resume=result_of_first_rank(lambda: resume and (out / SETTINGS_FILE).is_file(), Rank.from_environment()),
+        resume=run.is_resumed and run.has(out / SETTINGS_FILE),
         recipe_name=names["recipe_name"],
         source_name=names["source_name"],
     )

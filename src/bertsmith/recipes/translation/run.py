@@ -6,12 +6,11 @@ from pathlib import Path
 from bertsmith.base.core.settings import from_dict, require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import digest_file
-from bertsmith.base.storage.locks import locked_folder
 from bertsmith.models.encoders.encoder_decoders import new_encoder_decoder
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.standalone_tokenizer import read_tokenizer_file
 from bertsmith.recipes.translation.model_folder import TASK, write_translation_model
-from bertsmith.recipes.translation.pairs import Pair, encode_pairs, read_pairs
+from bertsmith.recipes.translation.pairs import EncodedPairs, Pair, encode_pairs, read_pairs
 from bertsmith.recipes.translation.settings import TranslationSettings
 from bertsmith.recipes.translation.workload import TranslationTraining
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -20,10 +19,11 @@ from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.text.vocabularies.learn import count_words, learn_vocabulary
 from bertsmith.training.loop.loop import OnEvaluation, TrainResult, train
+from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings
 
-_PLACES = ("pairs", "dev", "run.vocab")  # inputs given by path, whose content is compared by digest
+_PATHS = ("pairs", "dev", "run.vocab")  # inputs given by path, whose content is compared by digest
 
 
 def train_translation(
@@ -49,11 +49,11 @@ def train_translation(
         BertsmithError: files, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    rank = Rank.from_environment()
+    processes = Rank.from_environment().count
     require(
-        rank.count == 1,
+        processes == 1,
         expected="one process for a translation model",
-        found=f"{rank.count} processes",
+        found=f"{processes} processes",
         fix="start it without torchrun",
     )
     runtime = choose(settings.device, settings.precision)
@@ -63,36 +63,27 @@ def train_translation(
         found="fp16, whose gradients underflow without loss scaling",
         fix="use --precision bf16 or fp32",
     )
-    texts = read_pairs(Path(pairs), settings.encoding)
-    held_out = None if dev is None else read_pairs(Path(dev), settings.encoding)
-    tokenizer = _tokenizer(texts, settings)
-    encoded = encode_pairs(texts, tokenizer, settings.max_length, str(pairs))
-    of_dev = None
-    if held_out is not None:
-        most = settings.config(1).max_tokens
-        of_dev = (held_out, encode_pairs(held_out, tokenizer, most, str(dev)))
-        require(
-            len(of_dev[1]) == len(held_out),
-            expected=f"dev pairs of at most {most} tokens",
-            found=f"{len(held_out) - len(of_dev[1])} longer ones",
-            fix="remove them from the file",
-        )
-    model = new_encoder_decoder(settings.config(len(tokenizer.vocabulary)), seed=training.seed)
-    workload = TranslationTraining(model, encoded, of_dev, tokenizer, runtime, settings, training.seed)
-    runtime.tell()
-    record = {
-        "task": TASK,
-        "pairs": str(pairs),
-        "dev": None if dev is None else str(dev),
-        "model": to_dict(model.config),
-        "run": to_dict(settings),
-        "train": to_dict(training),
-        "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
-    }
-    digests = {"pairs": digest_file(Path(pairs)), "vocabulary": tokenizer.vocabulary.digest}
-    digests |= {} if dev is None else {"dev": digest_file(Path(dev))}
-    with locked_folder(Path(out), create=not resume):
-        run = RunFolder.prepare(Path(out), record, digests, resume=resume, may_change=_PLACES)
+    with Run.open(out, resume=resume) as run:
+        texts = read_pairs(Path(pairs), settings.encoding)
+        tokenizer = _tokenizer(texts, settings)
+        encoded = encode_pairs(texts, tokenizer, settings.max_length, str(pairs))
+        held_out = None if dev is None else _dev_pairs(Path(dev), tokenizer, settings)
+        model = new_encoder_decoder(settings.config(len(tokenizer.vocabulary)), seed=training.seed)
+        workload = TranslationTraining(model, encoded, held_out, tokenizer, runtime, settings, training.seed)
+        runtime.tell()
+
+        record = {
+            "task": TASK,
+            "pairs": str(pairs),
+            "dev": None if dev is None else str(dev),
+            "model": to_dict(model.config),
+            "run": to_dict(settings),
+            "train": to_dict(training),
+            "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
+        }
+        digests = {"pairs": digest_file(Path(pairs)), "vocabulary": tokenizer.vocabulary.digest}
+        digests |= {} if dev is None else {"dev": digest_file(Path(dev))}
+        run.start(record, digests, may_change=_PATHS)
 
         def write_model(folder: Path, result: TrainResult) -> None:
             metadata = ModelMetadata(
@@ -106,7 +97,20 @@ def train_translation(
                 folder, model, tokenizer, metadata, scored_pairs=workload.scored_pairs, replace=True
             )
 
-        return train(workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation)
+        return train(workload, training, run.folder, write_model=write_model, on_evaluation=on_evaluation)
+
+
+def _dev_pairs(path: Path, tokenizer: Tokenizer, settings: TranslationSettings) -> tuple[list[Pair], EncodedPairs]:
+    """The dev pairs, as texts and encoded; none of them may be longer than the model reads."""
+    pairs, longest = read_pairs(path, settings.encoding), settings.config(1).max_tokens
+    encoded = encode_pairs(pairs, tokenizer, longest, str(path))
+    require(
+        len(encoded) == len(pairs),
+        expected=f"dev pairs of at most {longest} tokens",
+        found=f"{len(pairs) - len(encoded)} longer ones",
+        fix="remove them from the file",
+    )
+    return pairs, encoded
 
 
 def settings_of_run(run: Path | str) -> tuple[str, str | None, TranslationSettings, TrainSettings]:
