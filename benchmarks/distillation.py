@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from harness import machine, machine_label, write_result
 from labelled_rows import Row, rows_of
+from pruning import head_importance, without_heads
 
 import bertsmith
 from bertsmith.base.core.progress import quiet
@@ -38,7 +39,6 @@ from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.distillation.measures import milliseconds_of, weight_bytes
-from bertsmith.recipes.distillation.pruning import head_importance, without_heads
 from bertsmith.recipes.distillation.report import scored
 from bertsmith.recipes.distillation.students import student_of
 from bertsmith.tasks.specs.kinds import task_for

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from feature_probe import PROBES, FeatureProbe
 from harness import RESULTS, machine, machine_label
 
 from bertsmith.base.storage.files import read_json, write_json
@@ -27,7 +28,6 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.parts.our_names import BILSTM, READER
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.baselines.probe import PROBES, FeatureProbe
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.encoding.row_encoder import POOLINGS

@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from feature_probe import FeatureProbe
 from labelled_rows import trec
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.tasks.baselines.probe import FeatureProbe
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.specs.classification import ClassificationTask

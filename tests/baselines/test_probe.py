@@ -1,6 +1,9 @@
 """Tests of classifiers on the text vectors of a frozen encoder."""
 
 import dataclasses
+import importlib
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,13 +11,20 @@ import torch
 
 from baselines.frozen_samples import LETTERS, TOKENIZER, encoder, hidden_states, row
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.tasks.baselines.probe import FeatureProbe, text_vectors
+from bertsmith.tasks.baselines.probe import text_vectors
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.labels import accuracy, macro_f1
 from bertsmith.tasks.specs.classification import ClassificationTask
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 
+BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 LABELS = ("no", "yes", "never")
+
+
+@pytest.fixture
+def feature_probe(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("feature_probe").FeatureProbe
 
 
 def classification(**settings: object) -> ClassificationTask:
@@ -71,9 +81,11 @@ def test_the_windows_of_a_text_are_averaged() -> None:
 
 @pytest.mark.parametrize("classifier", ["logistic", "mlp"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_probe_learns_and_is_scored_like_the_fine_tuned_task(classifier: str, pooling: str) -> None:
+def test_a_probe_learns_and_is_scored_like_the_fine_tuned_task(
+    feature_probe: type[Any], classifier: str, pooling: str
+) -> None:
     train, dev = texts(80), texts(40, seed=1)
-    probe = FeatureProbe(encoder(), classification(), pooling=pooling, classifier=classifier)
+    probe = feature_probe(encoder(), classification(), pooling=pooling, classifier=classifier)
     probe.fit(train)
     predictions = probe.predict(dev)
     gold = np.array([LABELS.index(example.label) for example in dev])
@@ -83,13 +95,13 @@ def test_a_probe_learns_and_is_scored_like_the_fine_tuned_task(classifier: str, 
     for prediction in predictions:
         assert sum(prediction.probabilities) == pytest.approx(1)
         assert prediction.probabilities[2] < 1e-20
-    again = FeatureProbe(encoder(), classification(), pooling=pooling, classifier=classifier)
+    again = feature_probe(encoder(), classification(), pooling=pooling, classifier=classifier)
     again.fit(train)
     assert again.predict(dev) == predictions
     assert probe.predict([]) == []
 
 
-def test_a_probe_refuses_what_it_cannot_do() -> None:
+def test_a_probe_refuses_what_it_cannot_do(feature_probe: type[Any]) -> None:
     frozen, task = encoder(), classification()
     for arguments, message in (
         ({"classifier": "logistc"}, "did you mean 'logistic'"),
@@ -97,12 +109,12 @@ def test_a_probe_refuses_what_it_cannot_do() -> None:
         ({"layers": "lst"}, "did you mean 'last'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            FeatureProbe(frozen, task, **arguments)
+            feature_probe(frozen, task, **arguments)
     with pytest.raises(ConfigError, match="single-label task"):
-        FeatureProbe(frozen, ClassificationTask(dataclasses.replace(task.spec, multi_label=True)))
-    probe = FeatureProbe(frozen, task, pooling="men")
+        feature_probe(frozen, ClassificationTask(dataclasses.replace(task.spec, multi_label=True)))
+    probe = feature_probe(frozen, task, pooling="men")
     with pytest.raises(ConfigError, match="did you mean 'mean'"):
         probe.fit(texts(4))
     same = [dataclasses.replace(example, label="yes") for example in texts(4)]
     with pytest.raises(InputError, match="two labels"):
-        FeatureProbe(frozen, task).fit(same)
+        feature_probe(frozen, task).fit(same)

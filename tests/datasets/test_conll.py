@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.tasks.datasets.conll import read_conll, write_conll
+from bertsmith.tasks.datasets.conll import read_conll
 from bertsmith.tasks.datasets.examples import TaggedExample
 
 START = "-DOCSTART- -X- -X- O\n\n"
@@ -26,6 +26,15 @@ SENTENCES = st.lists(
 def write(path: Path, content: str | bytes) -> Path:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
+
+
+def write_tagged(path: Path, examples: list[TaggedExample]) -> None:
+    lines, document = [], 0
+    for example in examples:
+        lines += ["-DOCSTART-", ""] if example.document != document else []
+        lines += [*map("\t".join, zip(example.words, example.tags, strict=True)), ""]
+        document = example.document
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def sentences(path: Path, **columns: int | None) -> list[tuple[tuple[str, ...], tuple[str, ...] | None]]:
@@ -93,24 +102,8 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
         document += bool(number and data.draw(st.booleans()))
         words, tags = zip(*sentence, strict=True)
         examples.append(TaggedExample(id=str(number), words=words, tags=tags, document=document))
-    write_conll(path, examples)
+    write_tagged(path, examples)
     assert [dataclasses.replace(example, location="") for example in read_conll(path).examples] == examples
-    predicted = [["O"] * len(example.words) for example in examples]
-    write_conll(path, examples, predicted)
-    again = read_conll(path, tag_column=-2).examples
-    assert [example.tags for example in again] == [example.tags for example in examples]
-    assert [list(example.tags) for example in read_conll(path).examples] == predicted
-
-
-def test_predictions_are_next_to_the_gold_tags(tmp_path: Path) -> None:
-    examples = [
-        TaggedExample(id="0", words=("a", "b"), tags=("O", "B-X")),
-        TaggedExample(id="1", words=("c",), document=1),
-    ]
-    write_conll(tmp_path / "a.txt", examples[:1], [["B-X", "O"]])
-    assert (tmp_path / "a.txt").read_text() == "a\tO\tB-X\nb\tB-X\tO\n\n"
-    write_conll(tmp_path / "b.txt", examples[1:], [["O"]])
-    assert (tmp_path / "b.txt").read_text() == "-DOCSTART-\n\nc\tO\n\n"
 
 
 SQUAD = {"version": "1.1", "data": [{"paragraphs": []}]}

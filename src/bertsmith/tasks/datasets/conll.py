@@ -11,7 +11,6 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
-from bertsmith.base.storage.files import write_text
 from bertsmith.tasks.datasets.column_names import LABEL_COLUMNS, TEXT_COLUMNS
 from bertsmith.tasks.datasets.conllu import NEW_DOCUMENT, Layout, layout_of
 from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
@@ -135,32 +134,6 @@ def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, t
             "empty nodes (8.1), which are no words"
         )
     return ExampleFile(examples=tuple(examples))
-
-
-def write_conll(
-    path: Path, examples: Iterable[TaggedExample], predicted: Sequence[Sequence[str]] | None = None
-) -> None:
-    r"""Writes sentences atomically, tab-separated: the word, its gold tag and its predicted tag, if there are any.
-
-    The perl script conlleval reads such a file with `-d '\t'`.
-
-    Args:
-        predicted: one tag for each word of each sentence.
-    """
-    examples = list(examples)
-    assert predicted is None or len(predicted) == len(examples), "predictions of other sentences"
-    lines: list[str] = []
-    document = 0
-    for number, example in enumerate(examples):
-        if example.document != document:
-            lines += [DOCUMENT_START, ""]
-            document = example.document
-        columns = [column for column in (example.words, example.tags, predicted and predicted[number]) if column]
-        for cells in zip(*columns, strict=True):
-            assert not any(mark in cell for cell in cells for mark in "\t\r\n"), f"a tab or line end in {cells}"
-            lines.append("\t".join(cells))
-        lines.append("")
-    write_text(path, "\n".join(lines) + "\n")
 
 
 def _cells(line: str) -> list[str]:
