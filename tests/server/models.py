@@ -115,14 +115,16 @@ class FakeModel:
         encoder.register_forward_hook(lambda module, given, found: self.passes.append(found))
         self.encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"), model=encoder)
 
-    def tokens(self, texts: Sequence[str], ability: str, *, prompt: str | None = None) -> list[int]:
+    def read(
+        self, items: Sequence[str], ability: str, *, prompt: str | None = None
+    ) -> tuple[Sequence[str], list[list[int]]]:
         assert ability == "embed"
-        return [len(text) for text in texts]
+        return items, [[len(text)] for text in items]
 
     def reads_at_most(self, ability: str) -> int:
         return self.embed_length
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
+    def embed_read(self, texts: Sequence[str]) -> np.ndarray:
         self.calls.append(list(texts))
         self.began.release()
         assert self.let.wait(30), "somebody lets the model work"

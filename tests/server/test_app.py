@@ -20,7 +20,7 @@ from bertsmith.app.server.refusal import json_bytes
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
-from bertsmith.tasks.metrics.vectors import crowding
+from bertsmith.tasks.metrics.vectors import crowding, unit
 from server.asgi import Client, running
 from server.models import write_models
 
@@ -128,8 +128,8 @@ def test_vectors_can_be_shortened(models: dict[str, Model]) -> None:
 
 
 def test_shortened_vectors_of_length_one_have_length_one(models: dict[str, Model], monkeypatch: Any) -> None:
-    plain = models["novels"].embed
-    monkeypatch.setattr(models["novels"], "embed", lambda texts: plain(texts, normalize=True))
+    plain = models["novels"].embed_read
+    monkeypatch.setattr(models["novels"], "embed_read", lambda rows: unit(plain(rows)))
 
     async def script(client: Client) -> None:
         asked = {"model": "novels", "input": "the film", "dimensions": 5, "encoding_format": "base64"}

@@ -20,18 +20,13 @@ _OF_TASKS = {
 _MADE_BY = {"next_sentence": " (pretrain --objective mlm+nsp or mlm+sop)"}
 
 
-def require_ability(ability: str, abilities: Collection[str], name: str, task: str | None) -> None:
-    """Checks that a model supports a method.
-
-    Raises:
-        CheckpointError: it does not.
-    """
-    if ability not in abilities:
-        raise CheckpointError(
-            expected=f"a model with the ability {ability}{_MADE_BY.get(ability, '')}",
-            found=f"'{name}', a model {'without a task head' if task is None else f'for {task}'}",
-            fix=f"it has {', '.join(abilities)}; load another one",
-        )
+def no_ability(ability: str, abilities: Collection[str], name: str, task: str | None) -> CheckpointError:
+    """The error for a model that does not support a method."""
+    return CheckpointError(
+        expected=f"a model with the ability {ability}{_MADE_BY.get(ability, '')}",
+        found=f"'{name}', a model {'without a task head' if task is None else f'for {task}'}",
+        fix=f"it has {', '.join(abilities)}; load another one",
+    )
 
 
 def require_attention(encoder: RowEncoder, name: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bertsmith.app.library.inputs import checked_text, cut_counts, require_count, warn_cut
+from bertsmith.app.library.inputs import checked_text, require_count, warn_cut
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError, nearest
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.predictor import Predictor
@@ -127,7 +127,7 @@ def ask_document(
         for number, question in enumerate(questions, start=1)
     ]
     found = cast("list[AnswerPrediction]", [one for _, one in predictor.stream(examples, total=len(examples))])
-    warn_cut(*cut_counts(one.cut_tokens for one in found))
+    warn_cut(one.cut_tokens for one in found)
     return [
         DocumentAnswers(
             question=example.question,
@@ -236,7 +236,7 @@ def rank_sentences(
         )
     if not found:
         raise InputError(expected=f"sentences in '{file}'", found="none", fix="name a file with text")
-    warn_cut(*cut_counts(one.cut_tokens for one in found))
+    warn_cut(one.cut_tokens for one in found)
     return sorted(found, key=lambda one: -one.probability)[:top]
 
 

@@ -6,6 +6,7 @@ Both work in pipelines, cross-validation and hyper-parameter search: parameters 
 `fit`, and nothing is loaded before that. X is a list, array or column of texts, or of pairs of texts.
 """
 
+import dataclasses
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,10 +23,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from bertsmith.app.library.inputs import (
     Text,
     checked_texts,
-    cut_counts,
     silently,
     text_examples,
-    texts_or_pairs,
     warn_cut,
 )
 from bertsmith.base.core.errors import LabelError
@@ -38,7 +37,6 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.specs.label_prediction import LabelPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
@@ -106,7 +104,7 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         texts, embedder = checked_texts(X), self._load()
         with silently():
             vectors, cut = embedder.embed_counting(texts)
-        warn_cut(*cut_counts(cut.tolist()))
+        warn_cut(cut.tolist())
         return vectors
 
     @property
@@ -194,13 +192,10 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             ValueError: y contains numbers that are not classes.
             BertsmithError: the model or a setting is invalid.
         """
-        texts = texts_or_pairs(X)
+        texts = text_examples(X)
         numbers = self._numbers(y, len(texts))
         names = _names(self.classes_)
-        examples = [
-            TextExample(id=str(row), first=first, second=second, label=names[number], location=f"text {row + 1}")
-            for row, ((first, second), number) in enumerate(zip(texts, numbers, strict=True))
-        ]
+        examples = [dataclasses.replace(text, label=names[number]) for text, number in zip(texts, numbers, strict=True)]
         require(
             0 <= self.dev_share < 1,
             expected="dev_share of at least 0 and below 1",
@@ -222,7 +217,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             kind="classification",
             name="classification",
             labels=tuple(names),
-            pair=texts[0][1] is not None,
+            pair=texts[0].second is not None,
             settings=TaskSettings(**parts[TaskSettings]),
         )
         with tempfile.TemporaryDirectory(prefix="bertsmith-classifier-") as folder:
@@ -242,7 +237,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             self.predictor_ = load_predictor(out / "model", device=self.device)
         self.report_ = dict(result.report)
         rows, *_ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
-        warn_cut(rows.truncated, rows.cut_tokens)
+        warn_cut(rows.cut_by_row.tolist())
         return self
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:
@@ -264,7 +259,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         with silently():
             found = self.predictor_.predict(examples)
         answers = [prediction for prediction in found if isinstance(prediction, LabelPrediction)]
-        warn_cut(*cut_counts(answer.cut_tokens for answer in answers))
+        warn_cut(answer.cut_tokens for answer in answers)
         rows = [answer.probabilities for answer in answers]
         return np.array(rows, dtype=np.float64).reshape(len(examples), len(self.classes_))
 

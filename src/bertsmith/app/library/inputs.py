@@ -8,14 +8,20 @@ import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from types import FrameType
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import CutWarning, InputError
 from bertsmith.base.core.progress import counted, quiet
-from bertsmith.tasks.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import (
+    ChoiceExample,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+    texts_of_group,
+)
 from bertsmith.tasks.datasets.words import words_of
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
@@ -68,29 +74,22 @@ def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "
     return result
 
 
-def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
-    """Each text, or pair of texts, as a first text and a second one or None; raises like `checked_texts`."""
-    result: list[tuple[str, str | None]] = []
-    for number, text in enumerate(listed(texts, "texts, or pairs of texts"), start=1):
-        place = f"text {number}"
-        if isinstance(text, str):
-            result.append((checked_text(text, place), None))
-            continue
-        first, second = two(text, place, "a text or a pair of texts")
-        result.append((checked_text(first, place), checked_text(second, place)))
-    return result
-
-
-def text_examples(texts: Sequence[Text]) -> list[TextExample]:
-    """The texts and pairs as examples, with their numbers from 0 as ids.
+def text_examples(texts: Sequence[Text | TextExample]) -> list[TextExample]:
+    """The texts and pairs as examples, with their numbers from 0 as ids; examples have been checked already.
 
     Raises:
-        InputError: an element is neither.
+        InputError: an element is none of them.
     """
-    return [
-        TextExample(id=str(number), first=first, second=second, location=f"text {number + 1}")
-        for number, (first, second) in enumerate(texts_or_pairs(texts))
-    ]
+    examples = []
+    for number, text in enumerate(listed(texts, "texts, or pairs of texts")):
+        place = f"text {number + 1}"
+        if isinstance(text, TextExample):
+            examples.append(dataclasses.replace(text, id=str(number), location=place))
+            continue
+        parts = (text,) if isinstance(text, str) else two(text, place, "a text or a pair of texts")
+        first, second = (*(checked_text(part, place) for part in parts), None)[:2]
+        examples.append(TextExample(id=str(number), first=first, second=second, location=place))  # type: ignore[arg-type]
+    return examples
 
 
 def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -113,13 +112,16 @@ def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample
     return sentences
 
 
-def choice_examples(questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoiceExample]:
-    """Each context with its endings as an example; raises the same errors as `checked_texts`."""
+def choice_examples(questions: Sequence[tuple[str, Sequence[str]] | ChoiceExample]) -> list[ChoiceExample]:
+    """Each context with its endings as an example, as in `text_examples`; raises the same errors."""
     examples = []
     for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
         place = f"question {number}"
+        if isinstance(question, ChoiceExample):
+            examples.append(dataclasses.replace(question, id=place, location=place))
+            continue
         context, endings = two(question, place, "a context and its endings")
-        if not is_list(endings):
+        if not isinstance(endings, list | tuple):
             raise wrong("a context and a list of endings", question, place)
         context, *endings = (checked_text(text, place) for text in (context, *endings))
         examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), location=place))
@@ -141,7 +143,7 @@ def checked_words(words: object, place: str) -> tuple[str, ...]:
     Raises:
         InputError: it is not a list of texts.
     """
-    if not is_list(words):
+    if not isinstance(words, list | tuple):
         raise wrong("a list of words", words, place)
     return tuple(checked_text(word, f"word {number} of {place}") for number, word in enumerate(words, start=1))
 
@@ -152,7 +154,7 @@ def two(pair: object, place: str, expected: str) -> tuple[Any, Any]:
     Raises:
         InputError: there are not two.
     """
-    if not is_list(pair) or len(pair) != 2:
+    if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise wrong(expected, pair, place)
     return pair[0], pair[1]
 
@@ -165,7 +167,7 @@ def listed(values: object, what: str) -> Sequence[Any]:
     """
     if isinstance(values, str):
         raise InputError(expected=f"a list of {what}", found="one text", fix="put it into a list")
-    if is_list(values):
+    if isinstance(values, list | tuple):
         return values
     # pandas columns and NumPy arrays.
     array = values.to_numpy() if hasattr(values, "to_numpy") else values
@@ -191,11 +193,6 @@ def require_path(value: object, name: str) -> None:
         )
 
 
-def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Whether a value is a list or tuple."""
-    return isinstance(value, list | tuple)
-
-
 def require_count(count: object, name: str) -> None:
     """Returns if it is a whole number of at least 1.
 
@@ -213,30 +210,26 @@ def wrong(expected: str, value: object, place: str) -> InputError:
     return InputError(expected=f"{expected} as {place}", found=reprlib.repr(value)[:60], fix="correct it")
 
 
-def cut_counts(cut: Iterable[int]) -> tuple[int, int]:
-    """The number of truncated texts and their truncated tokens in total, from the count of each text."""
-    lost = [tokens for tokens in cut if tokens]
-    return len(lost), sum(lost)
+def warn_cut(cut: Iterable[int]) -> tuple[int, int]:
+    """The number of truncated texts and their truncated tokens in total; warns callers outside the package of them.
 
-
-def warn_cut(texts: int, tokens: int) -> None:
-    """Warns callers outside the package if texts were truncated; inside it, each package reports its own counts.
-
-    The warning points to the caller's line, even through scikit-learn.
+    The warning points to the caller's line, even through scikit-learn. Inside the package each room reports its counts.
 
     Args:
-        texts: number of truncated texts.
-        tokens: truncated tokens in total.
+        cut: the truncated tokens of each text.
     """
+    texts = [tokens for tokens in cut if tokens]
+    counts = len(texts), sum(texts)
     if not texts:
-        return
+        return counts
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and _module_of(frame).startswith(_BETWEEN):
         level, frame = level + 1, frame.f_back
     if _module_of(frame).startswith(f"{__package__.rpartition('.')[0]}."):
-        return
-    message = f"texts truncated to the length the model reads: {texts:,}, {counted(tokens, 'token')} in all"
+        return counts
+    message = f"texts truncated to the length the model reads: {counts[0]:,}, {counted(counts[1], 'token')} in all"
     warnings.warn(message, CutWarning, stacklevel=level)
+    return counts
 
 
 def _module_of(frame: FrameType) -> str:
@@ -249,20 +242,20 @@ def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
 
 
 def tokens_of_texts(
-    texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, prompt: str, specials: SpecialTokens
+    texts: Sequence[Text | TextExample], tokenizer: Tokenizer, prompt: str, specials: SpecialTokens
 ) -> list[int]:
     """The number of tokens of [CLS] text [SEP], or of [CLS] text [SEP] text [SEP].
 
     Args:
-        texts: a first text, and a second one or None.
+        texts: texts and pairs.
         tokenizer: of the model.
         prompt: prefix of every text.
         specials: parse special pieces in a text as special tokens, not as ordinary characters.
     """
-    flat = [prompt + part for pair in texts for part in pair if part is not None]
-    counts = [1 if second is None else 2 for _, second in texts]
-    pieces = _sums(tokenizer.encode_batch(flat, special_tokens=specials).lengths, counts)
-    return [found + tokenizer.template.num_special(count) for found, count in zip(pieces, counts, strict=True)]
+    parts = [texts_of_group(example) for example in text_examples(texts)]
+    flat = [prompt + part for of_example in parts for part in of_example]
+    pieces = _sums(tokenizer.encode_batch(flat, special_tokens=specials).lengths, [len(part) for part in parts])
+    return [count + tokenizer.template.num_special(len(part)) for count, part in zip(pieces, parts, strict=True)]
 
 
 def tokens_of_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[int]:
@@ -270,7 +263,7 @@ def tokens_of_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) ->
     words = [word for sentence in sentences for word in sentence]
     lengths = np.maximum(tokenizer.encode_words(words).lengths, 1)
     special = tokenizer.template.num_special(1)
-    return [found + special for found in _sums(lengths, [len(sentence) for sentence in sentences])]
+    return [count + special for count in _sums(lengths, [len(sentence) for sentence in sentences])]
 
 
 def _sums(values: npt.NDArray[np.integer[Any]], counts: Sequence[int]) -> list[int]:

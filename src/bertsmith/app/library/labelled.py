@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bertsmith.app.library.inputs import cut_counts, warn_cut
+from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.settings import require, require_number, split_settings
@@ -126,8 +126,7 @@ def evaluate(
     name, spec, examples = found
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
-    texts, tokens = cut_counts(prediction.cut_tokens for prediction in predictions)
-    warn_cut(texts, tokens)
+    texts, tokens = warn_cut(prediction.cut_tokens for prediction in predictions)
     shown = [metric for metric in scores if not is_count(metric)]
     return Evaluation(
         task=name,
@@ -310,8 +309,7 @@ def _evaluate_vectors(
         cut = [prediction.cut_tokens for prediction in predictions]
         judge = task_for(vector_spec(task, examples, TaskSettings()))
         lines = list(example_lines(judge, examples, predictions))
-    texts, tokens = cut_counts(cut)
-    warn_cut(texts, tokens)
+    texts, tokens = warn_cut(cut)
     return Evaluation(
         task=task,
         examples=len(examples),

@@ -6,7 +6,7 @@ All methods of a model share one copy of its weights. Methods may be called from
 """
 
 import dataclasses
-import functools
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,37 +14,34 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.app.library.abilities import find_abilities, require_ability, require_attention
+from bertsmith.app.library.abilities import find_abilities, no_ability, require_attention
 from bertsmith.app.library.inputs import (
     Text,
     checked_sentences,
     checked_text,
     checked_texts,
     choice_examples,
-    cut_counts,
     question_examples,
     require_count,
-    silently,
     tagged_sentences,
     text_examples,
-    texts_or_pairs,
     tokens_of_texts,
     tokens_of_words,
     warn_cut,
 )
 from bertsmith.app.library.language_models import complete_texts, perplexity_of_texts
 from bertsmith.app.library.opening import Opening
-from bertsmith.app.library.pairs import judge_pairs, rerank_passages
+from bertsmith.app.library.pairs import checked_passages, compared, judge_pairs, scored_passages
 from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.progress import quiet, unseen
 from bertsmith.inference.predictors.completion import Completion
 from bertsmith.inference.predictors.perplexity import Perplexity
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
-from bertsmith.tasks.datasets.examples import Example, empty_texts_note, is_blank
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample, texts_of_group
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
-from bertsmith.tasks.metrics.vectors import crowding
 from bertsmith.tasks.specs.choice import ChoicePrediction
 from bertsmith.tasks.specs.label_prediction import LabelPrediction
 from bertsmith.tasks.specs.regression import NumberPrediction
@@ -52,7 +49,8 @@ from bertsmith.tasks.specs.settings import WINDOWED
 from bertsmith.tasks.specs.span import AnswerPrediction
 from bertsmith.tasks.specs.tagging import TagsPrediction
 from bertsmith.tasks.specs.task import Prediction
-from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.tasks.specs.whole_texts import with_pieces
+from bertsmith.text.tokenizers.encoded import Encoded, Ids
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ if TYPE_CHECKING:
 
 Vectors = npt.NDArray[np.float32]
 Value = TypeVar("Value")
-Found = TypeVar("Found", bound=Prediction)
+Answered = TypeVar("Answered", bound=Prediction)
 
 PIECES = "pieces"  # available for every model, so not among the abilities
 
@@ -203,8 +201,11 @@ class Model:
         assert self._pretrained is not None
         return judge_pairs(self._pretrained, pairs)
 
-    def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
+    def classify(self, texts: Sequence[Text | TextExample]) -> list[LabelPrediction]:
         """The label of each text or pair, with the probabilities of all labels.
+
+        Args:
+            texts: texts and pairs, or what `read` has made of them, as for the other methods with a task.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -213,12 +214,12 @@ class Model:
         self._require("classify")
         return self._of_texts(texts, LabelPrediction)
 
-    def score(self, texts: Sequence[Text]) -> list[NumberPrediction]:
+    def score(self, texts: Sequence[Text | TextExample]) -> list[NumberPrediction]:
         """The predicted number of each text or pair; raises the same errors as `classify`."""
         self._require("score")
         return self._of_texts(texts, NumberPrediction)
 
-    def choose(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoicePrediction]:
+    def choose(self, questions: Sequence[tuple[str, Sequence[str]] | ChoiceExample]) -> list[ChoicePrediction]:
         """The best ending for each context.
 
         Raises:
@@ -258,8 +259,8 @@ class Model:
         """
         self._require("answer")
         require_count(n_best, "n_best")
-        found = self._predict(question_examples(questions), AnswerPrediction)
-        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in found]
+        answers = self._predict(question_examples(questions), AnswerPrediction)
+        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in answers]
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
@@ -271,26 +272,26 @@ class Model:
             CheckpointError: the model cannot do this.
             InputError: a text has the wrong type.
         """
-        return [score for score, _ in self.rerank_with_vectors(query, passages)]
-
-    def rerank_with_vectors(self, query: str, passages: Sequence[str]) -> list[tuple[float, Vectors | None]]:
-        """The scores of `rerank`, each with the normalized vector of its passage; None where a model reads pairs."""
         self._require("rerank")
-        return rerank_passages(functools.partial(self.embed, normalize=True), self._predictor, query, passages)
+        pairs = checked_passages(query, passages)
+        if self._predictor is not None:
+            return [score for score, _ in scored_passages(self._predictor, pairs)]
+        return [score for score, _ in compared(self.embed([query, *passages], normalize=True))] if pairs else []
 
-    def remark(self, ability: str, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
-        """A sentence to read with the answers of a method, as the commands print it; "" if there is none.
+    def rerank_read(self, pairs: Sequence[Any]) -> Sequence[tuple[float, Vectors | None]]:
+        """The scores of `rerank`, each with the normalized vector of its passage; None where a model reads pairs.
 
         Args:
-            ability: the method.
-            items: what was answered.
-            vectors: of the passages that `rerank` compared.
+            pairs: of query and passage, as `read` returns them.
         """
-        if ability in ("classify", "score"):
-            return empty_texts_note(sum(map(is_blank, text_examples(items))))
-        return (
-            crowding(np.stack(compared)) if (compared := [vector for vector in vectors if vector is not None]) else ""
-        )
+        if self._predictor is None:
+            rows = [pairs[0][0], *(passage for _, passage in pairs)]
+            return compared(self._embedder_of(None, True, None).embed_encoded(Encoded.from_rows(rows))[0])
+        locations = (f"passage {number}" for number in itertools.count(1))
+        examples = [
+            dataclasses.replace(pair, location=location) for pair, location in zip(pairs, locations, strict=False)
+        ]
+        return scored_passages(self._predictor, examples)
 
     def embed(
         self,
@@ -314,10 +315,8 @@ class Model:
             ConfigError: the pooling or the prompt is unknown.
             CheckpointError: `pooling` is pooler, and the pooler was never trained.
         """
-        embedder = self._embedder_of(pooling, normalize, prompt)
-        with silently():
-            vectors, cut = embedder.embed_counting(checked_texts(texts))
-        warn_cut(*cut_counts(cut.tolist()))
+        vectors, cut = self._embedder_of(pooling, normalize, prompt).embed_counting(checked_texts(texts))
+        warn_cut(cut.tolist())
         return vectors
 
     def embed_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> Vectors:
@@ -332,8 +331,11 @@ class Model:
                 have to precede them.
         """
         self.check_ids(rows, prompt=prompt)
-        with silently():
-            return self._embedder_of(None, None, prompt).embed_encoded(Encoded.from_rows(rows))[0]
+        return self.embed_read(rows, prompt=prompt)
+
+    def embed_read(self, rows: Sequence[Sequence[int] | Ids], *, prompt: str | None = None) -> Vectors:
+        """One vector for the pieces of each text, as `read` or `check_ids` lets them pass, float32 [E, D]."""
+        return self._embedder_of(None, None, prompt).embed_encoded(Encoded.from_rows(rows))[0]
 
     def check_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> None:
         """Returns if `embed_ids` takes these rows; raises the same errors."""
@@ -377,7 +379,7 @@ class Model:
         with self._lock:
             features = TokenFeatures(self.encoder, layers=layers)  # refuses what cannot be a key
             features = self._features.setdefault(layers, features)
-        with silently():
+        with quiet():
             return features.word_vectors(checked)
 
     def attention(self, text: str, pair: str | None = None) -> "Attention":
@@ -394,8 +396,53 @@ class Model:
         require_attention(self.encoder, self.name)
         from bertsmith.app.library.attention import attention_of
 
-        given = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
-        return attention_of(cast("FrozenEncoder", self.encoder), *given, special_tokens=self.reads_specials())
+        texts = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
+        return attention_of(cast("FrozenEncoder", self.encoder), *texts, special_tokens=self.reads_specials())
+
+    def read(
+        self, items: Sequence[Any], ability: str, *, prompt: str | None = None
+    ) -> tuple[Sequence[Any], list[list[int]]]:
+        """The items of a request as a method reads them, and the tokens of each of their texts, before truncation.
+
+        The items are checked. They come back with their pieces where the method takes them so, as `classify`, `score`,
+        `choose`, `embed_read` and `rerank_read` do: what is counted is what is computed.
+
+        Args:
+            items: one for each answer; for `rerank`, pairs with the same query.
+            ability: the method; "pieces" for the tokenizer alone.
+            prompt: for vectors, as in `embed`.
+
+        Raises:
+            BertsmithError: the model cannot do this, or an item is none of this method.
+        """
+        tokenizer = self.tokenizer
+        special, of_pair = tokenizer.template.num_special(1), tokenizer.template.num_special(2)
+        if ability == "rerank" and self._predictor is None:
+            texts = [items[0][0], *(passage for _, passage in items)]
+            encoded = self._embedder_of(None, True, None).encode(checked_texts(texts))
+            tokens = [[count] for count in (encoded.lengths[1:] + special).tolist()]
+            return [(encoded[0], encoded[number]) for number in range(1, len(encoded))], [
+                [len(encoded[0]) + special, *tokens[0]],
+                *tokens[1:],
+            ]
+        if ability == "embed":
+            encoded = self._embedder_of(None, None, prompt).encode(checked_texts(items))
+            return list(encoded), [[count] for count in (encoded.lengths + special).tolist()]
+        if ability == "choose":
+            choices = choice_examples(items)
+            questions = with_pieces(choices, [(choice.context, *choice.endings) for choice in choices], tokenizer)
+            lengths = [[len(pieces) for pieces in question.pieces] for question in questions]
+            return questions, [[context + count + of_pair for count in endings] for context, *endings in lengths]
+        if ability in ("classify", "score", "rerank"):
+            assert self._predictor is not None, "a model with a task"
+            prefix, checked = self._predictor.task.spec.prompt, text_examples(items)
+            parts = [(prefix + first, *others) for first, *others in map(texts_of_group, checked)]
+            examples = with_pieces(checked, parts, tokenizer)
+            return examples, [
+                [sum(map(len, example.pieces)) + (special if example.second is None else of_pair)]
+                for example in examples
+            ]
+        return items, [[count] for count in self.tokens(items, ability)]
 
     def tokens(
         self, texts: Sequence[Text | Sequence[str]], ability: str | None = None, *, prompt: str | None = None
@@ -422,7 +469,7 @@ class Model:
             return tokens_of_words(checked_sentences(texts), self.tokenizer)
         specials = self.reads_specials(ability)
         prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
-        return tokens_of_texts(texts_or_pairs(cast("Sequence[Text]", texts)), self.tokenizer, prefix, specials)
+        return tokens_of_texts(cast("Sequence[Text]", texts), self.tokenizer, prefix, specials)
 
     def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
         """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
@@ -449,7 +496,8 @@ class Model:
         return [self.tokenizer.tokenize(text, special_tokens=self.reads_specials()) for text in checked_texts(texts)]
 
     def _require(self, ability: str) -> None:
-        require_ability(ability, self.abilities, self.name, self.task)
+        if ability not in self.abilities:
+            raise no_ability(ability, self.abilities, self.name, self.task)
 
     def _is_for_vectors(self, ability: str) -> bool:
         """Whether a method prepares texts as `embed` does."""
@@ -460,20 +508,18 @@ class Model:
             varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
             return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
 
-    def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
-        """The predictions of texts and pairs, computed separately if both are given."""
+    def _of_texts(self, texts: Sequence[Text | TextExample], kind: type[Answered]) -> list[Answered]:
+        """The predictions of texts and pairs, computed separately if there are both."""
         examples = text_examples(texts)
-        found: dict[str, Found] = {}
-        for is_pair in (False, True):
+        answers: dict[str, Answered] = {}
+        for is_pair in sorted({example.second is not None for example in examples}):
             part = [example for example in examples if (example.second is not None) == is_pair]
-            answers = self._predict(part, kind)
-            found |= {example.id: answer for example, answer in zip(part, answers, strict=True)}
-        return [found[example.id] for example in examples]
+            answers |= zip([example.id for example in part], self._predict(part, kind), strict=True)
+        return [answers[example.id] for example in examples]
 
-    def _predict(self, examples: Sequence[Example], kind: type[Found]) -> list[Found]:
+    def _predict(self, examples: Sequence[Example], kind: type[Answered]) -> list[Answered]:
         assert self._predictor is not None
-        with silently():
-            result = self._predictor.predict(examples)
-        warn_cut(*cut_counts(one.cut_tokens for one in result))
-        assert all(isinstance(one, kind) for one in result), kind
-        return cast("list[Found]", result)
+        answers = self._predictor.predict(examples, unseen)
+        warn_cut(answer.cut_tokens for answer in answers)
+        assert all(isinstance(answer, kind) for answer in answers), kind
+        return cast("list[Answered]", answers)

@@ -1,41 +1,45 @@
 """Two texts at a time: `Model.rerank` and `Model.next_sentence`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bertsmith.app.library.inputs import checked_pairs, checked_text, checked_texts, cut_counts, silently, warn_cut
+from bertsmith.app.library.inputs import checked_pairs, checked_text, checked_texts, warn_cut
+from bertsmith.base.core.progress import quiet
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, PretrainedPredictor
+from bertsmith.tasks.datasets.examples import TextExample
 
 if TYPE_CHECKING:
     from bertsmith.tasks.metrics.vectors import Vectors
 
 
-def rerank_passages(
-    embed: "Callable[[list[str]], Vectors]", predictor: Predictor | None, query: str, passages: Sequence[str]
-) -> "list[tuple[float, Vectors | None]]":
-    """The score of each passage: of a model of pairs, or, where there is no predictor, its cosine, with its vector.
-
-    Args:
-        embed: returns vectors of length 1.
+def checked_passages(query: str, passages: Sequence[str]) -> list[TextExample]:
+    """The pairs of a query and each passage, as examples.
 
     Raises:
         InputError: a text has the wrong type.
     """
-    query, passages = checked_text(query, "the query"), checked_texts(passages, "passage")
-    if not passages:
-        return []
-    if predictor is None:
-        vectors = embed([query, *passages])
-        # Not a matrix product: its last digits depend on the position of a row.
-        scores = (vectors[1:] * vectors[0]).sum(axis=1)
-        return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
-    scorer = PairScorer(predictor)
-    with silently():
-        by_model = scorer.scores(query, passages)
-    warn_cut(scorer.cut, scorer.cut_tokens)
-    return [(score, None) for score in by_model]
+    query = checked_text(query, "the query")
+    return [
+        TextExample(id=str(number), first=query, second=passage, location=f"passage {number}")
+        for number, passage in enumerate(checked_texts(passages, "passage"), start=1)
+    ]
+
+
+def compared(vectors: "Vectors") -> "list[tuple[float, Vectors]]":
+    """The cosine of the first vector with each of the others, and that vector; all have length 1."""
+    # Not a matrix product: its last digits depend on the position of a row.
+    scores = (vectors[1:] * vectors[0]).sum(axis=1)
+    return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
+
+
+def scored_passages(predictor: Predictor, pairs: Sequence[TextExample]) -> list[tuple[float, None]]:
+    """The score of each pair by a model of pairs; warns of truncated ones."""
+    with quiet():
+        scored = PairScorer(predictor).scored(pairs)
+    warn_cut(cut for _, cut in scored)
+    return [(score, None) for score, _ in scored]
 
 
 def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
@@ -45,5 +49,5 @@ def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) ->
         InputError: a text is empty, or not a text.
     """
     result = model.judge_pairs(checked_pairs(pairs, "two texts"))
-    warn_cut(*cut_counts(one.cut_tokens for one in result))
+    warn_cut(one.cut_tokens for one in result)
     return result

@@ -1,4 +1,4 @@
-"""How the server calls each ability of a model with a list of items, and counts its tokens.
+"""How the server calls each ability of a model with a list of items, as `Model.read` has read and counted them.
 
 An item is what gets one answer: a text, a pair, a question. Items of different requests are batched together if their
 ability and options are the same.
@@ -21,20 +21,13 @@ class Ability:
     """Something that models can do.
 
     Attributes:
-        ask: takes a model, items and the options of the request; returns one answer per item.
-        rows: takes a model and all items of a request; returns the texts, pairs or lists of words read for each item.
+        ask: takes a model, items that were read and the options of the request; returns one answer per item.
         cut: how truncated tokens are counted: from the "length" of a row, from `cut_tokens` of the "answer", or ""
             if texts that are too long are refused.
     """
 
     ask: Callable[..., Sequence[Any]]
-    rows: "Callable[[Model, Sequence[Any]], list[Sequence[Any]]]"
     cut: str = ""
-
-
-def _each(model: "Model", items: Sequence[Any]) -> list[Sequence[Any]]:
-    """One row per item."""
-    return [(item,) for item in items]
 
 
 def _method(name: str) -> Callable[..., Sequence[Any]]:
@@ -47,8 +40,9 @@ def _method(name: str) -> Callable[..., Sequence[Any]]:
     return ask
 
 
-def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> Sequence[Any]:
-    return model.rerank_with_vectors(query, [passage for _, passage in pairs])
+def _rerank(model: "Model", pairs: Sequence[Any], query: str) -> Sequence[Any]:
+    """The scores and vectors of passages; only those with the same `query` are in one batch."""
+    return model.rerank_read(pairs)
 
 
 def _look(model: "Model", items: Sequence[Any]) -> "Sequence[Attention]":
@@ -69,29 +63,17 @@ def _pieces(model: "Model", texts: Sequence[str]) -> Sequence[dict[str, Any]]:
     return result
 
 
-def _endings(model: "Model", questions: Sequence[Any]) -> list[Sequence[Any]]:
-    return [[(context, ending) for ending in endings] for context, endings in questions]
-
-
-def _passages(model: "Model", pairs: Sequence[Any]) -> list[Sequence[Any]]:
-    """Rows of query and passage; for a model without a task, the query once and then the passages alone."""
-    if model.task is not None:
-        return _each(model, pairs)
-    return [pair if number == 0 else pair[1:] for number, pair in enumerate(pairs)]
-
-
 ABILITIES: Mapping[str, Ability] = {
-    **{name: Ability(_method(name), _each) for name in ("fill", "complete", "perplexity")},
+    **{name: Ability(_method(name)) for name in ("fill", "complete", "perplexity")},
     **{
-        name: Ability(_method(name), _each, cut="answer")
-        for name in ("next_sentence", "classify", "score", "tag", "answer")
+        name: Ability(_method(name), cut="answer")
+        for name in ("next_sentence", "classify", "score", "choose", "tag", "answer")
     },
-    "choose": Ability(_method("choose"), _endings, cut="answer"),
-    "embed": Ability(_method("embed"), _each, cut="length"),
-    EMBED_IDS: Ability(_method(EMBED_IDS), _each),
-    "rerank": Ability(_rerank, _passages, cut="length"),
-    "attention": Ability(_look, _each),
-    "pieces": Ability(_pieces, _each),
+    "embed": Ability(_method("embed_read"), cut="length"),
+    EMBED_IDS: Ability(_method("embed_read")),
+    "rerank": Ability(_rerank, cut="length"),
+    "attention": Ability(_look),
+    "pieces": Ability(_pieces),
 }
 # What the library does not list among the abilities of a model.
 OF_ALL = ("attention", "pieces")
@@ -114,18 +96,17 @@ def characters(items: Sequence[Any]) -> int:
     )
 
 
-def tokens_of(model: "Model", ability: str, items: Sequence[Any], prompt: str | None = None) -> list[list[int]]:
-    """For each item of a request, the number of tokens of each of its rows before truncation.
+def read_items(
+    model: "Model", ability: str, items: Sequence[Any], prompt: str | None = None
+) -> tuple[Sequence[Any], list[list[int]]]:
+    """The items of a request as the model reads them, and the tokens of their texts; see `Model.read`.
 
     Args:
         prompt: the prompt of the request, for vectors.
     """
     if ability == EMBED_IDS:
-        return [[len(row) + model.tokenizer.template.num_special(1)] for row in items]
-    rows = ABILITIES[ability].rows(model, items)
-    read_by = "pieces" if ability in OF_ALL else ability
-    lengths = iter(model.tokens([row for of_item in rows for row in of_item], read_by, prompt=prompt))
-    return [[next(lengths) for _ in of_item] for of_item in rows]
+        return items, [[len(row) + model.tokenizer.template.num_special(1)] for row in items]
+    return model.read(items, "pieces" if ability in OF_ALL else ability, prompt=prompt)
 
 
 def read_at_most(model: "Model", ability: str, lengths: Sequence[int]) -> int:

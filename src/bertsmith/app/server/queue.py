@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most, tokens_of
+from bertsmith.app.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most, read_items
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.prometheus import Metrics
@@ -74,7 +74,8 @@ class Work:
         done: resolves to the work itself when all answers are there, or to the error.
         size: an upper bound for the bytes of the answers.
         lease: holds these bytes.
-        lengths: tokens of the rows of each item, once counted.
+        read: the items as the model has read them, once it has; see `Model.read`.
+        lengths: the tokens of the texts of each item, once read.
         cut: tokens known in advance to be truncated.
         answers: the answers so far, to the first items.
         taken: number of items that the model has started on.
@@ -86,6 +87,7 @@ class Work:
     done: "asyncio.Future[Work]"
     size: AnswerSize
     lease: Lease
+    read: Sequence[Any] = ()
     lengths: list[list[int]] = dataclasses.field(default_factory=list)
     answers: list[Any] = dataclasses.field(default_factory=list)
     taken: int = 0
@@ -242,9 +244,10 @@ class WorkQueue:
         return parts
 
     def _measure(self, work: Work) -> bool:
-        """Counts the tokens of a request; returns False if it was refused, as invalid or because of its size."""
+        """Reads a request and counts its tokens; returns False if it was refused, as invalid or because of its size."""
         try:
-            work.lengths = tokens_of(self.model, work.ability, work.items, dict(work.options).get("prompt"))
+            prompt = dict(work.options).get("prompt")
+            work.read, work.lengths = read_items(self.model, work.ability, work.items, prompt)
             work.cut = cut_by_length(self.model, work.ability, work.lengths)
         except BertsmithError as error:
             self._fail(work, of_user_error(error))
@@ -284,7 +287,7 @@ class WorkQueue:
     def _compute(self, parts: Sequence[Part]) -> None:
         """Computes a batch while at least one of its requests is wanted; after an invalid item, each request alone."""
         work = parts[0].work
-        items = [item for part in parts for item in part.work.items[part.begin : part.end]]
+        items = [item for part in parts for item in part.work.read[part.begin : part.end]]
         start = time.perf_counter()
         try:
             with cancelled_unless(self.model.encoder.model, lambda: any(part.work.is_wanted for part in parts)):

@@ -1,6 +1,7 @@
 """All limits of a server in one place, and what it accepts."""
 
 import dataclasses
+import functools
 
 from bertsmith.base.core.settings import help_field, require_limits, require_number
 
@@ -68,12 +69,12 @@ class ServerSettings:
         """Maximum bytes that the answers of one request may take in memory."""
         return self.max_held // 2
 
-    @property
+    @functools.cached_property
     def max_nodes(self) -> int:
         """Maximum lists, objects and keys in the JSON of a request; a question with endings has four."""
         return 4 * self.max_texts + _NODES_BESIDE
 
-    @property
+    @functools.cached_property
     def max_marks(self) -> int:
         """Maximum lists, objects, keys, strings and commas in the JSON of a request; a word has two."""
         return 2 * self.max_tokens + 2 * self.max_nodes

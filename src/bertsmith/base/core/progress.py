@@ -160,6 +160,10 @@ def counted(count: int, noun: str, several: str = "") -> str:
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
 
 
+def unseen(share: float) -> None:
+    """Shows nothing: for work that is too short for a progress bar, or is a part of other work."""
+
+
 class Progress:
     """Shows the progress of a task; use it as a context manager.
 

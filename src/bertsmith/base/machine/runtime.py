@@ -80,7 +80,7 @@ class Runtime:
         """Whether linear layers that are not int8 get packed weights at inference."""
         return self.products != "plain" and can_pack(self.device, self.activations)
 
-    @property
+    @functools.cached_property
     def activations(self) -> str:
         """The precision of the activations; with int8, bf16 if the hardware supports it, otherwise fp32."""
         if self.precision != "int8":
@@ -88,7 +88,7 @@ class Runtime:
         has_bf16 = "bf16" in fast_precisions(self.device) and has_int8_products(self.int8_bits, DTYPES["bf16"])
         return "bf16" if has_bf16 else "fp32"
 
-    @property
+    @functools.cached_property
     def dtype(self) -> "torch.dtype":
         """The type of the activations."""
         import torch
@@ -96,7 +96,7 @@ class Runtime:
         dtype: torch.dtype = getattr(torch, DTYPES[self.activations])
         return dtype
 
-    @property
+    @functools.cached_property
     def inference_tokens(self) -> int:
         """Tokens per batch at inference; affects speed and memory, not the result."""
         return INFERENCE_TOKENS[self.device.split(":")[0]]

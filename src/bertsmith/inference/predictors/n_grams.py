@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime, require_torch
 from bertsmith.inference.predictors.predictor import Predictor
@@ -34,10 +35,12 @@ class NGramPredictor(Predictor):
         self.runtime = runtime or Runtime(device="cpu", precision="fp32")
 
     def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:
-        found = self.n_grams.predict(examples)
-        if advance is not None:
-            advance(1.0)
-        return found
+        if advance is None:
+            return self.n_grams.predict(examples)
+        with quiet():  # the caller shows the progress
+            predictions = self.n_grams.predict(examples)
+        advance(1.0)
+        return predictions
 
     def _require_readable(self, examples: Sequence[Example]) -> None:
         """Every text can be read."""

@@ -29,7 +29,6 @@ class PairScorer:
     Attributes:
         label: the label whose probability is the score; "" for a regression.
         cut: the number of pairs truncated so far.
-        cut_tokens: the tokens they lost.
 
     Raises:
         ConfigError: the model's task does not read pairs of texts, or is multi-label.
@@ -44,7 +43,7 @@ class PairScorer:
                 fix="fine-tune a model on pairs of query and passage",
             )
         self.predictor = predictor
-        self.cut = self.cut_tokens = 0
+        self.cut = 0
         self.label = ""
         if spec.kind == "classification":
             self.label = RELEVANT if RELEVANT in spec.labels else spec.labels[-1]
@@ -55,13 +54,17 @@ class PairScorer:
             TextExample(id=str(number), first=query, second=passage, location=f"passage {number}")
             for number, passage in enumerate(passages, start=1)
         ]
-        scores = []
+        return [score for score, _ in self.scored(pairs)]
+
+    def scored(self, pairs: Sequence[TextExample]) -> list[tuple[float, int]]:
+        """The score of each pair of query and passage, and the tokens that it lost."""
+        results = []
         for prediction in self.predictor.predict(pairs):
             if isinstance(prediction, LabelPrediction):
-                scores.append(prediction.probabilities[prediction.labels.index(self.label)])
+                score = prediction.probabilities[prediction.labels.index(self.label)]
             else:
                 assert isinstance(prediction, NumberPrediction), "a regression predicts numbers"
-                scores.append(prediction.value)
+                score = prediction.value
             self.cut += prediction.cut_tokens > 0
-            self.cut_tokens += prediction.cut_tokens
-        return scores
+            results.append((score, prediction.cut_tokens))
+        return results

@@ -14,6 +14,7 @@ import numpy as np
 
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, InputError, NotFiniteError
 from bertsmith.base.core.finite import require_finite
+from bertsmith.base.core.progress import unseen
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.inference.predictors.predictor import engine_of
 from bertsmith.models.parts.batch import cut_by_tokens
@@ -225,7 +226,7 @@ class PretrainedPredictor:
             model_limit=limit,
         )
 
-        logits = self.engine.logits(rows_by_first(rows), NEXT_SENTENCE, advance=lambda share: None)
+        logits = self.engine.logits(rows_by_first(rows), NEXT_SENTENCE, advance=unseen)
         # The first of two shares of a softmax.
         chances = np.exp(-np.logaddexp(0, np.diff(logits.astype(np.float64), axis=1)[:, 0])).astype(np.float32)
         return [

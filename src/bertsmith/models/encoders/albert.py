@@ -10,6 +10,7 @@ the module names of Hugging Face's ALBERT.
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, cast
 
@@ -63,12 +64,12 @@ class AlbertConfig(EncoderConfig):
             fix="use another model",
         )
 
-    @property
+    @functools.cached_property
     def embedding_width(self) -> int:
         """Width of the embeddings."""
         return self.embedding_size
 
-    @property
+    @functools.cached_property
     def projects_embeddings(self) -> bool:
         """True: there is a projection even between equal widths."""
         return True

@@ -8,6 +8,7 @@ and table 6; the module names of Hugging Face's ELECTRA.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -43,7 +44,7 @@ class ElectraConfig(EncoderConfig):
         super().__post_init__()
         require_width(self.embedding_size)
 
-    @property
+    @functools.cached_property
     def embedding_width(self) -> int:
         """Width of the embeddings."""
         return self.embedding_size

@@ -9,6 +9,7 @@ Hugging Face's OpenAIGPT.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -77,7 +78,7 @@ class GptConfig(EncoderConfig):
             fix="use gelu_new",
         )
 
-    @property
+    @functools.cached_property
     def embedding_dropout(self) -> float:
         """The dropout on the embeddings."""
         return self.hidden_dropout_prob if self.embedding_dropout_prob is None else self.embedding_dropout_prob

@@ -12,6 +12,7 @@ Efficient, and Long Context Finetuning and Inference", section 2.1; the module n
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -120,7 +121,7 @@ class ModernBertConfig(EncoderConfig):
         """See `EncoderConfig`; G both halves of the feed-forward network."""
         return super().axes | {"G": 2 * self.intermediate_size}
 
-    @property
+    @functools.cached_property
     def embedding_dropout(self) -> float:
         """The dropout on the embeddings."""
         return self.embedding_dropout_prob

@@ -12,6 +12,7 @@ Source: Song et al. (2020), "MPNet: Masked and Permuted Pre-training for Languag
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -64,7 +65,7 @@ class MpnetConfig(EncoderConfig):
             fix=f"use {_RANGES}",
         )
 
-    @property
+    @functools.cached_property
     def first_position(self) -> int:
         """The row of the position table for the first token."""
         return 2

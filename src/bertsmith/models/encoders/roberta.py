@@ -8,6 +8,7 @@ Source: Liu et al. (2019), "RoBERTa: A Robustly Optimized BERT Pretraining Appro
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -34,7 +35,7 @@ class RobertaConfig(EncoderConfig):
     bos_token_id: int = help_field(0, "id of <s>")
     eos_token_id: int = help_field(2, "id of </s>")
 
-    @property
+    @functools.cached_property
     def first_position(self) -> int:
         """The row of the position table for the first token: the one after the padding id."""
         return self.pad_token_id + 1

@@ -9,6 +9,7 @@ G gates of all of them.
 
 import abc
 import dataclasses
+import functools
 from typing import ClassVar
 
 import torch
@@ -56,7 +57,7 @@ class ConfigWithoutAttention(EncoderConfig):
     num_attention_heads: int = help_field(1, "attention heads; there are none")
     type_vocab_size: int = help_field(0, "segments; there are none")
 
-    @property
+    @functools.cached_property
     def max_tokens(self) -> int:
         """The maximum number of tokens in a row; without a field for it, nothing in the model limits it."""
         return _ANY_LENGTH if "max_position_embeddings" in self.omitted else super().max_tokens

@@ -4,6 +4,7 @@ Letters: D width, K outputs of a head.
 """
 
 import dataclasses
+import functools
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.heads.own_head import OwnHead, require_own_head
@@ -86,7 +87,7 @@ class Head:
                     fix="use --reads mean, or leave your head out",
                 )
 
-    @property
+    @functools.cached_property
     def on_pooler(self) -> bool:
         """Whether it reads the output of the encoder's pooler."""
         return self.pooled and self.reads == "pooler"
@@ -95,27 +96,27 @@ class Head:
         """Whether the pooler of an encoder of this shape is below it, and so trained with it."""
         return self.on_pooler or (not self.pooled and not self.has_reader and config.pools_tokens)
 
-    @property
+    @functools.cached_property
     def reads_all(self) -> bool:
         """Whether it reads every token of a row, so that the last layer computes all of them."""
         return self.pooled and self.reads in ("mean", MAX, CONCAT, *OF_TWO_TEXTS, *READERS)
 
-    @property
+    @functools.cached_property
     def reads_pairs(self) -> bool:
         """Whether it compares the two texts of a row."""
         return self.pooled and self.reads in OF_TWO_TEXTS
 
-    @property
+    @functools.cached_property
     def reads_apart(self) -> bool:
         """Whether it compares two texts that the encoder reads as sequences of their own."""
         return self.pooled and (self.reads == APART or (self.has_reader and self.is_pair))
 
-    @property
+    @functools.cached_property
     def has_blocks(self) -> bool:
         """Whether a hidden layer is in front of the output layer."""
         return self.pooled and self.reads == CONCAT
 
-    @property
+    @functools.cached_property
     def has_reader(self) -> bool:
         """Whether a BiLSTM reads hidden states in front of the output layer."""
         return self.reads in READERS
@@ -126,7 +127,7 @@ class Head:
             return (3 + self.has_product) * hidden_size
         return hidden_size * (VECTORS_OF_ROW.get(self.reads, 1) if self.pooled else 1)
 
-    @property
+    @functools.cached_property
     def saved_part(self) -> str:
         """The part of a checkpoint that contains its parameters."""
         return self.part if self.own is None else OWN_HEAD

@@ -6,6 +6,7 @@ Source: Devlin et al. (2018), section 3; `BertConfig` in the original modeling.p
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
@@ -182,12 +183,12 @@ class EncoderConfig:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
-    @property
+    @functools.cached_property
     def embedding_width(self) -> int:
         """Width of the embeddings; if it is not that of the hidden states, a projection follows."""
         return self.hidden_size
 
-    @property
+    @functools.cached_property
     def projects_embeddings(self) -> bool:
         """Whether a linear layer leads from the embeddings to the hidden states."""
         return self.embedding_width != self.hidden_size
@@ -219,17 +220,17 @@ class EncoderConfig:
         """Whether the pooler reads the mean of all tokens of a row, instead of the position that represents it."""
         return False
 
-    @property
+    @functools.cached_property
     def first_position(self) -> int:
         """The row of the position table for the first token of a row."""
         return 0
 
-    @property
+    @functools.cached_property
     def embedding_dropout(self) -> float:
         """The dropout on the embeddings."""
         return self.hidden_dropout_prob
 
-    @property
+    @functools.cached_property
     def max_tokens(self) -> int:
         """The maximum number of tokens in a row."""
         return self.max_position_embeddings - self.first_position

@@ -6,6 +6,8 @@ an error can name file and row.
 
 import dataclasses
 
+from bertsmith.text.tokenizers.encoded import Ids
+
 # The forms of examples whose texts are compared by their vectors; see `text_groups.py`.
 SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
 
@@ -20,6 +22,7 @@ class TextExample:
         second: text B; None for a single text.
         label: the name of a class, a number (regression), several names (multi-label), or None if there is no gold.
         location: file and row.
+        pieces: the ids of each text, if it was tokenized before; see `whole_texts.with_pieces`.
     """
 
     id: str
@@ -27,6 +30,7 @@ class TextExample:
     second: str | None = None
     label: str | float | tuple[str, ...] | None = None
     location: str = ""
+    pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,7 @@ class ChoiceExample:
         endings: text B of each row; at least two.
         label: number of the correct ending, from 0; None if there is no gold.
         location: file and row.
+        pieces: the ids of the context and of each ending, if they were tokenized before.
     """
 
     id: str
@@ -63,6 +68,7 @@ class ChoiceExample:
     endings: tuple[str, ...]
     label: int | None = None
     location: str = ""
+    pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

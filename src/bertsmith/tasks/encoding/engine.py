@@ -7,14 +7,13 @@ Letters: N rows, R positions that are read, r those of some rows, K outputs of a
 """
 
 import abc
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.base.core.progress import Progress
+from bertsmith.base.core.progress import Progress, unseen
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
 from bertsmith.tasks.encoding.passes import Parallel, computed
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
@@ -106,7 +105,7 @@ class Engine(abc.ABC):
         packed = PackedRows(tokens, np.zeros_like(tokens), lengths, np.zeros_like(lengths))
         ends = np.cumsum(lengths, dtype=np.int64)
         read = ends - lengths if self.predicts == PREVIOUS else ends - 1
-        return self.logits(separate_rows(packed, read), MASKED_LM, self.masked_lm_tokens, lambda share: None)
+        return self.logits(separate_rows(packed, read), MASKED_LM, self.masked_lm_tokens, unseen)
 
     @abc.abstractmethod
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> RowEncoder:
@@ -137,18 +136,16 @@ class Engine(abc.ABC):
         Raises:
             NotFiniteError: the model computed no finite numbers for an example.
         """
-        progress = Progress("evaluating", total=len(features.rows), unit="rows", least=1.0)
-
-        def advance_here(share: float) -> None:
-            progress.advance(share * len(features.rows))
-
-        with progress if advance is None else contextlib.nullcontext():
-            return computed(
-                features,
-                functools.partial(self.compute, head=head),
-                width=(self.width(head),),
-                micro_tokens=self.runtime.inference_tokens if micro_tokens is None else micro_tokens,
-                advance=advance_here if advance is None else advance,
-                rank=rank,
-                parallel=self.parallel(head) if micro_tokens is None else None,
-            )
+        if advance is None:
+            rows = len(features.rows)
+            with Progress("evaluating", total=rows, unit="rows", least=1.0) as progress:
+                return self.logits(features, head, micro_tokens, lambda share: progress.advance(share * rows), rank)
+        return computed(
+            features,
+            functools.partial(self.compute, head=head),
+            width=(self.width(head),),
+            micro_tokens=self.runtime.inference_tokens if micro_tokens is None else micro_tokens,
+            advance=advance,
+            rank=rank,
+            parallel=self.parallel(head) if micro_tokens is None else None,
+        )

@@ -39,6 +39,8 @@ class TorchEngine(Engine):
     def __init__(self, model: Model, runtime: Runtime) -> None:
         super().__init__(runtime)
         self._model = model.to(runtime.torch_device)
+        # What a divided model gathers in inference mode could not be trained afterwards.
+        self._without_gradients = torch.no_grad if is_divided(model) else torch.inference_mode
 
     @property
     def model(self) -> Model:
@@ -72,25 +74,22 @@ class TorchEngine(Engine):
 
     def compute(self, part: RowPart, head: str) -> Logits:
         """See `Engine`."""
-        # What a divided model gathers in inference mode could not be trained afterwards.
-        with torch.no_grad() if is_divided(self._model) else torch.inference_mode():
-            return self._compute(part, head)
-
-    def _compute(self, part: RowPart, head: str) -> Logits:
-        gathered, model, dtype = part.gather(self.runtime.device), self._model, self.runtime.dtype
-        if isinstance(model, EncoderForTask):
-            assert head == TASK, head
-            logits = model(gathered.batch, read=gathered.read, dtype=dtype)
-        else:
-            # Only what the head reads is in the last hidden states.
-            every = torch.arange(len(part.chosen), device=self.runtime.torch_device)
-            asked, found = {
-                MASKED_LM: ("masked", "mlm_logits"),
-                BACKWARD_LM: ("backward", "backward_logits"),
-                NEXT_SENTENCE: ("first", "nsp_logits"),
-            }[head]
-            logits = getattr(model(gathered.batch, read=gathered.read, dtype=dtype, **{asked: every}), found)
-        return cast("Logits", logits.float().cpu().numpy())
+        model, dtype = self._model, self.runtime.dtype
+        with self._without_gradients():
+            gathered = part.gather(self.runtime.device)
+            if isinstance(model, EncoderForTask):
+                assert head == TASK, head
+                logits = model(gathered.batch, read=gathered.read, dtype=dtype)
+            else:
+                # Only what the head reads is in the last hidden states.
+                every = torch.arange(len(part.chosen), device=self.runtime.torch_device)
+                positions, name = {
+                    MASKED_LM: ("masked", "mlm_logits"),
+                    BACKWARD_LM: ("backward", "backward_logits"),
+                    NEXT_SENTENCE: ("first", "nsp_logits"),
+                }[head]
+                logits = getattr(model(gathered.batch, read=gathered.read, dtype=dtype, **{positions: every}), name)
+            return cast("Logits", logits.float().cpu().numpy())
 
     def new_memory(self) -> Memory | None:
         """See `Engine`."""

@@ -115,8 +115,13 @@ class ChoiceTask(TaskWithLoss):
         choices = _choices(examples)
         counts = np.array([len(example.endings) for example in choices], dtype=np.int64)
         example_of_row = np.repeat(np.arange(len(choices)), counts)
-        contexts = _taken(tokenizer.encode_batch([example.context for example in choices]), example_of_row)
-        endings = tokenizer.encode_batch([ending for example in choices for ending in example.endings])
+        if all(example.pieces for example in choices):
+            contexts = Encoded.from_rows([example.pieces[0] for example in choices])
+            endings = Encoded.from_rows([pieces for example in choices for pieces in example.pieces[1:]])
+        else:
+            contexts = tokenizer.encode_batch([example.context for example in choices])
+            endings = tokenizer.encode_batch([ending for example in choices for ending in example.endings])
+        contexts = _taken(contexts, example_of_row)
         if settings.long_text == "error":
             template = tokenizer.template
             special = np.where(contexts.lengths > 0, template.num_special(2), template.num_special(1))

@@ -8,6 +8,7 @@ Encoding and decoding work on arrays, without torch; only the head and the loss 
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -184,7 +185,7 @@ class TaskSpec:
         """Whether every row has two texts: pairs, or a context and an ending."""
         return self.kind == "choice" or self.pair is True
 
-    @property
+    @functools.cached_property
     def needs_segments(self) -> bool:
         """Whether the head has to tell the two texts of a row apart."""
         return self.reads in OF_TWO_TEXTS or (self.reads in READERS and self.has_two_texts)

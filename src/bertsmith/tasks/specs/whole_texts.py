@@ -3,10 +3,11 @@
 Letters: E examples (units), N rows, T tokens, K outputs.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.settings import require
-from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample
 from bertsmith.tasks.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL, WINDOWED, TaskSettings
 from bertsmith.text.tokenizers.encoded import Encoded
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from bertsmith.tasks.encoding.units import TaskBatch
     from bertsmith.tasks.specs.task import TaskSpec
+
+Whole = TypeVar("Whole", TextExample, ChoiceExample)
 
 NO_ORDER = "each example has a single text"  # why reading both orders has no effect
 
@@ -64,6 +67,19 @@ def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
         )
 
 
+def with_pieces(examples: Sequence[Whole], texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[Whole]:
+    """The examples with the pieces of their texts, before truncation: what `Task.encode` does not make again.
+
+    Args:
+        texts: those of each example, in the order of its fields, with a prompt if there is one.
+    """
+    encoded = iter(tokenizer.encode_batch([text for of_example in texts for text in of_example]))
+    return [
+        dataclasses.replace(example, pieces=tuple(itertools.islice(encoded, len(of_example))))
+        for example, of_example in zip(examples, texts, strict=True)
+    ]
+
+
 def encode_texts(
     examples: Sequence[TextExample], tokenizer: Tokenizer, settings: TaskSettings, prompt: str = ""
 ) -> tuple[PackedRows, Ints, Ints]:
@@ -81,9 +97,13 @@ def encode_texts(
     Args:
         prompt: a prefix for the first text of each example.
     """
-    first = tokenizer.encode_batch([prompt + example.first for example in examples])
     pair = bool(examples) and examples[0].second is not None
-    second = tokenizer.encode_batch([example.second or "" for example in examples]) if pair else None
+    if all(example.pieces for example in examples):
+        first = Encoded.from_rows([example.pieces[0] for example in examples])
+        second = Encoded.from_rows([example.pieces[1] for example in examples]) if pair else None
+    else:
+        first = tokenizer.encode_batch([prompt + example.first for example in examples])
+        second = tokenizer.encode_batch([example.second or "" for example in examples]) if pair else None
     if settings.long_text == "error":
         _refuse_long(examples, first, second, tokenizer, settings.max_length)
     if settings.long_text not in WINDOWED:

@@ -109,6 +109,10 @@ class AddedTokens:
             )
         self.normalized = Finder(spelled, reserved)
 
+    def wanted(self, *, specials: bool) -> bool:
+        """Whether any token can be found, as `Finder.wanted` says."""
+        return self.raw.wanted(specials=specials) or self.normalized.wanted(specials=specials)
+
 
 class Finder:
     """Finds tokens by their spelling.

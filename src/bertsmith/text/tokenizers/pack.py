@@ -136,15 +136,13 @@ def pack_rows(
     >>> rows.token_ids.tolist(), rows.segment_ids.tolist(), rows.cut_tokens
     ([2, 7, 8, 9, 3, 5, 6, 3], [0, 0, 0, 0, 0, 1, 1, 1], 1)
     """
-    texts = [_encoded(first)] if second is None else [_encoded(first), _encoded(second)]
+    texts = [
+        part if isinstance(part, Encoded) else Encoded.from_rows(part) for part in (first, second) if part is not None
+    ]
     assert len({len(text) for text in texts}) == 1, "as many second texts as first ones"
     room = room_for_text(max_length, template, texts=len(texts), model_limit=model_limit)
-    require(
-        truncation in TRUNCATIONS,
-        expected=f"a truncation of {TRUNCATIONS}",
-        found=repr(truncation),
-        fix="use one of them",
-    )
+    if truncation not in TRUNCATIONS:
+        raise ConfigError(expected=f"a truncation of {TRUNCATIONS}", found=repr(truncation), fix="use one of them")
     lengths = [text.lengths for text in texts]
     if second is None:
         cuts = [np.maximum(lengths[0] - room, 0)]
@@ -159,10 +157,10 @@ def pack_rows(
             found=f"{sum(int(length[row]) for length in lengths)} in row {row}",
             fix="shorten the text, raise max_length or choose a truncation",
         )
-    fronts = _fronts(cuts, kept, truncation)
-    return _assemble(texts, kept, fronts, cuts, truncation, template, cut_by_row)
+    return _assemble(texts, kept, cuts, truncation, template, cut_by_row)
 
 
+@functools.cache
 def room_for_text(max_length: int, template: Template, *, texts: int, model_limit: int = MODEL_LIMIT) -> int:
     """The number of text tokens that fit into `max_length` next to the special tokens of the template.
 
@@ -224,24 +222,9 @@ def pair_halves(first: Counts, second: Counts, room: int) -> tuple[Counts, Count
     return cut_of_first, np.where(fits, 0, np.maximum(second - (room - kept_of_first), 0))
 
 
-def _encoded(texts: Encoded | Sequence[npt.ArrayLike]) -> Encoded:
-    return texts if isinstance(texts, Encoded) else Encoded.from_rows(texts)
-
-
-def _fronts(cuts: list[Counts], kept: list[Counts], truncation: str) -> list[Counts]:
-    """How many tokens are cut (`tail`) or kept (`head_tail`) at the front of each text."""
-    if truncation == "tail":
-        return cuts
-    if truncation == "head_tail":
-        head, total = _HEAD_SHARE
-        return [np.where(cut > 0, keep * head // total, keep) for cut, keep in zip(cuts, kept, strict=True)]
-    return [np.zeros_like(cut) for cut in cuts]
-
-
 def _assemble(
     texts: list[Encoded],
     kept: list[Counts],
-    fronts: list[Counts],
     cuts: list[Counts],
     truncation: str,
     template: Template,
@@ -260,15 +243,17 @@ def _assemble(
             begin[:] += 1
 
     add_special(template.start, 0)
-    for number, (text, keep, front, cut) in enumerate(zip(texts, kept, fronts, cuts, strict=True)):
+    for number, (text, keep, cut) in enumerate(zip(texts, kept, cuts, strict=True)):
         segment = template.second_segment if number else 0
         within = offsets_of(keep)
         step = np.arange(int(within[-1])) - np.repeat(within[:-1], keep)
         source = np.repeat(text.offsets[:-1], keep) + step
-        if truncation == "head_tail":
+        if truncation == "tail":
+            source += np.repeat(cut, keep)
+        elif truncation == "head_tail":
+            head, whole = _HEAD_SHARE
+            front = np.where(cut > 0, keep * head // whole, keep)
             source += np.where(step >= np.repeat(front, keep), np.repeat(cut, keep), 0)
-        else:
-            source += np.repeat(front, keep)
         target = np.repeat(begin, keep) + step
         token_ids[target] = text.ids[source]
         segment_ids[target] = segment

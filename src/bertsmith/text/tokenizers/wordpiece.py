@@ -75,6 +75,8 @@ class WordPieceTokenizer(Tokenizer):
         self.threads = threads
         self.added = tuple(special_tokens_of(vocabulary) if added is None else added)
         self._added = AddedTokens(self.added, lambda text: normalized(text, self.rules), vocabulary.special)
+        # Whether a text may have added tokens, among them, with True, those that are reserved.
+        self._finds_added = {specials: self._added.wanted(specials=specials) for specials in (False, True)}
         self._segmenter = Segmenter(vocabulary, max_word_characters=self.rules.max_word_characters)
         self._specials = SpecialsAsCharacters(self)
         self._memo = BoundedCache[str, tuple[int, ...]](cache_entries)
@@ -119,7 +121,7 @@ class WordPieceTokenizer(Tokenizer):
                 text cannot produce special ids, and `[MASK]` is three tokens.
         """
         specials = bool(special_tokens)
-        if self._finds_added(specials) and self._may_have_added(texts):
+        if self._finds_added[specials] and self._may_have_added(texts):
             return self._encode_around_added(texts, special_tokens)
         return self._encode_ordinary(texts)
 
@@ -147,7 +149,7 @@ class WordPieceTokenizer(Tokenizer):
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
         """The ids of many texts with character offsets."""
-        return self._offsets.encode(texts, in_chunks=not self._finds_added(False))
+        return self._offsets.encode(texts, in_chunks=not self._finds_added[False])
 
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
         """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
@@ -199,10 +201,6 @@ class WordPieceTokenizer(Tokenizer):
             )
         return self._fast
 
-    def _finds_added(self, specials: bool) -> bool:
-        """Whether a text may have added tokens other than ordinary text; `specials` as for `Finder.wanted`."""
-        return self._added.raw.wanted(specials=specials) or self._added.normalized.wanted(specials=specials)
-
     def _may_have_added(self, texts: Strings) -> bool:
         """Whether an added token may be in some text."""
         if is_arrow(texts) or self._added.normalized.wanted(specials=True):
@@ -213,7 +211,7 @@ class WordPieceTokenizer(Tokenizer):
     def _segments(self, text: str, special_tokens: SpecialTokens) -> list[str | list[int]]:
         """The text as parts without added tokens, and lists of ids."""
         specials = bool(special_tokens)
-        if not self._finds_added(specials):
+        if not self._finds_added[specials]:
             return [text]
         segments: list[str | list[int]] = []
         within = self._added.normalized
@@ -232,7 +230,7 @@ class WordPieceTokenizer(Tokenizer):
     def _placed(self, text: str, special_tokens: SpecialTokens) -> Iterator[tuple[int, int, int]]:
         """(first character, one past the last, id) of each piece."""
         specials = bool(special_tokens)
-        if not self._finds_added(specials):
+        if not self._finds_added[specials]:
             yield from self._placed_within(text, 0, specials)
             return
         for start, end, token in self._added.raw.parts(text, specials=specials):
@@ -264,10 +262,14 @@ class WordPieceTokenizer(Tokenizer):
 
     def _encode_ordinary(self, texts: Strings) -> Encoded:
         """The ids of texts without added tokens."""
-        if _is_small(texts):
-            plain = texts.to_pylist() if is_arrow(texts) else texts
-            return Encoded.from_rows([self._ids(text or "") for text in plain])
-        return self._fast_encoder().encode(texts)
+        if is_arrow(texts):
+            is_small = texts.nbytes < _SMALL
+        else:
+            is_small = len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
+        if not is_small:
+            return self._fast_encoder().encode(texts)
+        plain = texts.to_pylist() if is_arrow(texts) else texts
+        return Encoded.from_rows([self._ids(text or "") for text in plain])
 
     def _encode_around_added(self, texts: Strings, special_tokens: SpecialTokens) -> Encoded:
         """The ids of texts with added tokens: encodes the parts between them, then inserts their ids."""
@@ -348,9 +350,3 @@ def _rebuild(
     threads: int | None,
 ) -> WordPieceTokenizer:
     return WordPieceTokenizer(vocabulary, rules, added=added, cache_entries=cache_entries, threads=threads)
-
-
-def _is_small(texts: Strings) -> bool:
-    if is_arrow(texts):
-        return bool(texts.nbytes < _SMALL)
-    return len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
