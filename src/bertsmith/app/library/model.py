@@ -6,7 +6,6 @@ All methods of a model share one copy of its weights. Methods may be called from
 """
 
 import dataclasses
-import itertools
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -287,10 +286,8 @@ class Model:
         if self._predictor is None:
             rows = [pairs[0][0], *(passage for _, passage in pairs)]
             return compared(self._embedder_of(None, True, None).embed_encoded(Encoded.from_rows(rows))[0])
-        locations = (f"passage {number}" for number in itertools.count(1))
-        examples = [
-            dataclasses.replace(pair, location=location) for pair, location in zip(pairs, locations, strict=False)
-        ]
+        numbered = enumerate(pairs, start=1)
+        examples = [dataclasses.replace(pair, location=f"passage {number}") for number, pair in numbered]
         return scored_passages(self._predictor, examples)
 
     def embed(
