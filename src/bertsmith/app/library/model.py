@@ -39,8 +39,16 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample, texts_of_group
+from bertsmith.tasks.datasets.examples import (
+    ChoiceExample,
+    Example,
+    TextExample,
+    empty_texts_note,
+    is_blank,
+    texts_of_group,
+)
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
+from bertsmith.tasks.metrics.vectors import crowding
 from bertsmith.tasks.specs.choice import ChoicePrediction
 from bertsmith.tasks.specs.label_prediction import LabelPrediction
 from bertsmith.tasks.specs.regression import NumberPrediction
@@ -289,6 +297,17 @@ class Model:
         numbered = enumerate(pairs, start=1)
         examples = [dataclasses.replace(pair, location=f"passage {number}") for number, pair in numbered]
         return scored_passages(self._predictor, examples)
+
+    def remark(self, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
+        """A sentence to read with the answers to some items, as the commands print it; "" if there is none.
+
+        Args:
+            items: as `read` returns them.
+            vectors: of the passages that were compared.
+        """
+        if known := [vector for vector in vectors if vector is not None]:
+            return crowding(np.stack(known))
+        return empty_texts_note(sum(map(is_blank, items)))
 
     def embed(
         self,

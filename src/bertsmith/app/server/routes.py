@@ -19,8 +19,6 @@ from bertsmith.app.server.queue import Work
 from bertsmith.app.server.refusal import ClientGoneError, RefusalError, json_bytes
 from bertsmith.app.server.service import Service
 from bertsmith.base.core.errors import BertsmithError
-from bertsmith.tasks.datasets.examples import empty_texts_note, is_blank
-from bertsmith.tasks.metrics.vectors import crowding
 
 CLIENT_GONE = 499  # never sent; only counted in the metrics
 _LARGE = 32  # replies with at least this many values are serialized in another thread
@@ -241,7 +239,7 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
         size = answer_size.labels(host.model, len(body.texts))
         work = await service.work(request, host, ability, body.texts, size)
     small = len(work.answers) * len(host.model.labels)
-    note = empty_texts_note(sum(map(is_blank, work.read)))
+    note = host.model.remark(work.read)
     return _listed("predictions", _plain(work.answers), work, host.name, small, note)
 
 
@@ -312,7 +310,7 @@ async def rerank(service: Service, request: Request, body: schemas.RerankAsked) 
     size = answer_size.scores(host.model, len(pairs))
     work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
     scores, vectors = zip(*work.answers, strict=True)
-    note = "" if vectors[0] is None else await asyncio.to_thread(crowding, np.stack(vectors))
+    note = await asyncio.to_thread(host.model.remark, (), vectors)
     return _listed("results", _ranked(scores, body.top), work, host.name, note=note)
 
 
