@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_number
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.tasks.datasets.examples import Example
@@ -69,7 +69,7 @@ def without_heads(folder: ModelFolder, importance: npt.NDArray[np.float64], shar
         importance: of `head_importance`, float64 [L, A].
         share: of all heads.
     """
-    require(0 <= share < 1, expected="a share of heads from 0 to below 1", found=share, fix="use 0.5")
+    require_number("share of heads", share, least=0, below=1)
     removed = heads_to_remove(importance, share)
     width = folder.config.head_size
     tensors = dict(folder.tensors)

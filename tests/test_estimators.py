@@ -196,13 +196,13 @@ def test_a_wrong_text_or_parameter_is_one_clear_line(base, tmp_path):
         BertsmithVectorizer(base, device="cpu").fit(["a", 3])
     with pytest.raises(InputError, match="a list of texts; found one text"):
         BertsmithVectorizer(base, device="cpu").transform("anna")
-    with pytest.raises(ConfigError, match="a known pooling"):
+    with pytest.raises(ConfigError, match="unknown pooling"):
         BertsmithVectorizer(base, device="cpu", pooling="mode").fit(["a"])
     with pytest.raises(InputError, match="found an empty folder"):
         BertsmithVectorizer(tmp_path, device="cpu").fit(["a"])
     with pytest.raises(ConfigError, match="'epoch'; did you mean 'epochs'"):
         BertsmithClassifier(base, settings={"epoch": 3}, **QUICK).fit(["a", "b"], [0, 1])
-    with pytest.raises(ConfigError, match="dev_share of at least 0 and below 1"):
+    with pytest.raises(ConfigError, match="dev_share must be at least 0 and below 1"):
         BertsmithClassifier(base, dev_share=1).fit(["a", "b"], [0, 1])
 
 

@@ -433,7 +433,7 @@ def test_invalid_counts_are_refused(folders, base):
         with pytest.raises(InputError, match="n_best as a whole number"):
             load(folders["answer"], device="cpu").answer([("who ?", "anna")], n_best=count)
     for pooling in ("mode", 5, ["mean"]):
-        with pytest.raises(ConfigError, match="a known pooling"):
+        with pytest.raises(ConfigError, match="unknown pooling"):
             base.embed(["anna"], pooling=pooling)
     for prompt in ("query", 5, []):
         with pytest.raises(ConfigError, match="a prompt of the model"):
@@ -599,22 +599,22 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
         ({"out": 5}, "the run folder as a path; found a value of type int"),
         ({"train": ["a.csv", "b.csv"]}, "train as a path; found a value of type list"),
         ({"dev": b"dev.csv"}, "dev as a path; found a value of type bytes"),
-        ({"task": None}, "a known task; found None"),
-        ({"seeds": 0}, "seeds of at least 1; found 0"),
-        ({"seeds": -1}, "seeds of at least 1; found -1"),
-        ({"seeds": 1.5}, "seeds as a whole number; found 1.5"),
-        ({"seeds": True}, "seeds as a whole number; found True"),
-        ({"limit": "5"}, "limit as a whole number; found '5'"),
-        ({"limit": 0}, "limit of at least 1; found 0"),
-        ({"search": True, "trials": "3"}, "trials as a whole number; found '3'"),
+        ({"task": None}, "unknown task None"),
+        ({"seeds": 0}, "seeds must be at least 1, not 0"),
+        ({"seeds": -1}, "seeds must be at least 1, not -1"),
+        ({"seeds": 1.5}, "seeds must be a whole number, not 1.5"),
+        ({"seeds": True}, "seeds must be a whole number, not True"),
+        ({"limit": "5"}, "limit must be a whole number, not '5'"),
+        ({"limit": 0}, "limit must be at least 1, not 0"),
+        ({"search": True, "trials": "3"}, "trials must be a whole number, not '3'"),
         ({"map_labels": "0=negative"}, "a map from labels to their new names; found a value of type str"),
-        ({"metric": 5}, "a metric of classification: .*; found 5"),
-        ({"epochs": "three"}, "epochs to be float; found 'three'"),
-        ({"epochs": None}, "epochs to be float; found None"),
-        ({"batch_size": 2.5}, "batch_size to be int; found 2.5"),
-        ({"calibrate": "yes"}, "calibrate to be bool; found 'yes'"),
-        ({"text_column": 5}, "text_column to be str or None; found 5"),
-        ({"continue_on": "train.csv", "continue_steps": "3"}, "a number for continue_steps; found '3'"),
+        ({"metric": 5}, "unknown metric of classification: 5"),
+        ({"epochs": "three"}, "epochs must be a number, not 'three'"),
+        ({"epochs": None}, "epochs must be a number, not None"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number, not 2.5"),
+        ({"calibrate": "yes"}, "calibrate must be true or false, not 'yes'"),
+        ({"text_column": 5}, "text_column must be a text, not 5"),
+        ({"continue_on": "train.csv", "continue_steps": "3"}, "continue_steps must be a number, not '3'"),
         ({"label_column": "text"}, "a column of its own for each text and for the label in .*; found 'text' twice"),
     ],
 )
@@ -630,7 +630,7 @@ def test_a_wrong_type_is_refused_before_anything_is_written(folders, tmp_path, g
 
 def test_a_wrong_type_in_pre_training_is_refused(tmp_path):
     for given in ({"steps": "5"}, {"steps": 1e3}, {"minutes": "x"}, {"max_length": "a", "steps": 5}):
-        with pytest.raises(ConfigError, match=f"{next(iter(given))} to be "):
+        with pytest.raises(ConfigError, match=f"{next(iter(given))} must be "):
             bertsmith.pretrain(tmp_path / "corpus", tmp_path / "run", size="tiny", **given)
 
 

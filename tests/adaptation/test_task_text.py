@@ -165,7 +165,7 @@ def test_text_that_cannot_be_continued_on_is_refused_before_anything_is_trained(
     refused("found both", ConfigError, text, continue_minutes=1.0)
     few = {"continue_minutes": 1e-4, "continue_steps": None}
     refused("with --continue-minutes, or give --continue-steps instead", ConfigError, text, **few)
-    refused("continue_steps above 0", ConfigError, text, continue_steps=0)
+    refused("continue_steps must be above 0", ConfigError, text, continue_steps=0)
     refused(
         "a tokenizer for which the space before a sentence makes no difference",
         ConfigError,

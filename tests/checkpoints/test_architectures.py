@@ -366,7 +366,7 @@ def test_a_field_of_another_json_type_is_one_line_that_names_it(kind: str) -> No
 @pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
 @pytest.mark.parametrize("field", ["seq_classif_dropout", "qa_dropout"])
 def test_the_dropout_of_each_head_is_a_fraction(field: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{field} of at least 0 and below 1"):
+    with pytest.raises(ConfigError, match=f"{field} must be at least 0 and below 1"):
         read_config(
             {
                 "model_type": "distilbert",

@@ -435,5 +435,5 @@ def test_the_dropout_of_a_classifier_is_that_of_config_json(tmp_path, config, qu
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, "0.1"])
 def test_a_dropout_of_a_classifier_that_is_no_fraction_is_refused(config, dropout):
-    with pytest.raises(ConfigError, match=r"expected classifier_dropout (of at least 0 and below 1|to be a number)"):
+    with pytest.raises(ConfigError, match=r"classifier_dropout (must|to) be "):
         dataclasses.replace(config, classifier_dropout=dropout)

@@ -59,7 +59,7 @@ def test_an_address_without_its_host_is_refused(run) -> None:
 def test_resuming_needs_a_cluster(run, tmp_path, vocabulary) -> None:
     (tmp_path / "a.txt").write_text("The boat came home.\n")
     answer = run("corpus", tmp_path / "a.txt", "--vocab", vocabulary, "--out", tmp_path / "corpus", "--resume")
-    assert "expected --engine ray with --resume; found local" in answer.err
+    assert "--resume needs --engine ray; add it" in answer.err
 
 
 def test_text_vocabulary_corpus_and_vectors_at_addresses(run, tmp_path, model, storage, monkeypatch) -> None:  # noqa: F811

@@ -224,7 +224,7 @@ def test_a_dev_file_of_another_task_is_one_line(
 def test_options_of_a_test_file_need_one(run, tuned: Path, option: str) -> None:
     result = run("predict", "--model", tuned / "model", option, "mnli", stdin=b"the man\n")
     assert result.code == 1
-    assert f"expected --test with {option}" in result.err
+    assert f"{option} needs --test" in result.err
 
 
 def test_a_file_of_another_task_is_refused_when_it_is_scored(run, tuned: Path, tmp_path: Path) -> None:

@@ -21,28 +21,28 @@ from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 # Whole command lines; none of the files exists, so a command that reads first fails with another message.
 ABSURD = {
-    "vocab absent --out v.txt --size 100000000": "size of at most 5,000,000; found 100,000,000",
-    "vocab absent --out v.txt --size 0": "size of at least 1; found 0",
-    "pretrain corpus --out run --size tiny --steps 1 --rows-per-step 1000000000": "rows_per_step of at most 1,000,000",
-    "pretrain corpus --out run --size tiny --steps 1 --micro-tokens 1000000000000": "micro_tokens of at most",
-    "pretrain corpus --out run --size tiny --steps 1 --dupe-factor 1000000000": "dupe_factor of at most 10,000",
-    "pretrain corpus --out run --size tiny --steps 1 --max-length 1000000000": "max_length of at most 1,000,000",
-    "pretrain corpus --out run --size tiny --steps 1000000000000000": "steps of at most 1,000,000,000",
-    "pretrain corpus --out run --size tiny --minutes 1e300": "minutes of at most 10,000,000",
-    "pretrain corpus --out run --size tiny --minutes nan": "expected minutes above 0; found nan",
-    "finetune --model starter --task spam --out run --epochs 1e18": "epochs of at most 10,000",
-    "finetune --model starter --task spam --out run --batch-size 1000000000000": "batch_size of at most 1,000,000",
-    "finetune --model starter --task spam --out run --max-length 1000000000": "max_length of at most 1,000,000",
+    "vocab absent --out v.txt --size 100000000": "size must be at least 1 and at most 5,000,000, not 100,000,000",
+    "vocab absent --out v.txt --size 0": "size must be at least 1 and at most 5,000,000, not 0",
+    "pretrain corpus --out run --size tiny --steps 1 --rows-per-step 1000000000": "rows_per_step must be at most",
+    "pretrain corpus --out run --size tiny --steps 1 --micro-tokens 1000000000000": "micro_tokens must be at most",
+    "pretrain corpus --out run --size tiny --steps 1 --dupe-factor 1000000000": "dupe_factor must be at most 10,000",
+    "pretrain corpus --out run --size tiny --steps 1 --max-length 1000000000": "max_length must be at most 1,000,000",
+    "pretrain corpus --out run --size tiny --steps 1000000000000000": "steps must be at most 1,000,000,000",
+    "pretrain corpus --out run --size tiny --minutes 1e300": "minutes must be at most 10,000,000",
+    "pretrain corpus --out run --size tiny --minutes nan": "minutes must be a finite number above 0, not nan",
+    "finetune --model starter --task spam --out run --epochs 1e18": "epochs must be at most 10,000",
+    "finetune --model starter --task spam --out run --batch-size 1000000000000": "batch_size must be at most 1,000,000",
+    "finetune --model starter --task spam --out run --max-length 1000000000": "max_length must be at most 1,000,000",
     "demo --minutes 1e300 --out run": "at most 10,000,000",
     "demo --minutes nan --out run": "a finite number of minutes",
-    "search texts --query q --bm25 --k1 inf": "expected a finite k1; found inf; give a number",
-    "quantize --model absent --data absent --limit nan": "expected a finite limit; found nan",
+    "search texts --query q --bm25 --k1 inf": "k1 must be a finite number, not inf",
+    "quantize --model absent --data absent --limit nan": "limit must be at least 0 and at most 1, not nan",
     "convert absent new --to google --limit inf": "a finite limit of at least 0; found inf",
-    "finetune --model starter --task spam --out run --learning-rate inf": "a finite learning_rate; found inf",
-    "serve --model absent --request-seconds inf": "a finite request_seconds; found inf; give a number",
-    "serve --model absent --write-seconds 1e10": "write_seconds of at most 1,000,000; found 10,000,000,000.0; lower it",
-    "serve --model absent --max-held 0": "max_held of at least 1; found 0; raise it",
-    "corpus texts --vocab vocab.txt --out new --workers 1000000": "workers of at most 1,024",
+    "finetune --model starter --task spam --out run --learning-rate inf": "learning_rate must be a finite number",
+    "serve --model absent --request-seconds inf": "request_seconds must be at most 1,000,000, not inf",
+    "serve --model absent --write-seconds 1e10": "write_seconds must be at most 1,000,000, not 10,000,000,000.0",
+    "serve --model absent --max-held 0": "max_held must be at least 1, not 0",
+    "corpus texts --vocab vocab.txt --out new --workers 1000000": "workers must be at most 1,024",
 }
 
 
@@ -64,7 +64,7 @@ def test_an_absurd_number_is_refused_at_once_in_one_line(
 @pytest.mark.parametrize("name", ["layer_norm_eps", "initializer_range"])
 @pytest.mark.parametrize("value", [math.inf, math.nan, 0.0, -1e-12, 2.0])
 def test_a_configuration_with_an_impossible_number_is_refused(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{name} above 0 and at most 1"):
+    with pytest.raises(ConfigError, match=f"{name} must be above 0 and at most 1"):
         BertConfig(**{name: value})
 
 
@@ -97,7 +97,7 @@ def test_no_number_of_any_setting_is_infinite(settings: object) -> None:
         value = getattr(settings, field.name)
         if isinstance(value, float):
             for wrong in (math.inf, math.nan):
-                with pytest.raises(ConfigError, match=rf"expected .*\b{field.name}\b.*; found"):
+                with pytest.raises(ConfigError, match=rf"\b{field.name}\b.*(; found|, not)"):
                     dataclasses.replace(settings, **{field.name: wrong})  # type: ignore[type-var]
 
 
@@ -111,5 +111,5 @@ def test_the_limit_of_a_field_is_included() -> None:
             require_limits(self)
 
     assert Settings(rows=10).rows == 10
-    with pytest.raises(ConfigError, match="rows of at most 10; found 11; lower it"):
+    with pytest.raises(ConfigError, match="rows must be at most 10, not 11"):
         Settings(rows=11)

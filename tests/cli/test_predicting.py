@@ -197,6 +197,6 @@ def test_predictions_in_a_file_are_those_that_are_printed_and_the_options_go_tog
     assert "overwrite it with --replace" in run("predict", "--model", model, "--out", out, stdin=texts).err
     assert run("predict", "--model", model, "--out", out, "--replace", stdin=b"good\n").code == 0
     assert [json.loads(line)["id"] for line in out.read_text(encoding="utf-8").splitlines()] == ["1"]
-    assert "expected --out with --resume" in run("predict", "--model", model, "--resume", stdin=texts).err
+    assert "--resume needs --out" in run("predict", "--model", model, "--resume", stdin=texts).err
     both = run("predict", "--model", model, "--out", tmp_path / "x.jsonl", "--test", tmp_path / "test.tsv")
     assert "expected texts on stdin for --out" in both.err

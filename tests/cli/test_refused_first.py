@@ -49,7 +49,7 @@ COMMANDS = (tuned, distilled, taught, pretrained, adapted, compared)
         (tuned, {"learning_rate": -1.0}, "learning_rate"),
         (tuned, {"max_length": 0}, "max_length"),
         (tuned, {"metric": "acuracy"}, "did you mean 'accuracy'"),
-        (tuned, {"metric": "f2", "task": "squad2"}, "a metric of squad2: f1; found 'f2'"),
+        (tuned, {"metric": "f2", "task": "squad2"}, "unknown metric of squad2: 'f2'"),
         (tuned, {"metric": "spearmann", "task": "similarity"}, "did you mean 'spearman'"),
         (tuned, {"hard_negatives": 2}, "the task pairs"),
         (distilled, {"epochs": 0}, "epochs"),
@@ -83,5 +83,5 @@ def test_a_folder_that_is_in_use_is_refused_before_a_file_is_read(command: Calla
 
 
 def test_a_size_of_networks_to_compare_is_checked_first(tmp_path: Path) -> None:
-    with pytest.raises(BertsmithError, match="a known model size; found 'huge'; use one of 'auto'"):
+    with pytest.raises(BertsmithError, match="unknown model size 'huge'; use one of 'auto'"):
         compare_systems(ABSENT, tmp_path / "run", systems=["bert"], corpus=[ABSENT], size="huge")

@@ -62,7 +62,7 @@ def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp
     [
         (("--score", "dot"), "no score for the architecture 'transformer'"),
         (("--architecture", "lstm", "--positions", "none"), "no positions for the architecture 'lstm'"),
-        (("--architecture", "lstm", "--score", "cosine"), "a score: dot, general or concat"),
+        (("--architecture", "lstm", "--score", "cosine"), "unknown score"),
         (("--architecture", "gru"), "an architecture: transformer or lstm"),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_file_in_another_encoding_has_the_vectors_of_its_text(run, model, tmp_
     result = run("vectors", "static", "--model", model, "--text", tmp_path / "a.txt", "--out", tmp_path / "s", *coded)
     assert result.code == 0, result.err
     result = run("vectors", "static", "--model", model, "--out", tmp_path / "t", *coded)
-    assert "expected a text with --encoding" in result.err
+    assert "--encoding needs --text" in result.err
 
 
 def test_stdin_and_tables_are_read_like_a_file(run, model, text, tmp_path):

@@ -54,7 +54,7 @@ def test_every_character_is_a_piece_on_request(run, tmp_path: Path) -> None:
     assert kept[0] < 60 == kept[1]
     result = run("vocab", text, "--size", 90, "--out", tmp_path / "none", "--character-coverage", 0)
     assert result.code == 1
-    assert "a character coverage above 0 and at most 1; found 0.0; use 1" in result.err
+    assert "character coverage must be above 0 and at most 1, not 0.0" in result.err
 
 
 def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_path, texts) -> None:

@@ -106,4 +106,4 @@ def test_the_command_resumes_and_leaves_nothing_behind(here, tmp_path: Path, mon
     assert run([*command, "--resume"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts", "vocab.txt"]
     assert run(["vocab", str(texts), "--size", "80", "--out", str(out), "--replace", "--resume"]) == 1
-    assert "expected --engine ray with --resume; found local" in capsys.readouterr().err
+    assert "--resume needs --engine ray; add it" in capsys.readouterr().err

@@ -335,10 +335,10 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
         ({"labels": ["some"]}, "expected labels as numbers above 0, or all; found 'some'"),
         ({"labels": [0]}, "numbers above 0"),
         ({"minutes": 1.0}, "leave --minutes, --tokens and --size out"),
-        ({"seeds": -1}, "seeds of at least 1"),
+        ({"seeds": -1}, "seeds must be at least 1"),
         ({"kind": "regresion"}, "did you mean 'regression'?"),
         ({"task": "nowhere.tsv"}, "nowhere.tsv"),
-        ({"metric": "f2"}, "a metric of classification"),
+        ({"metric": "f2"}, "unknown metric of classification"),
         ({"device": "gpu"}, "'gpu'"),
     ],
 )

@@ -332,7 +332,7 @@ def test_any_number_of_processes_and_of_urls_in_memory_removes_the_same(
     [
         ({"remove_duplicates": "all"}, "one of none, exact, near, url; found all"),
         ({"url_column": "page", "remove_duplicates": "near"}, "found url_column page with remove_duplicates near"),
-        ({"boilerplate_documents": 5}, "only with remove_boilerplate"),
+        ({"boilerplate_documents": 5}, "--boilerplate-documents needs --remove-boilerplate"),
         ({"boilerplate_documents": 1, "remove_boilerplate": True}, "at least 2"),
     ],
 )

@@ -224,12 +224,12 @@ def test_changed_copies_leave_stop_words_and_are_the_same_each_time(teacher: Pat
         ({"student": "bilstm", "state_weight": 1.0}, "two Transformers"),
         ({"student": "3x32", "state_weight": 1.0}, "divides the 2 of its teacher"),
         ({"soft_weight": 0.0}, "a loss against the teacher"),
-        ({"temperature": 0.0}, "a temperature above 0"),
-        ({"fill_with": "starter"}, "fill_with only with copies"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"fill_with": "starter"}, "--fill-with needs --augment"),
         ({"layers": "5"}, "1 to 2 layers"),
-        ({"label_weight": -1.0}, "label_weight of at least 0"),
-        ({"recipe": "setfit"}, "a recipe: auto, 2018 or ulmfit"),
-        ({"color": 1}, "a known setting"),
+        ({"label_weight": -1.0}, "label_weight must be at least 0"),
+        ({"recipe": "setfit"}, "unknown recipe"),
+        ({"color": 1}, "unknown setting"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line_and_leave_nothing(

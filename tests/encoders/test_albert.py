@@ -73,7 +73,7 @@ def test_to_initialize_top_layers_again_is_refused_because_the_lower_ones_are_th
     [
         ({"num_hidden_groups": 6}, "num_hidden_groups from 1 to 5"),
         ({"inner_group_num": 2}, "inner_group_num 1"),
-        ({"embedding_size": 0}, "embedding_size to be a whole number above 0"),
+        ({"embedding_size": 0}, "embedding_size must be at least 1"),
     ],
 )
 def test_a_shape_that_no_albert_has_is_one_line(change: dict[str, int], message: str) -> None:

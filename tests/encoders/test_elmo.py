@@ -142,7 +142,7 @@ def test_parameters_are_counted_as_they_are_built():
         ({"hidden_size": 9}, "an even hidden_size"),
         ({"num_filters": 100}, "num_filters divisible by 64"),
         ({"num_filters": 0}, "num_filters divisible by 64"),
-        ({"cell_clip": -1.0}, "cell_clip of at least 0"),
+        ({"cell_clip": -1.0}, "cell_clip must be at least 0"),
     ],
 )
 def test_a_shape_that_cannot_be_built_is_refused(changes, message):

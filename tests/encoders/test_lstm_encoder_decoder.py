@@ -170,7 +170,7 @@ def test_a_configuration_is_read_as_written_and_wrong_ones_are_refused():
     assert again.to_dict() == config.to_dict()
     assert (again.score, again.hidden_size, again.num_parameters()) == ("concat", 256, config.num_parameters())
     assert isinstance(new_encoder_decoder(config), LstmEncoderDecoder)
-    with pytest.raises(ConfigError, match="a score: dot, general or concat"):
+    with pytest.raises(ConfigError, match="unknown score"):
         encoder_decoder_config({**values, "score": "cosine"}, "folder")
     with pytest.raises(ConfigError, match="an even hidden_size"):
         LstmConfig(hidden_size=7)

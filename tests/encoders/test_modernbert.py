@@ -204,8 +204,8 @@ def test_the_fields_of_transformers_5_are_read(tmp_path: Path) -> None:
             {"rope_parameters": {"full_attention": {"rope_type": "yarn"}}},
             "rope_type default; found {'rope_type': 'yarn'}",
         ),
-        ({"classifier_pooling": "max"}, "classifier_pooling cls or mean; found 'max'"),
-        ({"local_attention": 0}, "local_attention to be above 0; found 0"),
+        ({"classifier_pooling": "max"}, "unknown classifier_pooling 'max'"),
+        ({"local_attention": 0}, "local_attention must be above 0, not 0"),
         ({"num_attention_heads": 32}, "heads of an even width, for rotary positions; found 1"),
     ],
 )

@@ -416,10 +416,10 @@ def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"to": "google", "int8": True}, "--to onnx with --int8"),
-        ({"to": "huggingface", "int8": True}, "--to onnx with --int8"),
+        ({"to": "google", "int8": True}, "--int8 needs --to onnx"),
+        ({"to": "huggingface", "int8": True}, "--int8 needs --to onnx"),
         ({"to": "google", "limit": -0.1}, "a finite limit of at least 0"),
-        ({"to": "onnx", "task": "sst-2"}, "expected --data with --task; found none"),
+        ({"to": "onnx", "task": "sst-2"}, "--task needs --data"),
         ({"to": "google", "columns": ColumnSettings(text_column="body", tag_column=1)}, "--text-column, --tag-column;"),
         ({"to": "google", "data": Path("dev.tsv"), "task": "sentimant"}, "did you mean 'sentiment'"),
         ({"to": "onnx", "limit": -1.0}, "a finite limit of at least 0"),

@@ -125,7 +125,7 @@ def test_what_has_no_such_loss_is_refused(tmp_path: Path) -> None:
     for reads in ("apart", "bilstm", "bilstm-attention"):
         with pytest.raises(ConfigError, match=f"found reads {reads}; "):
             FinetuningSettings(language_model_loss=0.5, reads=reads)
-    with pytest.raises(ConfigError, match="language_model_loss of at least 0"):
+    with pytest.raises(ConfigError, match="language_model_loss must be at least 0"):
         FinetuningSettings(language_model_loss=-1.0)
     base = write_base_model(tmp_path / "e", "openai-gpt")
     with pytest.raises(ConfigError, match="which has no pooler"):

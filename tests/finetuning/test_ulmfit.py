@@ -193,7 +193,7 @@ def test_the_rates_of_a_transformer_in_the_recipe_are_its_own(tmp_path: Path) ->
     values = resolved(ULMFIT, situation_of("sst-2", "classification", 500, load_any(tmp_path / "bert")), {})
     assert values["learning_rate"] < 0.002
     assert "dropout" not in values
-    with pytest.raises(ConfigError, match="a recipe: auto, 2018, ulmfit or setfit"):
+    with pytest.raises(ConfigError, match="unknown recipe"):
         resolved("ulmfi", situation_of("sst-2", "classification", 500, load_any(tmp_path / "bert")), {})
 
 

@@ -114,13 +114,13 @@ def test_pieces_are_drawn_with_their_probabilities_and_only_among_those_allowed(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": -1.0}, "temperature of at least 0"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
         ({"temperature": math.nan}, "finite|temperature"),
-        ({"top_k": 0}, "top_k of at least 1"),
-        ({"top_p": 0.0}, "top_p above 0"),
-        ({"top_p": 1.5}, "top_p above 0, at most 1"),
-        ({"seed": -1}, "seed of at least 0"),
-        ({"temperature": 0.0, "top_k": 3}, "temperature above 0"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"top_p": 0.0}, "top_p must be above 0"),
+        ({"top_p": 1.5}, "top_p must be above 0 and at most 1"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"temperature": 0.0, "top_k": 3}, "needs a temperature above 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
@@ -158,7 +158,7 @@ def test_the_library_and_an_onnx_export_say_the_same(folder: Path, tmp_path: Pat
         for one, same in zip(result, wanted, strict=True):
             chances = [item.probability for item in same.next]
             np.testing.assert_allclose([item.probability for item in one.next], chances, rtol=1e-4)
-    with pytest.raises(ConfigError, match="tokens of at least 0"):
+    with pytest.raises(ConfigError, match="tokens must be at least 0"):
         model.complete(["a"], tokens=-1)
     with pytest.raises(CheckpointError, match="the ability fill"):
         model.fill(["[MASK]"])

@@ -197,9 +197,9 @@ def test_well_formed_tags_have_no_errors_in_the_detected_scheme(sentences: list[
 def test_input_that_cannot_be_scored_is_refused() -> None:
     with pytest.raises(InputError, match=r"tags of IOB2: O, B-PER, I-PER; found 'S-PER' for word 1"):
         entity_spans(["O", "S-PER"], "IOB2")
-    with pytest.raises(ConfigError, match="a known scheme; found 'BIO'"):
+    with pytest.raises(ConfigError, match="unknown scheme 'BIO'"):
         entity_spans([], "BIO")
-    with pytest.raises(ConfigError, match="a known scheme; found 'IOB3'; did you mean"):
+    with pytest.raises(ConfigError, match="unknown scheme 'IOB3'; did you mean"):
         convert_tags([], "IOB1", "IOB3")
     with pytest.raises(InputError, match="2 tags for sentence 1; found 1"):
         entity_scores([["O"], ["O", "O"]], [["O"], ["O"]], "IOB2")

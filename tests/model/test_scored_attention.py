@@ -122,7 +122,7 @@ def test_queries_and_keys_may_have_different_widths_but_for_dot():
         assert filled(new_score(name, 3, 5))(drawn(2, 3), drawn(4, 5)).shape == (2, 4)
     with pytest.raises(ConfigError, match="one width for the score 'dot'; found 3 and 5"):
         new_score("dot", 3, 5)
-    with pytest.raises(ConfigError, match="a score: dot, general or concat; found 'genral'"):
+    with pytest.raises(ConfigError, match="unknown score 'genral'"):
         new_score("genral", 3, 3)
 
 

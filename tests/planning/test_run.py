@@ -193,12 +193,12 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"size": "huge"}, "expected a known model size; found 'huge'"),
+        ({"size": "huge"}, "unknown model size 'huge'"),
         ({"device": "h2000"}, "the name of a GPU; found 'h2000'"),
         ({"device": "h200", "precision": "fp16"}, "found fp16, whose gradients underflow"),
-        ({"machines": 0}, "expected machines above 0"),
-        ({"utilization": 1.5}, "expected utilization above 0, at most 1"),
-        ({"price": -1.0}, "expected a price of at least 0"),
+        ({"machines": 0}, "machines must be above 0"),
+        ({"utilization": 1.5}, "utilization must be above 0 and at most 1"),
+        ({"price": -1.0}, "price must be at least 0"),
         ({"device": "h200", "rates": "x.json"}, "found --rates with --device h200"),
         ({"device": "t4", "precision": "bf16"}, "expected a precision that t4 has a peak for; found bf16"),
         ({"device": "cuda:x"}, "expected a CUDA device"),
@@ -207,7 +207,7 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
             "found --activation-checkpointing; plan it on a machine",
         ),
         ({"size": None}, "expected one of a model size"),
-        ({"sise": "tiny"}, "expected a known setting; found 'sise'"),
+        ({"sise": "tiny"}, "unknown setting 'sise'"),
     ],
 )
 def test_what_does_not_fit_is_refused(corpus, settings, message):

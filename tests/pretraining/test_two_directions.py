@@ -239,7 +239,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(corpus, tmp_path):
         ),
         ({"architecture": "bert", "objective": "forward+backward"}, "an objective for the architecture BERT"),
         ({"architecture": "bert", "sampled_pieces": 5}, "the whole vocabulary in the loss of the architecture BERT"),
-        ({"sampled_pieces": 0}, "sampled_pieces above 0"),
+        ({"sampled_pieces": 0}, "sampled_pieces must be above 0"),
         ({"heads": 4}, "an architecture with a choice of heads"),
         ({"positions": "sinusoidal"}, "an architecture with a choice of positions"),
     ],

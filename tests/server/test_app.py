@@ -478,7 +478,7 @@ def test_a_key_is_the_first_line_of_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("max_texts", 0), ("request_seconds", 0.0), ("batch_tokens", -1)])
 def test_impossible_limits_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"expected {name} of at least"):
+    with pytest.raises(ConfigError, match=f"{name} must be at least"):
         ServerSettings(**{name: value})
 
 

@@ -185,9 +185,9 @@ def test_the_automatic_recipe_freezes_the_body(bases):
 def test_what_does_not_fit_is_refused(bases, tmp_path):
     with pytest.raises(ConfigError, match="examples of two texts each"):
         dataclasses.replace(SPECS["single"], reads=ATTENTION)
-    with pytest.raises(ConfigError, match="only with reads bilstm or bilstm-attention"):
+    with pytest.raises(ConfigError, match="--bilstm-cells needs --reads bilstm or bilstm-attention"):
         FinetuningSettings(bilstm_cells=10)
-    with pytest.raises(ConfigError, match="bilstm_cells above 0"):
+    with pytest.raises(ConfigError, match="bilstm_cells must be above 0"):
         FinetuningSettings(bilstm_cells=0, reads=BILSTM)
     data = TaskData(train=examples_of("single", 16), dev=())
     settings = dataclasses.replace(SETTINGS, epochs=1)

@@ -234,10 +234,10 @@ def test_settings_that_do_not_fit_are_refused(base):
         prepare(bilstm_layers="concat-last-4")
     with pytest.raises(ConfigError, match="a penalty on its learned weights"):
         prepare(bilstm_layers="-1,-2", mix_penalty=1.0)
-    with pytest.raises(ConfigError, match="mix_penalty of at least 0"):
+    with pytest.raises(ConfigError, match="mix_penalty must be at least 0"):
         prepare(mix_penalty=-1.0)
     for name, value in (("bilstm_layers", "last"), ("normalize_layers", True), ("mix_penalty", 1.0)):
-        with pytest.raises(ConfigError, match=f"{name} only with reads bilstm"):
+        with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} needs --reads bilstm"):
             FinetuningSettings(**{name: value})
     with pytest.raises(ConfigError, match="a penalty on the weights of layers"):
         require_divisible(task_for(spec_of("tags")).head, dataclasses.replace(SETTINGS, mix_penalty=1.0))

@@ -140,5 +140,5 @@ def test_rules_survive_json_and_refuse_nonsense() -> None:
         assert from_dict(TextRules, to_dict(one), "here") == one
     with pytest.raises(ConfigError, match="control_rule 'huggingface' or 'google'; found 'python'"):
         TextRules(control_rule="python")
-    with pytest.raises(ConfigError, match="max_word_characters of at least 1; found 0"):
+    with pytest.raises(ConfigError, match="max_word_characters must be at least 1, not 0"):
         TextRules(max_word_characters=0)

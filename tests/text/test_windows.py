@@ -106,8 +106,8 @@ def test_a_context_that_just_fits_has_one_window_and_one_more_token_makes_two() 
     [
         ({"max_length": 600}, "max_length of at most 512"),
         ({"max_length": 13}, "room for context next to the question; found max_length 13 with 10 tokens"),
-        ({"stride": 0}, "stride of at least 1; found 0"),
-        ({"max_question": 0}, "max_question of at least 1; found 0"),
+        ({"stride": 0}, "stride must be at least 1, not 0"),
+        ({"max_question": 0}, "max_question must be at least 1, not 0"),
     ],
 )
 def test_impossible_windows_are_refused(options: dict[str, int], message: str) -> None:

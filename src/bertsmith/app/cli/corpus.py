@@ -23,7 +23,7 @@ from bertsmith.app.cli.options import (
     settings_from,
 )
 from bertsmith.app.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import read_json, require_outside
 from bertsmith.base.storage.uploads import is_staged, staged
 
@@ -85,12 +85,7 @@ def corpus(
     weights = _weights(weight or ())
     on_cluster = is_cluster(engine)
     is_made = resume and not replace and is_staged(out, MANIFEST)
-    require(
-        on_cluster or is_made or not resume,
-        expected="--engine ray with --resume",
-        found=engine,
-        fix="leave --resume out",
-    )
+    require_other(on_cluster or is_made or not resume, "--resume", "--engine ray")
     with staged(out, last=MANIFEST, replace=replace, inputs=texts) as place:
         options: dict[str, Any] = {"settings": settings, "sampling": sampling, "workers": workers, "weights": weights}
         if is_made:

@@ -30,7 +30,7 @@ from bertsmith.app.cli.options import (
     say,
 )
 from bertsmith.app.cli.text import count_lines, encoding_settings, stdin_bytes, stdin_lines
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.uploads import is_staged, staged
 
@@ -193,7 +193,7 @@ def predict(
                 fix="leave one of the two out",
             )
         else:
-            require(data is not None, expected=f"--data with {option}", found="none", fix="give the file")
+            require_other(data is not None, option, "--data")
     require(
         data is None or (test is None and engine == "local"),
         expected="a single source of texts with --data",
@@ -215,15 +215,10 @@ def predict(
     require(
         out is None or test is None, expected="texts on stdin for --out", found="--test", fix="leave one of the two out"
     )
-    require(
-        not resume or (out is not None and data is None),
-        expected="--out with --resume, and texts on stdin",
-        found="no --out" if out is None else "--data",
-        fix="name the .jsonl file",
-    )
+    require_other(not resume or (out is not None and data is None), "--resume", "--out, and texts on stdin")
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
-            require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
+            require_other(value is None, option, "--test")
     is_complete = resume and out is not None and is_staged(out)
     held = contextlib.ExitStack()
     place = None if out is None else held.enter_context(staged(out, replace=replace))

@@ -21,8 +21,7 @@ from bertsmith.app.cli.options import (
     say,
 )
 from bertsmith.app.cli.usage import Refused
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_known
 from bertsmith.base.storage.outputs import PASSAGE_VECTORS, PICTURES, require_output
 
 if TYPE_CHECKING:
@@ -120,12 +119,7 @@ def search(
     if bm25 + hybrid + (method is not None) > 1:
         raise Refused("expected one of --bm25, --hybrid and --method; found several", "leave the others out")
     method = BY_WORDS if bm25 else HYBRID if hybrid else method or VECTORS
-    require(
-        method in SYSTEMS,
-        expected=f"--method as {', '.join(SYSTEMS)}",
-        found=repr(method),
-        fix=nearest(method, SYSTEMS),
-    )
+    require_known("method", method, SYSTEMS)
     bm25, hybrid, alone = method == BY_WORDS, method == HYBRID, method in WORDS_ALONE
     by = f"with --{'' if bm25 else 'method '}{method}"
     if any(not one.strip() for one in query or ()):

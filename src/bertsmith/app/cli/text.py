@@ -12,7 +12,7 @@ import typer
 from bertsmith.app.cli.options import COPIED, CasedOption, RulesOption, note, print_table, settings_from
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require_other
 
 if TYPE_CHECKING:
     from bertsmith.text.documents.encodings import EncodingSettings
@@ -190,11 +190,8 @@ def text_or_lines(text: str, values: Mapping[str, Any]) -> tuple[Iterable[list[s
     if text == "-":
         return stdin_lines(values), "line {:,} of stdin"
     for name in ("encoding", "bad_bytes"):
-        require(
-            values.get(name) is None,
-            expected=f"- for lines on stdin, with --{name.replace('_', '-')}",
-            found="a typed text",
-            fix="leave the option out",
+        require_other(
+            values.get(name) is None, f"--{name.replace('_', '-')}", "- in place of a text, for lines on stdin"
         )
     return [[text]], "text {}"
 

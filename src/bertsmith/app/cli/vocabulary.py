@@ -18,7 +18,7 @@ from bertsmith.app.cli.options import (
     say,
     settings_from,
 )
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require_other
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.base.storage.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
@@ -75,7 +75,7 @@ def vocab(
     from bertsmith.text.documents.languages import LanguageSettings
 
     on_cluster = is_cluster(engine)
-    require(on_cluster or not resume, expected="--engine ray with --resume", found=engine, fix="leave --resume out")
+    require_other(on_cluster or not resume, "--resume", "--engine ray")
     kind = TOKENIZER_FILE if method == "bpe" else VOCABULARY
     settings = settings_from(LanguageSettings, values)
     encoding = settings_from(EncodingSettings, values)

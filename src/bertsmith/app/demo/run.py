@@ -29,7 +29,7 @@ from bertsmith.app.demo.result import ClassifierResult, DemoResult, Gap, tables
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import Progress, duration, tell, warn
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require, require_number, to_dict
+from bertsmith.base.core.settings import require_number, require_other, to_dict
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.locks import LOCK_FILE, locked_folder, require_unused
 from bertsmith.inference.predictors.loading import load_pretraining_heads
@@ -107,12 +107,7 @@ def run_demo(
     require_number("minutes", minutes, most=LONGEST_MINUTES)
     require_unused(out, "choose another with --out")
     reading = EncodingSettings(encoding=encoding, bad_bytes=bad_bytes)
-    require(
-        bool(texts) or reading == EncodingSettings(),
-        expected="--text with --encoding and --bad-bytes",
-        found="none",
-        fix="name your text, or leave them out",
-    )
+    require_other(bool(texts) or reading == EncodingSettings(), "a choice of --encoding or --bad-bytes", "--text")
     with locked_folder(out):
         with _nothing_left(out):
             prepared = _prepare(out, texts, reading, minutes, started, seed)

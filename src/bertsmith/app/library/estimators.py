@@ -29,7 +29,7 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.base.core.errors import LabelError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import require, split_settings
+from bertsmith.base.core.settings import require_number, split_settings
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
@@ -196,12 +196,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         numbers = self._numbers(y, len(texts))
         names = _names(self.classes_)
         examples = [dataclasses.replace(text, label=names[number]) for text, number in zip(texts, numbers, strict=True)]
-        require(
-            0 <= self.dev_share < 1,
-            expected="dev_share of at least 0 and below 1",
-            found=self.dev_share,
-            fix="give a fraction",
-        )
+        require_number("dev_share", self.dev_share, least=0, below=1)
         train, dev = split_dev(examples, self.seed, self.dev_share) if self.dev_share else (examples, [])
         names_of = ("epochs", "batch_size", "learning_rate", "seed", "max_length", "device", "precision")
         given = {name: value for name in names_of if (value := getattr(self, name)) is not None}

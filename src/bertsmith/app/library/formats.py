@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.settings import require, split_settings
+from bertsmith.base.core.settings import require_other, split_settings
 from bertsmith.inference.export.conversion import export
 from bertsmith.models.checkpoints.load import kind_of
 from bertsmith.models.checkpoints.plan import LoadReport
@@ -85,12 +85,7 @@ def convert(
 
 def _rules(source: str | Path, cased: bool | None, rules: str | None) -> TextRules | None:
     """The requested text rules; None: those of the source."""
-    require(
-        cased is not None or rules is None,
-        expected="text rules with their casing",
-        found=f"only rules {rules!r}",
-        fix="add --cased or --uncased",
-    )
+    require_other(cased is not None or rules is None, f"--rules {rules}", "--cased or --uncased")
     if cased is None:
         return None
     usual = "google" if kind_of(Path(source)) == "google" else "huggingface"

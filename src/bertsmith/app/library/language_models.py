@@ -7,7 +7,7 @@ from typing import Any
 from bertsmith.app.library.inputs import checked_texts, require_count
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.core.settings import from_dict, require
+from bertsmith.base.core.settings import from_dict, require_number
 from bertsmith.inference.predictors.completion import Completion, SamplingSettings, complete
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, require_directions
@@ -29,7 +29,7 @@ def complete_texts(
         InputError: a text is too long for the model, or not a text.
     """
     require_count(top, "top")
-    require(tokens >= 0, expected="tokens of at least 0", found=tokens, fix="raise it")
+    require_number("tokens", tokens, least=0)
     chosen = from_dict(SamplingSettings, sampling, "the options of complete")
     return complete(model.engine, model.tokenizer, checked_texts(texts), top=top, tokens=tokens, sampling=chosen)
 

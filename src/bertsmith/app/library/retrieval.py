@@ -7,7 +7,7 @@ from typing import Any
 
 from bertsmith.app.library.inputs import checked_texts
 from bertsmith.base.core.progress import tell, warn
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_number
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.bm25 import BM25
@@ -74,7 +74,7 @@ def search_passages(
         BertsmithError: a setting, a file or a model does not fit; the message says which.
     """
     chosen = SearchSettings(**settings)
-    require(top >= 1, expected="top of at least 1", found=top, fix="raise top")
+    require_number("top", top, least=1)
     asked = _queries(queries, chosen)
     retriever = _retriever(_passages(passages, chosen), chosen, {chosen.system})
     _warn_crowded(retriever, chosen)

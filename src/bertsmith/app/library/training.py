@@ -13,6 +13,7 @@ from bertsmith.base.core.settings import (
     require,
     require_counts,
     require_number,
+    require_other,
     require_recipe,
     split_settings,
 )
@@ -255,12 +256,7 @@ def _require_no_continuation(out: Path, minutes: float | None, steps: int | None
     Raises:
         ConfigError, RunError: one of them.
     """
-    require(
-        minutes is None and steps is None,
-        expected="text to continue on with continue_minutes or continue_steps",
-        found="none",
-        fix="name it with --continue-on",
-    )
+    require_other(minutes is None and steps is None, "a budget to continue", "text, with --continue-on")
     if resume and (out / CONTINUED).is_dir():
         raise RunError(
             expected=f"the options that the run in '{out}' was started with",

@@ -104,12 +104,7 @@ def learn_vocabulary(
         found=rules,
         fix="leave the rules out",
     )
-    require(
-        0 < character_coverage <= 1,
-        expected="a character coverage above 0 and at most 1",
-        found=character_coverage,
-        fix="use 1 to keep every character",
-    )
+    require_number("character coverage", character_coverage, above=0, most=1)
     text_rules = TextRules.named(rules, lowercase=not cased)
     if method == "bpe":
         text_rules = dataclasses.replace(text_rules, keep_letter_marks=not cased)

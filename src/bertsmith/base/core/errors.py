@@ -13,15 +13,18 @@
     ├── RunError           a run folder that exists, is missing, or was created with other settings
     └── TrainingError      training that cannot continue: NaN, disk full
 
-Every message is one line with three parts: what was expected, what was found, how to fix it. Bugs of our own
-are `assert` statements, never part of this tree.
+Every message is one line with three parts: what was expected, what was found, how to fix it. The five usual shapes have
+constructors that say it in one sentence: `missing`, `unknown`, `must_be`, `needs` and `is_not`. Bugs of our
+own are `assert` statements, never part of this tree.
 """
 
 import difflib
+import numbers
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+_SHOWN = 60  # characters of a value that a message shows
 _CLOSE = 0.8  # minimum similarity of a name in a path that may have been meant, from 0 to 1
 
 
@@ -34,9 +37,62 @@ class BertsmithError(Exception):
     bertsmith.base.core.errors.InputError: expected a text file; found 'a.bin', which is binary; name a .txt file
     """
 
-    def __init__(self, *, expected: str, found: str, fix: str) -> None:
-        self.expected, self.found, self.fix = expected, found, fix
-        super().__init__(" ".join(f"expected {expected}; found {found}; {fix}".split()))
+    def __init__(self, *, expected: str, found: str, fix: str, sentence: str = "") -> None:
+        self.expected, self.found, self.fix, self.sentence = expected, found, fix, sentence
+        super().__init__(" ".join((sentence or f"expected {expected}; found {found}; {fix}").split()))
+
+    @classmethod
+    def missing(cls, path: object, kind: str, fix: str) -> Self:
+        """Nothing at a path.
+
+        >>> InputError.missing("my-txt", "file or folder", "check the path")
+        InputError("there is no file or folder 'my-txt'; check the path")
+        """
+        sentence = f"there is no {kind} '{path}'; {fix}"
+        return cls(expected=f"a {kind} '{path}'", found="nothing there", fix=fix, sentence=sentence)
+
+    @classmethod
+    def unknown(cls, kind: str, name: object, known: Iterable[str]) -> Self:
+        """A name that is none of those that are known; the fix is the nearest of them.
+
+        >>> ConfigError.unknown("recipe", "2019", ["auto", "2018"])
+        ConfigError("unknown recipe '2019'; did you mean '2018'?")
+        """
+        shown, fix = brief_repr(name), nearest(name, known)
+        return cls(expected=f"a known {kind}", found=shown, fix=fix, sentence=f"unknown {kind} {shown}; {fix}")
+
+    @classmethod
+    def must_be(cls, name: str, limits: str, value: object, fix: str = "") -> Self:
+        """A number out of range, or a value of another type.
+
+        >>> ConfigError.must_be("epochs", "at least 1", 0)
+        ConfigError('epochs must be at least 1, not 0')
+        """
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        shown = f"{value:,}" if is_number else brief_repr(value)
+        sentence = f"{name} must be {limits}, not {shown}"
+        sentence += f"; {fix}" if fix else ""
+        return cls(expected=f"{name} {limits}", found=shown, fix=fix or "give another value", sentence=sentence)
+
+    @classmethod
+    def needs(cls, option: str, other: str, fix: str = "") -> Self:
+        """A setting that does nothing without another one.
+
+        >>> ConfigError.needs("--patience", "--keep best")
+        ConfigError('--patience needs --keep best; add it, or leave --patience out')
+        """
+        fix = fix or f"add it, or leave {option} out"
+        return cls(expected=f"{other} with {option}", found="none", fix=fix, sentence=f"{option} needs {other}; {fix}")
+
+    @classmethod
+    def is_not(cls, path: object, kind: str, reason: str, fix: str) -> Self:
+        """A file that is not what its use takes it for.
+
+        >>> InputError.is_not("a.txt", "a text file", "it is binary", "name another file")
+        InputError("'a.txt' is not a text file: it is binary; name another file")
+        """
+        sentence = f"'{path}' is not {kind}: {reason}; {fix}"
+        return cls(expected=f"{kind} at '{path}'", found=reason, fix=fix, sentence=sentence)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # How processes pass an exception on. By default the constructor would be called, without its keyword arguments.
@@ -104,6 +160,11 @@ class CutWarning(UserWarning):
     """
 
 
+def brief_repr(value: object) -> str:
+    """The `repr` of a value in a message, cut after 60 characters."""
+    return repr(value)[:_SHOWN]
+
+
 def reason_of(error: OSError) -> str:
     """What the operating system found in place of a file, as a part of a message.
 
@@ -149,15 +210,15 @@ def nearest_path(path: Path | str, *, folders: bool = False) -> str:
     Args:
         folders: only folders count.
     """
-    found = Path(Path(path).anchor)
-    for part in Path(path).relative_to(found).parts:
-        if not (found / part).exists():
+    folder = Path(Path(path).anchor)
+    for part in Path(path).relative_to(folder).parts:
+        if not (folder / part).exists():
             try:
-                names = [one.name for one in found.iterdir() if one.is_dir() or (not folders and one.exists())]
+                names = [child.name for child in folder.iterdir() if child.is_dir() or (not folders and child.exists())]
             except OSError:
                 return ""
             part = (difflib.get_close_matches(part, names, n=1, cutoff=_CLOSE) or [""])[0]
         if not part:
             return ""
-        found /= part
-    return f"did you mean '{found}'?"
+        folder /= part
+    return f"did you mean '{folder}'?"

@@ -9,10 +9,10 @@ import numbers
 import os
 import types
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError, brief_repr
 
 Settings = TypeVar("Settings")
 
@@ -20,7 +20,7 @@ AUTO, PAPER = "auto", "2018"
 # The recipes of `pretrain` and `finetune`, which set what is not given; see docs/decisions/0020-default-recipes.md.
 RECIPES = (AUTO, PAPER)
 
-_SHOWN = 60  # characters of a value that a message shows
+_KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
 
 
 def help_field(default: Any = dataclasses.MISSING, help: str = "", *, most: float | None = None) -> Any:
@@ -45,33 +45,58 @@ def require_limits(settings: Any) -> None:
             require_number(field.name, value, most=field.metadata.get("most"))
 
 
-def require_number(name: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
-    """Checks that a number is finite and within limits, both included.
+def require_number(
+    name: str,
+    value: float | None,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> None:
+    """Checks that a number is finite and within limits, `least` and `most` included; None means that it is not set.
 
     Raises:
-        ConfigError: the message names the number.
+        ConfigError: the message names the number and its limits.
     """
-    require(_is_number(value), expected=f"a number for {name}", found=f"{value!r}"[:_SHOWN], fix="give a number")
-    require(
-        isinstance(value, int) or math.isfinite(value), expected=f"a finite {name}", found=value, fix="give a number"
-    )
-    if least is not None:
-        require(value >= least, expected=f"{name} of at least {least:,}", found=f"{value:,}", fix="raise it")
-    if most is not None:
-        require(value <= most, expected=f"{name} of at most {most:,}", found=f"{value:,}", fix="lower it")
+    if value is None:
+        return
+    if not _is_number(value):
+        raise ConfigError.must_be(name, "a number", value)
+    is_finite = isinstance(value, int) or math.isfinite(value)
+    if not (
+        is_finite
+        and (least is None or value >= least)
+        and (above is None or value > above)
+        and (most is None or value <= most)
+        and (below is None or value < below)
+    ):
+        bounds = {"at least": least, "above": above, "at most": most, "below": below}
+        limits = " and ".join(f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None)
+        finite = "" if is_finite or not (most is None and below is None) else "a finite number "
+        raise ConfigError.must_be(name, f"{finite}{limits}".strip(), value)
 
 
 def require_counts(**counts: int | None) -> None:
-    """Checks that each count that is given is a whole number of at least 1; None means that it is not given.
+    """Checks that each count is a whole number of at least 1; None means that it is not set.
 
     Raises:
         ConfigError: the message names the count.
     """
     for name, count in counts.items():
-        if count is not None:
-            whole = _fits(count, int)
-            require(whole, expected=f"{name} as a whole number", found=f"{count!r}"[:_SHOWN], fix="correct it")
-            require_number(name, count, least=1)
+        if count is not None and not _fits(count, int):
+            raise ConfigError.must_be(name, "a whole number", count)
+        require_number(name, count, least=1)
+
+
+def require_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Checks that a name is among the known ones of its kind.
+
+    Raises:
+        ConfigError: it is not; the message has the nearest known name.
+    """
+    if name not in known:
+        raise ConfigError.unknown(kind, name, known)
 
 
 def help_lines(settings: type) -> dict[str, str]:
@@ -95,11 +120,11 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
         ConfigError: a key is unknown, a required one is missing, or a value has the wrong type.
     """
     if not isinstance(values, Mapping):
-        raise ConfigError(expected=f"settings in {where}", found=f"{values!r}"[:_SHOWN], fix="restore the file")
+        raise ConfigError(expected=f"settings in {where}", found=brief_repr(values), fix="restore the file")
     fields = {field.name: field for field in _fields(cls)}
     for key in values:
         if key not in fields:
-            raise ConfigError(expected=f"known settings in {where}", found=repr(key), fix=nearest(key, fields))
+            raise ConfigError.unknown(f"setting in {where}:", key, fields)
         _require_type(f"{key} in {where}", values[key], fields[key].type)
     missing = [
         name
@@ -122,7 +147,7 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
     known = {name: kind for fields in kinds.values() for name, kind in fields.items()}
     for name, value in values.items():
         if name not in known:
-            raise ConfigError(expected="a known setting", found=repr(name), fix=nearest(name, known))
+            raise ConfigError.unknown("setting", name, known)
         _require_type(name, value, known[name])
     return {cls: {name: values[name] for name in fields if name in values} for cls, fields in kinds.items()}
 
@@ -136,9 +161,7 @@ def require_recipe(name: str, known: Sequence[str] = RECIPES) -> str:
     Raises:
         ConfigError: there is no such recipe.
     """
-    if name not in known:
-        listed = f"{', '.join(known[:-1])} or {known[-1]}"
-        raise ConfigError(expected=f"a recipe: {listed}", found=repr(name), fix=nearest(str(name), known))
+    require_known("recipe", name, known)
     return name
 
 
@@ -146,6 +169,12 @@ def require(condition: bool, *, expected: str, found: object, fix: str) -> None:
     """Raises ConfigError with the three parts unless `condition` holds."""
     if not condition:
         raise ConfigError(expected=expected, found=str(found), fix=fix)
+
+
+def require_other(condition: bool, option: str, other: str, fix: str = "") -> None:
+    """Raises ConfigError unless `condition` holds: an option needs another one."""
+    if not condition:
+        raise ConfigError.needs(option, other, fix)
 
 
 def is_finite(value: object) -> bool:
@@ -160,15 +189,15 @@ def require_labels(labels: Sequence[object], what: str) -> None:
         ConfigError: one is not; the message names it.
     """
     wrong = next((label for label in labels if not isinstance(label, str)), None)
-    require(wrong is None, expected=f"texts as {what}", found=repr(wrong)[:_SHOWN], fix="restore the file")
+    require(wrong is None, expected=f"texts as {what}", found=brief_repr(wrong), fix="restore the file")
     twice = next((label for label, count in Counter(labels).items() if count > 1), None)
-    require(twice is None, expected=f"different names as {what}", found=f"{twice!r} twice"[:_SHOWN], fix="rename one")
+    require(twice is None, expected=f"different names as {what}", found=f"{brief_repr(twice)} twice", fix="rename one")
 
 
 def _require_type(name: str, value: Any, kind: Any) -> None:
     """Raises ConfigError unless a value can be that of a field with this annotation."""
     if not _fits(value, kind):
-        raise ConfigError(expected=f"{name} to be {_in_words(kind)}", found=f"{value!r}"[:_SHOWN], fix="correct it")
+        raise ConfigError.must_be(name, _in_words(kind), value)
 
 
 def _is_number(value: object) -> bool:
@@ -179,7 +208,7 @@ def _is_number(value: object) -> bool:
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a plain value can be that of a field with this annotation; True for annotations that are not plain."""
     if isinstance(kind, types.UnionType):
-        return any(_fits(value, one) for one in kind.__args__)
+        return any(_fits(value, member) for member in kind.__args__)
     if kind is None or kind is types.NoneType:
         return value is None
     if kind is float:
@@ -190,7 +219,8 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _in_words(kind: Any) -> str:
-    return str(getattr(kind, "__name__", kind)).replace(" | ", " or ")
+    kinds = str(getattr(kind, "__name__", kind)).split(" | ")
+    return " or ".join(_KINDS.get(kind, kind) for kind in kinds if kind != "None")
 
 
 def _fields(settings: Any) -> tuple["dataclasses.Field[Any]", ...]:

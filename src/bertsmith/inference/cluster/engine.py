@@ -329,13 +329,16 @@ def _require_machine(ray: Any, stage: Stage) -> None:
         )
 
 
+_ERROR_PARTS = ("expected", "found", "fix", "sentence")
+
+
 def record_of(error: BertsmithError) -> dict[str, Any]:
     """An error as plain values for JSON: in its rows, a worker's error arrives after all results before it.
 
     >>> record_of(errors.InputError(expected="text", found="none", fix="name a file"))
-    {'kind': 'InputError', 'expected': 'text', 'found': 'none', 'fix': 'name a file'}
+    {'kind': 'InputError', 'expected': 'text', 'found': 'none', 'fix': 'name a file', 'sentence': ''}
     """
-    record = {"kind": type(error).__name__, "expected": error.expected, "found": error.found, "fix": error.fix}
+    record = {"kind": type(error).__name__} | {name: getattr(error, name) for name in _ERROR_PARTS}
     return record | ({"index": error.index} if isinstance(error, NotFiniteError) else {})
 
 
@@ -345,7 +348,7 @@ def error_of(record: dict[str, Any]) -> BertsmithError:
     >>> error_of(record_of(errors.InputError(expected="text", found="none", fix="name a file")))
     InputError('expected text; found none; name a file')
     """
-    parts = {name: str(record[name]) for name in ("expected", "found", "fix")}
+    parts = {name: str(record[name]) for name in _ERROR_PARTS}
     if record["kind"] == NotFiniteError.__name__:
         error = NotFiniteError(int(record["index"]))
         BertsmithError.__init__(error, **parts)

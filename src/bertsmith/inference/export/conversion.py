@@ -10,8 +10,9 @@ import re
 import shutil
 from pathlib import Path
 
-from bertsmith.base.core.errors import CheckpointError, ConfigError, nearest
+from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import tell
+from bertsmith.base.core.settings import require_other
 from bertsmith.base.storage.files import atomic_folder, digest_file, read_json, require_outside, write_json, write_text
 from bertsmith.inference.export.check import compare, library_model
 from bertsmith.inference.export.limits import require_equal, require_near
@@ -74,7 +75,7 @@ def export(
     """
     destination = Path(destination)
     if to not in FORMATS:
-        raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, FORMATS))
+        raise ConfigError.unknown("format", to, FORMATS)
     file = _data_file(data, task, columns)
     _require_options(to, int8=int8, limit=limit)
     require_outside(destination, [one for one in (source, data) if one is not None])
@@ -121,13 +122,12 @@ def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | No
     name = None if task is None else task_name(task)
     file = DataFile(path=data or Path(), task=name, columns=columns or ColumnSettings())
     if data is None and file.chosen:
-        raise ConfigError(expected=f"--data with {file.options}", found="none", fix="name the labelled file")
+        raise ConfigError.needs(file.options, "--data")
     return None if data is None else file
 
 
 def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
-    if int8 and to != "onnx":
-        raise ConfigError(expected="--to onnx with --int8", found=f"--to {to}", fix="omit --int8")
+    require_other(to == "onnx" or not int8, "--int8", "--to onnx")
     if limit is not None and not 0 <= limit < math.inf:
         raise ConfigError(expected="a finite limit of at least 0", found=str(limit), fix="correct --limit")
 

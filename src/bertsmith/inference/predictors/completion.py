@@ -14,7 +14,6 @@ et al. (2020), "The Curious Case of Neural Text Degeneration", section 3.1, for 
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import CheckpointError, InputError
 from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require_number, require_other
 from bertsmith.inference.predictors.pretraining_heads import most_probable
 from bertsmith.models.parts.batch import cut_by_tokens
 from bertsmith.tasks.encoding.engine import NEXT, PREVIOUS, Engine
@@ -54,25 +53,14 @@ class SamplingSettings:
 
     def __post_init__(self) -> None:
         temperature = self.temperature
-        require(
-            temperature is None or 0 <= temperature < math.inf,
-            expected="a temperature of at least 0",
-            found=temperature,
-            fix="use 1",
-        )
-        require(self.top_k is None or self.top_k >= 1, expected="top_k of at least 1", found=self.top_k, fix="raise it")
-        require(
-            self.top_p is None or 0 < self.top_p <= 1,
-            expected="top_p above 0, at most 1",
-            found=self.top_p,
-            fix="give a probability",
-        )
-        require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="raise it")
-        require(
+        require_number("temperature", temperature, least=0)
+        require_number("top_k", self.top_k, least=1)
+        require_number("top_p", self.top_p, above=0, most=1)
+        require_number("seed", self.seed, least=0)
+        require_other(
             temperature != 0 or (self.top_k is None and self.top_p is None),
-            expected="top_k and top_p with a temperature above 0",
-            found="temperature 0, which takes the most likely piece",
-            fix="leave one of them out",
+            "a choice of top_k or top_p",
+            "a temperature above 0",
         )
 
     @property

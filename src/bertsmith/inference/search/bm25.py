@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import scipy.sparse as sp
 
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_number
 from bertsmith.inference.search.word_index import WordIndex, Words
 
 K1, B = 0.9, 0.4
@@ -34,7 +34,7 @@ class BM25(WordIndex):
 
     def __init__(self, passages: Iterable[str], *, words: Words | None = None, k1: float = K1, b: float = B) -> None:
         require(k1 >= 0, expected="k1 of 0 or more", found=k1, fix="use 0.9, or up to 2")
-        require(0 <= b <= 1, expected="b from 0 to 1", found=b, fix="use 0.4, or up to 0.75")
+        require_number("b", b, least=0, most=1)
         self.k1, self.b = k1, b
         super().__init__(passages, words=words)
 

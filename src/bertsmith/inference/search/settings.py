@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import help_field, require, require_limits, require_number
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
 
 VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
@@ -51,7 +51,7 @@ class SearchSettings:
                 value in known, expected=f"{' or '.join(known)} as {name}", found=repr(value), fix="use one of them"
             )
         require_limits(self)
-        require(self.depth >= 1, expected="depth of at least 1", found=self.depth, fix="raise depth")
+        require_number("depth", self.depth, least=1)
         require(
             self.model is not None or (self.system in WORDS_ALONE and self.bm25_words == "words"),
             expected="a model that makes the vectors",

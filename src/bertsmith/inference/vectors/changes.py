@@ -27,7 +27,7 @@ from safetensors.numpy import save
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import from_dict, help_field, require, to_dict
+from bertsmith.base.core.settings import from_dict, help_field, require, require_other, to_dict
 from bertsmith.base.storage.files import atomic_file, digest_bytes
 from bertsmith.inference.vectors.writers import VECTOR, npy_header
 from bertsmith.tasks.metrics.vectors import VectorReport, unit
@@ -62,12 +62,7 @@ class ChangeSettings:
             found=self.remove_top,
             fix="set the number of directions to remove",
         )
-        require(
-            self.dimensions is None or self.whiten,
-            expected="whitening with dimensions",
-            found="dimensions alone",
-            fix="turn on whitening",
-        )
+        require_other(self.dimensions is None or self.whiten, "--dimensions", "--whiten")
         require(
             self.dimensions is None or self.dimensions >= 1,
             expected="at least one dimension",

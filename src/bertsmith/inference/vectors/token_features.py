@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import ConfigError, NotFiniteError, nearest
+from bertsmith.base.core.errors import ConfigError, NotFiniteError
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
@@ -83,7 +83,7 @@ class TokenFeatures:
         self, encoder: RowEncoder, *, layers: str = "last", unit: str = "first", max_length: int | None = None
     ) -> None:
         if unit not in UNITS:
-            raise ConfigError(expected="a known unit", found=repr(unit), fix=nearest(unit, UNITS))
+            raise ConfigError.unknown("unit", unit, UNITS)
         self.encoder, self.unit, self.choice = encoder, unit, encoder.choice(layers)
         self._limit = encoder.model.max_tokens
         self.max_length = self._limit if max_length is None else max_length

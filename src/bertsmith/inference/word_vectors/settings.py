@@ -7,8 +7,14 @@ for PPMI, Levy, Goldberg and Dagan (2015), with the window of `text/corpus/coocc
 import dataclasses
 from typing import Any
 
-from bertsmith.base.core.errors import ConfigError, nearest
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import (
+    help_field,
+    require,
+    require_known,
+    require_limits,
+    require_number,
+    require_other,
+)
 
 SKIP_GRAM, CBOW, GLOVE, PPMI = "skip-gram", "cbow", "glove", "ppmi"
 METHODS = (SKIP_GRAM, CBOW, GLOVE, PPMI)
@@ -77,12 +83,7 @@ class WordVectorSettings:
     seed: int = help_field(1, "seed of all randomness")
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ConfigError(
-                expected="a method: skip-gram or cbow (both are Word2Vec), glove or ppmi",
-                found=repr(self.method),
-                fix=nearest(str(self.method), METHODS),
-            )
+        require_known("method", self.method, METHODS)
         require_limits(self)
         for name, least in (
             ("width", 1),
@@ -97,7 +98,7 @@ class WordVectorSettings:
             self._require_least(name, 0)
         for name in ("learning_rate", "maximum_count", "memory"):
             value = getattr(self, name)
-            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="raise it")
+            require_number(name, value, above=0)
         used = {*DEFAULTS[self.method], *(("block", "hierarchical") if self.is_word2vec else ())}
         for name in ("epochs", "learning_rate", "negatives", "subsample", "block", "maximum_count", "power"):
             require(
@@ -106,12 +107,7 @@ class WordVectorSettings:
                 found=f"{name.replace('_', ' ')}, which it does not use",
                 fix="leave it out, or choose another method",
             )
-        if self.engine not in ENGINES:
-            raise ConfigError(
-                expected=f"an engine, one of {', '.join(ENGINES)}",
-                found=repr(self.engine),
-                fix=nearest(str(self.engine), ENGINES),
-            )
+        require_known("engine", self.engine, ENGINES)
         require(
             self.method != PPMI or (self.engine == AUTO and self.threads == 1),
             expected="no engine and one thread with the method ppmi, which trains nothing",
@@ -124,11 +120,10 @@ class WordVectorSettings:
             found=f"engine compiled, block {self.block}",
             fix="leave one of them out",
         )
-        require(
+        require_other(
             self.threads == 1 or (self.engine != NUMPY and (self.block or 1) == 1),
-            expected="one thread with the engine numpy",
-            found=f"{self.threads}",
-            fix="leave --threads out, or use the engine compiled",
+            "a choice of --threads",
+            "--engine compiled",
         )
         require(
             not self.hierarchical or self.is_word2vec,
@@ -162,4 +157,4 @@ class WordVectorSettings:
 
     def _require_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
-        require(value is None or value >= least, expected=f"{name} of at least {least}", found=value, fix="raise it")
+        require_number(name, value, least=least)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.settings import require_known
 from bertsmith.models.checkpoints.transformers_folder import encoder_type
 from bertsmith.models.encoders import (
     albert,
@@ -103,12 +104,7 @@ def architecture_of(config: EncoderConfig) -> Architecture:
 
 def require_architecture(name: str) -> Architecture:
     """The architecture with this name."""
-    if name not in ARCHITECTURES:
-        raise ConfigError(
-            expected=f"an architecture among {', '.join(ARCHITECTURES)}",
-            found=repr(name),
-            fix=nearest(name, ARCHITECTURES),
-        )
+    require_known("architecture", name, ARCHITECTURES)
     return ARCHITECTURES[name]
 
 

@@ -6,7 +6,7 @@ An ELMo in the layout of AllenNLP is read, too.
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.base.core.errors import ConfigError, InputError, nearest
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.storage.files import require_outside
 from bertsmith.models.checkpoints import allennlp, google, hub, huggingface
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -121,7 +121,7 @@ def convert(
         replace: overwrite an existing folder that contains a model, but never the source.
     """
     if to not in KINDS:
-        raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, KINDS))
+        raise ConfigError.unknown("format", to, KINDS)
     model = load_any(source, rules=rules, allow_unknown=allow_unknown)
     require_outside(Path(destination), [model.path])
     if to == "huggingface":

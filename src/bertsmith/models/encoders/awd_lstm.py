@@ -27,8 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require_known
 from bertsmith.models.encoders.without_attention import (
     TABLE_PARTS,
     ConfigWithoutAttention,
@@ -80,12 +79,7 @@ class AwdLstmConfig(ConfigWithoutAttention):
     def __post_init__(self) -> None:
         super().__post_init__()
         directions = (FORWARD, BACKWARD)
-        require(
-            self.direction in directions,
-            expected="a known direction",
-            found=repr(self.direction),
-            fix=nearest(self.direction, directions),
-        )
+        require_known("direction", self.direction, directions)
 
     @property
     def reads_backward(self) -> bool:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require, require_counts
 from bertsmith.models.encoders.post_norm_names import CLASSIFIER_WITH_POOLER, post_norm_layer, post_norm_names
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.transformer import TransformerEncoder
@@ -73,12 +73,7 @@ class ElectraConfig(EncoderConfig):
 
 def require_width(width: int) -> None:
     """Returns if the width of the embeddings is a positive number."""
-    require(
-        width > 0,
-        expected="embedding_size to be a whole number above 0",
-        found=repr(width),
-        fix="correct embedding_size",
-    )
+    require_counts(embedding_size=width)
 
 
 class ElectraModel(TransformerEncoder):

@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require, require_number
 from bertsmith.models.encoders.character_cnn import (
     CHARACTER_WIDTH,
     CONVOLUTIONS,
@@ -88,7 +88,7 @@ class ElmoConfig(ConfigWithoutAttention):
         )
         for name in ("cell_clip", "projection_clip"):
             value = getattr(self, name)
-            require(value >= 0, expected=f"{name} of at least 0", found=value, fix=f"correct {name}")
+            require_number(name, value, least=0)
 
     @property
     def filters(self) -> int:

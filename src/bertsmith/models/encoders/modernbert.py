@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require, require_known, require_number
 from bertsmith.models.parts.batch import Read
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.layers import activation, linear, norm
@@ -102,19 +101,14 @@ class ModernBertConfig(EncoderConfig):
         super().__post_init__()
         for name in ("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta"):
             value = getattr(self, name)
-            require(value > 0, expected=f"{name} to be above 0", found=repr(value), fix=f"correct {name}")
+            require_number(name, value, above=0)
         require(
             self.head_size % 2 == 0,
             expected="heads of an even width, for rotary positions",
             found=self.head_size,
             fix="change hidden_size or num_attention_heads",
         )
-        require(
-            self.classifier_pooling in _POOLINGS,
-            expected="classifier_pooling cls or mean",
-            found=repr(self.classifier_pooling),
-            fix=nearest(self.classifier_pooling, _POOLINGS),
-        )
+        require_known("classifier_pooling", self.classifier_pooling, _POOLINGS)
 
     @property
     def axes(self) -> dict[str, int]:

@@ -10,8 +10,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
-from bertsmith.base.core.errors import ConfigError, nearest
-from bertsmith.base.core.settings import help_field, require, to_dict
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.settings import help_field, require, require_known, require_number, to_dict
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh", "linear")
 # Other names of the same functions in `transformers`; some of them round differently in the last digits.
@@ -141,20 +141,10 @@ class EncoderConfig:
         )
         for name in (field.name for field in dataclasses.fields(self) if "dropout" in field.name):
             value = getattr(self, name)
-            require(
-                value is None or 0 <= value < 1,
-                expected=f"{name} of at least 0 and below 1",
-                found=repr(value),
-                fix=f"correct {name}",
-            )
+            require_number(name, value, least=0, below=1)
         for name in ("initializer_range", "layer_norm_eps"):
             value = getattr(self, name)
-            require(
-                0 < value <= 1,
-                expected=f"{name} above 0 and at most 1",
-                found=repr(value),
-                fix=f"correct {name}",
-            )
+            require_number(name, value, above=0, most=1)
         require(
             0 <= self.pad_token_id < self.vocab_size,
             expected=f"pad_token_id within the vocabulary of {self.vocab_size} pieces",
@@ -163,7 +153,7 @@ class EncoderConfig:
         )
         for name, known in (("hidden_act", ACTIVATIONS), ("position_embedding_type", POSITIONS)):
             value = getattr(self, name)
-            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+            require_known(name, value, known)
 
     def _require_types(self) -> None:
         """Returns if every field has the type of its annotation, which JSON may not have."""
@@ -290,7 +280,7 @@ class EncoderConfig:
             fix="describe the model with a config.json, or use another architecture",
         )
         if name not in cls.sizes:
-            raise ConfigError(expected="a known model size", found=repr(name), fix=nearest(name, cls.sizes))
+            raise ConfigError.unknown("model size", name, cls.sizes)
         layers, width, heads, inner = cls.sizes[name]
         shape = {
             "num_hidden_layers": layers,

@@ -4,7 +4,7 @@ The names of the encoder begin with `bert.` in every model with heads, because r
 recorded them so since the first version. The rest of a name says which part of the model it belongs to.
 """
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError
 
 PREFIX = "bert."  # of the encoder's names
 OWN_HEAD = "own_head"  # the part of a head that the user wrote
@@ -68,5 +68,5 @@ def part_of(ours: str) -> str | None:
 def require_score(name: str) -> str:
     """The name of an attention score, checked."""
     if name not in SCORES:
-        raise ConfigError(expected="a score: dot, general or concat", found=repr(name), fix=nearest(name, SCORES))
+        raise ConfigError.unknown("score", name, SCORES)
     return name

@@ -3,8 +3,15 @@
 import dataclasses
 from typing import Any
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import AUTO, help_field, require, require_limits
+from bertsmith.base.core.settings import (
+    AUTO,
+    help_field,
+    require,
+    require_known,
+    require_limits,
+    require_number,
+    require_other,
+)
 
 KEEP, GRAFT, NEW = WAYS = ("keep", "graft", "new")
 AS_IT_IS, ADAPTED, FROM_SCRATCH = "as-it-is", "adapted", "from-scratch"  # the arms of a task
@@ -50,13 +57,7 @@ class AdaptationSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        known = self.vocabulary in (AUTO, *WAYS)
-        require(
-            known,
-            expected="vocabulary auto, keep, graft or new",
-            found=repr(self.vocabulary),
-            fix="" if known else nearest(str(self.vocabulary), (AUTO, *WAYS)),
-        )
+        require_known("vocabulary", self.vocabulary, (AUTO, *WAYS))
         require(
             self.minutes is None or self.steps is None,
             expected="one of minutes and steps",
@@ -65,12 +66,12 @@ class AdaptationSettings:
         )
         for name in ("add", "pieces", "minutes", "steps", "max_length", "learning_rate", "score_words"):
             value = getattr(self, name)
-            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="give another number")
-        require(
+            require_number(name, value, above=0)
+        require_other(
             self.pieces is None or self.vocabulary == NEW,
-            expected="--vocabulary new with --pieces",
-            found=f"--vocabulary {self.vocabulary}",
-            fix="leave --pieces out" + ("; --add is the number of added words" if self.vocabulary == GRAFT else ""),
+            "--pieces",
+            "--vocabulary new",
+            "leave --pieces out" + ("; --add is the number of added words" if self.vocabulary == GRAFT else ""),
         )
         require(
             0 < self.held_out < 1,

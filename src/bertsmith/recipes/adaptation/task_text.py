@@ -82,9 +82,7 @@ class TaskText:
         for name in ("minutes", "steps"):
             value = getattr(self, name)
             require_number(f"continue_{name}", value or 0, most=10**7)
-            require(
-                value is None or value > 0, expected=f"continue_{name} above 0", found=value, fix="give another number"
-            )
+            require_number(f"continue_{name}", value, above=0)
 
     @property
     def budget(self) -> dict[str, float]:

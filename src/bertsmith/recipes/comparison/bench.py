@@ -58,7 +58,7 @@ class Budget:
             value = getattr(self, name)
             if value is not None:
                 require_number(name, value, most=most)
-                require(value > 0, expected=f"{name} above 0", found=f"{value:g}", fix=f"raise --{name}")
+                require_number(name, value, above=0)
 
     @staticmethod
     def of(minutes: float | None, tokens: int | None, size: str | None) -> "Budget":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.progress import said_once, tell
-from bertsmith.base.core.settings import AUTO, require, split_settings
+from bertsmith.base.core.settings import AUTO, require_other, split_settings
 from bertsmith.base.storage.files import digest_bytes
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -98,11 +98,8 @@ def distill_task(
         # The teacher, the examples and the student.
         folder = load_any(teacher)
         spec, labelled, unlabelled = read_sources(folder, sources)
-        require(
-            bool(labelled.train) or not without_teacher,
-            expected="labelled examples for the student without the teacher",
-            found="none",
-            fix="name them with --train, or leave --without-teacher out",
+        require_other(
+            bool(labelled.train) or not without_teacher, "--without-teacher", "labelled examples, with --train"
         )
         of_states = settings.of_first_stage() if settings.first_stage else settings
         student = student_of(

@@ -1,10 +1,15 @@
 """The settings of distillation, on a task and on plain text: the student and the losses. No torch is loaded here."""
 
 import dataclasses
-import math
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import (
+    help_field,
+    require,
+    require_known,
+    require_limits,
+    require_number,
+    require_other,
+)
 from bertsmith.models.model_files.metadata import VECTORS
 
 DISTILBERT, TINYBERT = "distilbert", "tinybert"
@@ -58,15 +63,10 @@ class DistillationSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        require(
-            0 < self.temperature < math.inf,
-            expected="a temperature above 0",
-            found=self.temperature,
-            fix="use 2",
-        )
+        require_number("temperature", self.temperature, above=0)
         for name in ("soft_weight", "label_weight", "state_weight", "attention_weight", "first_stage", "augment"):
             value = getattr(self, name)
-            require(value >= 0, expected=f"{name} of at least 0", found=value, fix="raise it")
+            require_number(name, value, least=0)
         require(
             self.soft_weight > 0 or self.state_weight > 0 or self.attention_weight > 0,
             expected="a loss against the teacher with a weight above 0",
@@ -74,12 +74,7 @@ class DistillationSettings:
             fix="raise soft_weight, or use `bertsmith finetune`, which has no teacher",
         )
         for name in ("fill_with", "word_vectors"):
-            require(
-                getattr(self, name) is None or self.augment > 0,
-                expected=f"{name} only with copies to make",
-                found="augment 0",
-                fix=f"give --augment, or leave --{name.replace('_', '-')} out",
-            )
+            require_other(getattr(self, name) is None or self.augment > 0, f"--{name.replace('_', '-')}", "--augment")
 
     @property
     def has_states(self) -> bool:
@@ -127,17 +122,12 @@ class CorpusDistillationSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        require(
-            self.method in METHODS,
-            expected="a method: distilbert, tinybert or vectors",
-            found=repr(self.method),
-            fix=nearest(self.method, METHODS),
-        )
-        require(self.temperature > 0, expected="a temperature above 0", found=self.temperature, fix="use 2")
+        require_known("method", self.method, METHODS)
+        require_number("temperature", self.temperature, above=0)
         weights = [
             getattr(self, f"{name}_weight") for name in ("soft", "mlm", "cosine", "state", "attention", "vector")
         ]
-        require(min(weights) >= 0, expected="weights of at least 0", found=min(weights), fix="raise it")
+        require_number("weights", min(weights), least=0)
         used = {
             DISTILBERT: (self.soft_weight, self.cosine_weight),
             TINYBERT: (self.state_weight, self.attention_weight),

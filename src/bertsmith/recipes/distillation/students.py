@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bertsmith.base.core.errors import VocabularyError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.models.checkpoints.assembly import untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -75,11 +75,8 @@ def student_of(
         same_heads: whether attention scores are compared, head by head. A new model then has as many heads as its
             teacher, where its width allows it.
     """
-    require(
-        layers is None or name == LAYERS,
-        expected="--layers with a student that has layers of its teacher",
-        found=f"--student {name}",
-        fix="leave one of the two out",
+    require_other(
+        layers is None or name == LAYERS, "--layers", "a student that has layers of its teacher, --student layers"
     )
     if name == LAYERS:
         _require_layers(teacher)

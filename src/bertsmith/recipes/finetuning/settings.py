@@ -4,11 +4,17 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits, to_dict
+from bertsmith.base.core.settings import (
+    help_field,
+    require,
+    require_known,
+    require_limits,
+    require_number,
+    require_other,
+    to_dict,
+)
 from bertsmith.models.parts.our_names import APART, READERS, READS
 from bertsmith.training.loop.settings import TrainSettings
 
@@ -142,7 +148,7 @@ class FinetuningSettings:
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "micro_tokens"):
             value = getattr(self, name)
-            require(0 < value < math.inf, expected=f"{name} above 0", found=value, fix=f"give {name} another number")
+            require_number(name, value, above=0)
         require_limits(self)
         require(
             self.freeze in FREEZE,
@@ -150,25 +156,14 @@ class FinetuningSettings:
             found=repr(self.freeze),
             fix="use one of them",
         )
-        require(
-            self.bilstm_cells is None or (self.bilstm_cells > 0 and self.reads in READERS),
-            expected=f"bilstm_cells above 0, and only with reads {' or '.join(READERS)}",
-            found=f"{self.bilstm_cells} with reads {self.reads}",
-            fix="give another number, or leave bilstm_cells out",
-        )
-        require(
-            0 <= self.mix_penalty < math.inf,
-            expected="mix_penalty of at least 0",
-            found=self.mix_penalty,
-            fix="use 0.001",
-        )
-        given = [name for name in ("bilstm_layers", "normalize_layers", "mix_penalty") if getattr(self, name)]
-        require(
-            not given or self.reads in READERS,
-            expected=f"{', '.join(given)} only with reads {' or '.join(READERS)}",
-            found=f"reads {self.reads}",
-            fix=f"leave {', '.join(given)} out",
-        )
+        require_number("bilstm_cells", self.bilstm_cells, above=0)
+        require_number("mix_penalty", self.mix_penalty, least=0)
+        for name in ("bilstm_cells", "bilstm_layers", "normalize_layers", "mix_penalty"):
+            require_other(
+                not getattr(self, name) or self.reads in READERS,
+                f"--{name.replace('_', '-')}",
+                f"--reads {' or '.join(READERS)}",
+            )
         for name, known in (
             ("reads", (*READS, PROBE)),
             ("start", STARTS),
@@ -176,15 +171,9 @@ class FinetuningSettings:
             ("merge", MERGES),
         ):
             value = getattr(self, name)
-            require(
-                value is None or value in known,
-                expected=f"a known {name}",
-                found=repr(value),
-                fix=nearest(str(value), known),
-            )
-        require(
-            self.reinit_layers >= 0, expected="reinit_layers of at least 0", found=self.reinit_layers, fix="raise it"
-        )
+            if value is not None:
+                require_known(name, value, known)
+        require_number("reinit_layers", self.reinit_layers, least=0)
         require(
             self.freeze != "body" or not self.reinit_layers,
             expected="re-initialized layers that are trained",
@@ -197,21 +186,9 @@ class FinetuningSettings:
             found="a frozen body",
             fix="leave one of freeze and gradual_unfreezing out",
         )
-        require(
-            0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
-        )
-        require(
-            self.dropout is None or 0 <= self.dropout < 1,
-            expected="dropout from 0 to below 1",
-            found=self.dropout,
-            fix="give a fraction",
-        )
-        require(
-            0 <= self.language_model_loss < math.inf,
-            expected="language_model_loss of at least 0",
-            found=self.language_model_loss,
-            fix="use 0.5",
-        )
+        require_number("layer_decay", self.layer_decay, above=0, most=1)
+        require_number("dropout", self.dropout, least=0, below=1)
+        require_number("language_model_loss", self.language_model_loss, least=0)
         require(
             not self.language_model_loss or (self.freeze != "body" and self.reads not in (APART, *READERS)),
             expected="a body that is trained on whole rows, for a language-model loss",
@@ -220,7 +197,7 @@ class FinetuningSettings:
         )
         for name in ("scale", "margin"):
             value = getattr(self, name)
-            require(value > 0, expected=f"{name} above 0", found=value, fix=f"give {name} another number")
+            require_number(name, value, above=0)
         require(
             self.precision != "fp16",
             expected="bf16 or fp32 for training",
@@ -311,15 +288,8 @@ class RecipeSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        require(
-            self.keep in KEEPS, expected="keep as best or last", found=repr(self.keep), fix=nearest(self.keep, KEEPS)
-        )
-        require(
-            self.keep == "best" or self.patience is None,
-            expected="keep best with patience",
-            found="keep last",
-            fix="leave one of the two out",
-        )
+        require_known("keep", self.keep, KEEPS)
+        require_other(self.keep == "best" or self.patience is None, "--patience", "--keep best")
         self.training(_MANY_STEPS, 1, None)  # what the loop refuses is refused before examples are read
 
     def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
@@ -351,9 +321,8 @@ def require_last(settings: FinetuningSettings, recipe: RecipeSettings) -> None:
     Raises:
         ConfigError: it would keep that of the best evaluation, for which it has no dev data.
     """
-    require(
+    require_other(
         not settings.refit or recipe.keep == "last",
-        expected="--keep last with --refit, as a training on all examples has no dev data to choose by",
-        found=f"keep {recipe.keep}",
-        fix="use --keep last, or leave --refit out",
+        "--refit",
+        "--keep last, as a training on all examples has no dev data to choose by",
     )

@@ -21,7 +21,7 @@ import torch
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, tell
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import require_outside
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.huggingface import write_model_folder
@@ -100,12 +100,7 @@ def make_static_vectors(
     """
     options = {"column": column, "encoding": encoding, "bad_bytes": bad_bytes}
     for name, value in options.items():
-        require(
-            text is not None or value is None,
-            expected=f"a text with --{name.replace('_', '-')}",
-            found=f"{value!r} alone",
-            fix="name the text with --text, or leave the option out",
-        )
+        require_other(text is not None or value is None, f"--{name.replace('_', '-')}", "--text")
     reading = EncodingSettings(encoding=encoding or UTF_8, bad_bytes=bad_bytes or "refuse")
     require_outside(Path(out), [str(one) for one in (model, text) if one is not None])
     embedder = load_embedder(model, layers=layers, device=device, precision=precision)

@@ -3,13 +3,18 @@
 Torch is not imported until a shape is requested: the command line needs the settings, but no model.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits, split_settings
+from bertsmith.base.core.settings import (
+    help_field,
+    require,
+    require_known,
+    require_limits,
+    require_number,
+    split_settings,
+)
 from bertsmith.models.parts.our_names import require_score
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
 from bertsmith.training.loop.settings import TrainSettings
@@ -68,19 +73,14 @@ class TranslationSettings:
         require_encoding(self.encoding)
         for name in ("rows_per_step", "micro_tokens", "evaluation_pairs"):
             value = getattr(self, name)
-            require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+            require_number(name, value, above=0)
         for name in ("dropout", "label_smoothing"):
             value = getattr(self, name)
-            require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="give a fraction")
-        require(self.max_length >= 3, expected="max_length of at least 3", found=self.max_length, fix="raise it")
+            require_number(name, value, least=0, below=1)
+        require_number("max_length", self.max_length, least=3)
 
         kind = self.kind
-        require(
-            kind in ARCHITECTURES,
-            expected="an architecture: transformer or lstm",
-            found=repr(kind),
-            fix=nearest(kind, ARCHITECTURES),
-        )
+        require_known("architecture", kind, ARCHITECTURES)
         if self.score is not None:
             require_score(self.score)
         for name, owner in (("score", "lstm"), ("positions", "transformer")):
@@ -132,14 +132,9 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        require(self.beam >= 1, expected="a beam of at least 1", found=self.beam, fix="raise it")
-        require(self.longer >= 0, expected="longer of at least 0", found=self.longer, fix="raise it")
-        require(
-            0 <= self.length_penalty < math.inf,
-            expected="a length penalty of at least 0",
-            found=self.length_penalty,
-            fix="use 0.6",
-        )
+        require_number("beam", self.beam, least=1)
+        require_number("longer", self.longer, least=0)
+        require_number("length penalty", self.length_penalty, least=0)
 
 
 def settings_from(given: Mapping[str, Any]) -> tuple[TranslationSettings, TrainSettings]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import CheckpointError, ConfigError, nearest
+from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import Progress, amount
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime, memory_bytes
@@ -192,7 +192,7 @@ class RowEncoder(abc.ABC):
             CheckpointError: the pooler is requested but was never trained.
         """
         if pooling not in POOLINGS:
-            raise ConfigError(expected="a known pooling", found=repr(pooling), fix=nearest(pooling, POOLINGS))
+            raise ConfigError.unknown("pooling", pooling, POOLINGS)
         if pooling != "pooler":
             return
         require(

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import InputError, nearest
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.settings import require_known
 
 SCHEMES = ("IOB1", "IOB2", "IOBES")
 
@@ -237,7 +237,7 @@ def _examples_of(scheme: str) -> list[str]:
 
 
 def _require_scheme(scheme: str) -> None:
-    require(scheme in SCHEMES, expected="a known scheme", found=repr(scheme), fix=nearest(scheme, SCHEMES))
+    require_known("scheme", scheme, SCHEMES)
 
 
 def _require_same_words(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:

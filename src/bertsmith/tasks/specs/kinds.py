@@ -3,7 +3,7 @@
 A new kind needs one file with one class and an entry here; training, evaluation, prediction and serving look it up.
 """
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.tasks.specs.choice import ChoiceTask
 from bertsmith.tasks.specs.classification import ClassificationTask
 from bertsmith.tasks.specs.regression import RegressionTask
@@ -20,5 +20,5 @@ KINDS: dict[str, type[Task]] = {
 def task_for(spec: TaskSpec) -> Task:
     """The task for a spec."""
     if spec.kind not in KINDS:
-        raise ConfigError(expected="a known kind of task", found=repr(spec.kind), fix=nearest(spec.kind, KINDS))
+        raise ConfigError.unknown("kind of task", spec.kind, KINDS)
     return KINDS[spec.kind](spec)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.settings import require_known
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.specs.named_tasks import SEVERAL, kind_of
@@ -50,9 +50,6 @@ def require_metric(task: str, name: str) -> None:
 def with_metric(spec: TaskSpec, name: str) -> TaskSpec:
     """The spec with another score for selection, which is computed with the others of the task."""
     known = metrics_of(spec)
-    if name not in known:
-        raise ConfigError(
-            expected=f"a metric of {spec.name}: {', '.join(known)}", found=repr(name), fix=nearest(name, known)
-        )
+    require_known(f"metric of {spec.name}:", name, known)
     metrics = spec.metrics if name in spec.metrics else (*spec.metrics, name)
     return dataclasses.replace(spec, metric=name, metrics=metrics)

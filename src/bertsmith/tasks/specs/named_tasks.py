@@ -29,7 +29,7 @@ from importlib import resources
 from pathlib import Path
 from typing import cast
 
-from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import FORMS, Example, TaggedExample, TextExample
@@ -69,8 +69,9 @@ def task_name(name: str) -> str:
     plain = {known.replace("-", ""): known for known in TASK_NAMES}
     spelled = str(name).lower()
     result = plain.get(spelled.replace("-", "").replace("_", ""))
-    require(result is not None, expected="a known task", found=repr(name), fix=nearest(spelled, TASK_NAMES))
-    return cast("str", result)
+    if result is None:
+        raise ConfigError.unknown("task", name, TASK_NAMES)
+    return result
 
 
 def kind_of(name: str) -> str:

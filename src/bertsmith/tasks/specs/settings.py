@@ -5,8 +5,13 @@ They are the options of several commands, whose help needs them; nothing here ne
 
 import dataclasses
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import (
+    help_field,
+    require_known,
+    require_limits,
+    require_number,
+    require_other,
+)
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
 from bertsmith.text.tokenizers.pack import TRUNCATIONS
 
@@ -70,15 +75,14 @@ class TaskSettings:
         require_limits(self)
         for name in ("max_length", "stride", "max_question", "max_answer", "n_best"):
             value = getattr(self, name)
-            require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
+            require_number(name, value, least=1)
         for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
             value = getattr(self, name)
-            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
-        require(
+            require_known(name, value, known)
+        require_other(
             self.pooling != "sum" or (self.both_orders and self.long_text != "windows"),
-            expected="pooling sum with both_orders, where every pair has two rows",
-            found="windows" if self.long_text == "windows" else "one row for each example",
-            fix="use --pooling mean, or give --both-orders",
+            "--pooling sum",
+            "--both-orders and rows without windows",
         )
 
 

@@ -10,7 +10,7 @@ from typing import cast
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
 from bertsmith.tasks.datasets.choice import read_choices
 from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
@@ -74,17 +74,9 @@ def read_examples(
     columns = columns or ColumnSettings()
     encoding = columns.encoding
     _require_mappable(name, map_labels)
-    require(
-        columns.language is None or name == "xnli",
-        expected="the task xnli with a language",
-        found=name,
-        fix="omit --language, or use --task xnli",
-    )
-    require(
-        columns.hierarchy is None or name in SEVERAL,
-        expected="a task of several labels with a hierarchy of them, multi-label or patents",
-        found=name,
-        fix="omit --hierarchy",
+    require_other(columns.language is None or name == "xnli", "--language", "--task xnli")
+    require_other(
+        columns.hierarchy is None or name in SEVERAL, "--hierarchy", "a task of several labels, multi-label or patents"
     )
     if name in GLUE:
         if name == "wnli" and not training:

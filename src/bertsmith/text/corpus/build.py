@@ -59,12 +59,7 @@ class CorpusSettings(RemovalSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_limits(self)
-        require(
-            0 <= self.held_out < 1,
-            expected="a held-out fraction of at least 0 and below 1",
-            found=self.held_out,
-            fix="try 0.01",
-        )
+        require_number("held-out fraction", self.held_out, least=0, below=1)
         require(self.shard_bytes > 0, expected="a positive shard size", found=self.shard_bytes, fix="leave it out")
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require, require_number, require_other
 from bertsmith.base.storage.files import digest_file
 from bertsmith.text.corpus import boilerplate, duplicates
 from bertsmith.text.corpus.document_urls import DocumentUrl, DocumentUrls
@@ -73,24 +73,15 @@ class RemovalSettings(ReadingSettings):
             found=self.remove_duplicates,
             fix="choose one of them",
         )
-        require(
-            self.url_column == URL_COLUMN or self.remove_duplicates == "url",
-            expected="url_column only with remove_duplicates url",
-            found=f"url_column {self.url_column} with remove_duplicates {self.remove_duplicates}",
-            fix="add --remove-duplicates url",
+        require_other(
+            self.url_column == URL_COLUMN or self.remove_duplicates == "url", "--url-column", "--remove-duplicates url"
         )
-        require(
+        require_other(
             self.boilerplate_documents is None or self.remove_boilerplate,
-            expected="boilerplate_documents only with remove_boilerplate",
-            found=f"boilerplate_documents {self.boilerplate_documents} alone",
-            fix="add --remove-boilerplate",
+            "--boilerplate-documents",
+            "--remove-boilerplate",
         )
-        require(
-            self.boilerplate_documents is None or self.boilerplate_documents > 1,
-            expected="boilerplate_documents of at least 2",
-            found=self.boilerplate_documents,
-            fix="raise it",
-        )
+        require_number("boilerplate_documents", self.boilerplate_documents, least=2)
 
     @property
     def removes(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require, require_other
 
 UTF_8 = "utf-8"
 BAD_BYTES = ("refuse", "drop")
@@ -48,11 +48,10 @@ class EncodingSettings:
             found=self.bad_bytes,
             fix="choose one of them",
         )
-        require(
+        require_other(
             self.bad_bytes == "refuse" or require_encoding(self.encoding) == UTF_8,
-            expected="bad_bytes drop with the encoding utf-8",
-            found=self.encoding,
-            fix="name the encoding of the files, and leave bad_bytes out",
+            "--bad-bytes drop",
+            "--encoding utf-8",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import help_field, require_limits, require_other
 from bertsmith.text.documents.parsing import TextBlock
 from bertsmith.text.documents.readers import FileRead, ReadingSettings, ReadReport, read_blocks, source_blocks
 from bertsmith.text.documents.sources import (
@@ -56,12 +56,7 @@ class LanguageSettings:
         require_exponent(self.language_exponent)
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            require(
-                self.languages or value == field.default,
-                expected=f"{field.name} only with languages",
-                found=f"{field.name} {value} alone",
-                fix="add --languages",
-            )
+            require_other(self.languages or value == field.default, f"--{field.name.replace('_', '-')}", "--languages")
 
 
 class LanguageCounts(NamedTuple):

@@ -18,7 +18,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require, require_number
 from bertsmith.text.tokenizers.characters import HUGGINGFACE, Characters, characters_of
 from bertsmith.text.tokenizers.letter_marks import Placed, composed, is_accent, without_accents
 from bertsmith.text.tokenizers.unspaced import part_spans, parts_of_words
@@ -71,12 +71,7 @@ class TextRules:
             found=repr(self.control_rule),
             fix="use one of the two",
         )
-        require(
-            self.max_word_characters >= 1,
-            expected="max_word_characters of at least 1",
-            found=self.max_word_characters,
-            fix="use 100, or 200 as the later original code does",
-        )
+        require_number("max_word_characters", self.max_word_characters, least=1)
 
     @property
     def strips_accents(self) -> bool:

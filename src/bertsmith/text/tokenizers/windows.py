@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_number
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import MODEL_LIMIT, PackedRows, pack_rows, room_for_text
 from bertsmith.text.tokenizers.template import Template
@@ -71,7 +71,7 @@ def windows(
         model_limit: positions of the model that will read the rows.
     """
     for name, value in (("stride", stride), ("max_question", max_question)):
-        require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
+        require_number(name, value, least=1)
     question = None if question_ids is None else np.asarray(question_ids, dtype=np.int32).reshape(-1)
     context = np.asarray(context_ids, dtype=np.int32).reshape(-1)
     room = room_for_text(max_length, template, texts=1 if question is None else 2, model_limit=model_limit)

@@ -8,7 +8,7 @@ number of steps changed is between the steps of its schedule (`pace.py`), so a s
 import math
 from collections.abc import Callable
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError
 
 _RATIO = 32  # of the highest to the lowest rate of slanted triangles
 
@@ -108,5 +108,5 @@ def learning_rate(schedule: str, step: float, *, peak: float, warmup: int, total
         total: steps of the whole run.
     """
     if schedule not in SCHEDULES:
-        raise ConfigError(expected="a known schedule", found=repr(schedule), fix=nearest(schedule, SCHEDULES))
+        raise ConfigError.unknown("schedule", schedule, SCHEDULES)
     return SCHEDULES[schedule](step, peak=peak, warmup=warmup, total=total)

@@ -2,9 +2,15 @@
 
 from dataclasses import dataclass
 
-from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import (
+    help_field,
+    require,
+    require_known,
+    require_limits,
+    require_number,
+    require_other,
+)
 from bertsmith.training.loop.pace import Pace
 from bertsmith.training.loop.schedule import SCHEDULES
 
@@ -110,35 +116,27 @@ class TrainSettings:
             self.pace(self.steps or 0)
         for name in (*BUDGETS, "evaluate_every", "save_every", "save_minutes", "patience", "muon_rate"):
             value = getattr(self, name)
-            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="increase it or omit it")
+            require_number(name, value, above=0)
         for name in ("learning_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
             value = getattr(self, name)
-            require(value > 0, expected=f"{name} above 0", found=value, fix="increase it")
+            require_number(name, value, above=0)
         for name in ("warmup_share", "beta1", "beta2"):
             value = getattr(self, name)
-            require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="use a fraction")
-        require(
+            require_number(name, value, least=0, below=1)
+        require_other(
             self.patience is None or self.keep_best is not None,
-            expected="keep_best with patience",
-            found="patience alone",
-            fix="name the held-out value to select by",
+            "patience",
+            "keep_best, the held-out value to select by",
         )
-        require(
-            self.weight_decay >= 0, expected="weight_decay of at least 0", found=self.weight_decay, fix="increase it"
-        )
-        require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="increase it")
+        require_number("weight_decay", self.weight_decay, least=0)
+        require_number("seed", self.seed, least=0)
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZER_NAMES)):
             value = getattr(self, name)
-            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+            require_known(name, value, known)
         require_limits(self)
         if self.steps is not None:
             self.warmup(self.steps)
-        require(
-            self.warmup_steps is None or self.warmup_steps >= 0,
-            expected="warmup_steps of at least 0",
-            found=self.warmup_steps,
-            fix="increase it",
-        )
+        require_number("warmup_steps", self.warmup_steps, least=0)
 
     def pace(self, steps: int) -> Pace:
         """The pace of a run that was planned with this number of steps."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import help_field, require, require_limits, require_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,22 +35,15 @@ class PlanSettings:
         require_limits(self)
         for name in ("machines", "processes", "bandwidth", "passes", "probe_seconds"):
             value = getattr(self, name)
-            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
-        require(
-            0 < self.utilization <= 1,
-            expected="utilization above 0, at most 1",
-            found=self.utilization,
-            fix="give a fraction, such as 0.35",
-        )
+            require_number(name, value, above=0)
+        require_number("utilization", self.utilization, above=0, most=1)
         require(
             self.device in ("auto", "cpu") or self.rates is None,
             expected="rates of another machine, or a device to take them from",
             found=f"--rates with --device {self.device}",
             fix="leave one of them out",
         )
-        require(
-            self.price is None or self.price >= 0, expected="a price of at least 0", found=self.price, fix="raise it"
-        )
+        require_number("price", self.price, least=0)
 
     @property
     def bytes_per_second(self) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from bertsmith.base.core.errors import BertsmithError, ConfigError, nearest
-from bertsmith.base.core.settings import AUTO, PAPER, require, require_recipe, split_settings
+from bertsmith.base.core.errors import BertsmithError, ConfigError
+from bertsmith.base.core.settings import AUTO, PAPER, require_recipe, split_settings
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.architectures import read_config, require_architecture
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
@@ -136,18 +136,13 @@ def _require_size(size: str | None, architecture: str | None) -> None:
     """Refuses the name of a size that the architecture does not have."""
     sizes = require_architecture(architecture or "bert").config.sizes
     if size is not None and sizes and size not in sizes:
-        raise ConfigError(expected="a known model size", found=repr(size), fix=nearest(size, [*sizes, AUTO_SIZE]))
+        raise ConfigError.unknown("model size", size, [*sizes, AUTO_SIZE])
 
 
 def size_for(minutes: float | None) -> str:
     """The size of a new model for a number of minutes on this machine's cores."""
-    require(
-        minutes is not None,
-        expected="--minutes with --size auto, to choose the size by",
-        found="no budget in minutes",
-        fix="give --minutes, or name a size",
-    )
-    assert minutes is not None
+    if minutes is None:
+        raise ConfigError.needs("--size auto", "--minutes, to choose the size by", "give --minutes, or name a size")
     available = minutes * torch.get_num_threads()
     return next((size for most, size in SIZE_FOR_MINUTES if available <= most), SIZE_FOR_MINUTES[-1][1])
 

@@ -3,8 +3,14 @@
 import math
 from dataclasses import dataclass
 
-from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import help_field, require, require_limits
+from bertsmith.base.core.settings import (
+    help_field,
+    require,
+    require_known,
+    require_limits,
+    require_number,
+    require_other,
+)
 from bertsmith.training.pretraining.masking import LONGEST
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.segmented_words import LANGUAGES
@@ -69,13 +75,7 @@ class PretrainingDataSettings:
     def __post_init__(self) -> None:
         """Validates the values."""
         require_limits(self)
-        known = self.objective in tuple(OBJECTIVES)
-        require(
-            known,
-            expected="a known objective",
-            found=repr(self.objective),
-            fix="" if known else nearest(str(self.objective), OBJECTIVES),
-        )
+        require_known("objective", self.objective, tuple(OBJECTIVES))
         require(
             5 <= self.max_length <= LONGEST,
             expected=f"max_length from 5 to {LONGEST}",
@@ -90,7 +90,7 @@ class PretrainingDataSettings:
             "random_share",
         ):
             value = getattr(self, name)
-            require(0 <= value <= 1, expected=f"{name} from 0 to 1", found=value, fix="give a fraction")
+            require_number(name, value, least=0, most=1)
         require(
             self.masked_share > 0 or not self.masked,
             expected=f"masked_share above 0 for an objective with masks ({self.objective})",
@@ -112,15 +112,10 @@ class PretrainingDataSettings:
             fix="change one of the three",
         )
         for name in self.segmented:
-            require(
-                self.whole_word,
-                expected=f"whole_word with {name}",
-                found=f"{name} alone",
-                fix=f"add --whole-word, or leave --{name.replace('_', '-')} out",
-            )
+            require_other(self.whole_word, f"--{name.replace('_', '-')}", "--whole-word")
         for name in ("max_predictions", "dupe_factor", "block_tokens"):
             value = getattr(self, name)
-            require(value is None or value >= 1, expected=f"{name} of at least 1", found=value, fix="raise it")
+            require_number(name, value, least=1)
 
     @property
     def pairs(self) -> bool:
@@ -259,25 +254,15 @@ class PretrainingRunSettings:
             "sampled_pieces",
         ):
             value = getattr(self, name)
-            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+            require_number(name, value, above=0)
         require(
             0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a fraction"
         )
-        require(
-            self.layer_decay is None or 0 < self.layer_decay <= 1,
-            expected="layer_decay above 0, at most 1",
-            found=self.layer_decay,
-            fix="use 1",
-        )
+        require_number("layer_decay", self.layer_decay, above=0, most=1)
         for name in ("activation_penalty", "change_penalty"):
             value = getattr(self, name)
-            require(value is None or value >= 0, expected=f"{name} of at least 0", found=value, fix="raise it")
-        require(
-            self.dropout is None or 0 <= self.dropout < 1,
-            expected="dropout from 0 to below 1",
-            found=self.dropout,
-            fix="give a fraction",
-        )
+            require_number(name, value, least=0)
+        require_number("dropout", self.dropout, least=0, below=1)
         given = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
         require(
             len(given) == 1,
@@ -285,12 +270,7 @@ class PretrainingRunSettings:
             found=" and ".join(given) or "none",
             fix="give one of --size, --config and --init",
         )
-        require(
-            self.initialization in (None, *INITIALIZATIONS),
-            expected="a known initialization",
-            found=repr(self.initialization),
-            fix=nearest(str(self.initialization), INITIALIZATIONS),
-        )
+        require_known("initialization", self.initialization or INITIALIZATIONS[0], INITIALIZATIONS)
         require(
             self.initialization in (None, "random") or self.init is None,
             expected="a new model for an initialization from the corpus",
@@ -298,9 +278,9 @@ class PretrainingRunSettings:
             fix="leave --initialization or --init out",
         )
         for name in ("architecture", "positions", "heads"):
-            require(
+            require_other(
                 getattr(self, name) is None or self.size is not None,
-                expected=f"{name} only together with a model size",
-                found=f"{name} with {given[0]}",
-                fix=f"leave --{name} out; the model defines its own",
+                f"--{name.replace('_', '-')}",
+                "--size",
+                f"leave --{name} out; the model defines its own",
             )
