@@ -21,7 +21,7 @@ from bertsmith.tasks.baselines.probe import text_vectors
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.tasks.specs.classification import ClassificationTask
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction
 
 PROBES = ("logistic", "mlp")
 HIDDEN = 64  # width of the MLP

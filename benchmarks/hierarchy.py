@@ -49,7 +49,7 @@ from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.classification import ClassificationTask
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.task_files import read_examples, read_task

@@ -49,7 +49,7 @@ from bertsmith.tasks.datasets.glue import glue_task, read_glue
 from bertsmith.tasks.metrics.numbers import spearman
 from bertsmith.tasks.metrics.vectors import cosines
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 
 BATCH, MAX_LENGTH = 16, 128

@@ -16,7 +16,7 @@ from bertsmith.base.storage.files import (
     write_json,
 )
 from bertsmith.base.storage.locks import locked_file, locked_folder
-from bertsmith.models.checkpoints.load import convert
+from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.run import pretrain

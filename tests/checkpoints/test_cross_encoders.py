@@ -13,7 +13,7 @@ import torch
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, CheckpointError
-from bertsmith.models.checkpoints.load import convert
+from bertsmith.models.checkpoints.rewriting import convert
 from tasks.architecture_samples import change_json, write_peer
 
 PAIRS = [("the film", "a good film"), ("good " * 30, "the film " * 30), ("the film " * 30, "good " * 30), ("", "film")]

@@ -8,7 +8,8 @@ import torch
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.models.checkpoints.google import OptimizerState, read_optimizer, write_google
 from bertsmith.models.checkpoints.huggingface import write_model_folder
-from bertsmith.models.checkpoints.load import convert, kind_of, load_any
+from bertsmith.models.checkpoints.load import kind_of, load_any
+from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.text.tokenizers.normalize import TextRules
 from checkpoints.tiny import tiny_tensors

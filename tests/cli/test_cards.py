@@ -14,7 +14,8 @@ from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.models.checkpoints.card import CARD, LIBRARIES, with_additions
 from bertsmith.models.checkpoints.huggingface import read_model_folder
-from bertsmith.models.checkpoints.load import convert, load_any
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import WINDOWED

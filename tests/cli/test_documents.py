@@ -8,7 +8,7 @@ import pytest
 
 from bertsmith import CutWarning, ask_document, load, rank_sentences
 from bertsmith.inference.predictors.predictor import Predictor
-from bertsmith.tasks.specs.span import AnswerPrediction
+from bertsmith.tasks.specs.predictions import AnswerPrediction
 from bertsmith.text.documents.forms import FORMS
 from cli.test_predicting import write_model
 

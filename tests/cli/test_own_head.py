@@ -9,7 +9,8 @@ import bertsmith
 from bertsmith.app.cli.options import own_head
 from bertsmith.app.library.own_heads import head_from_file
 from bertsmith.base.storage.files import read_json
-from bertsmith.models.checkpoints.load import convert, load_any
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.rewriting import convert
 from cli.conftest import write_mails
 from tasks.task_samples import write_base_model
 

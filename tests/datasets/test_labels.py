@@ -16,7 +16,7 @@ from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.datasets.labels import check_known, class_labels
 from bertsmith.tasks.metrics.labels import macro_f1
 from bertsmith.tasks.specs.classification import ClassificationTask
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.task import TaskSpec
 
 METRICS = ("accuracy", "f1", "macro_f1", "matthews")

@@ -20,7 +20,7 @@ from bertsmith.inference.export.limits import METRIC_LIMIT, require_equal
 from bertsmith.inference.export.record import Comparison, Difference
 from bertsmith.inference.export.sample import DataFile, sample_for
 from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.models.checkpoints import google, load
+from bertsmith.models.checkpoints import google, rewriting
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -258,12 +258,12 @@ def test_a_written_google_checkpoint_with_another_tensor_leaves_nothing(
 
 def test_a_head_that_cannot_be_restored_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_task(tmp_path / "model", "tags")
-    write = load.google.write_google
+    write = rewriting.write_google
 
     def without_task(path, *, metadata, **others):
         write(path, metadata=ModelMetadata(), **others)
 
-    monkeypatch.setattr(load.google, "write_google", without_task)
+    monkeypatch.setattr(rewriting, "write_google", without_task)
     with pytest.raises(CheckpointError) as caught:
         export(source, tmp_path / "out", to="google")
     assert (

@@ -13,7 +13,7 @@ from bertsmith.base.processes.distributed import process_group
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.tuning import tune
-from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.trainer import Trainer
 from tasks.task_samples import SETTINGS, SPECS, examples_of

@@ -10,7 +10,7 @@ from bertsmith.recipes.adaptation.run import adapt
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.tuning import tune
-from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import SETTINGS, SPECS, examples_of
 

@@ -44,9 +44,9 @@ from bertsmith.recipes.results.report import write_finetuning_report
 from bertsmith.tasks.baselines.word_model import WordModel
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.regression import NumberPrediction
-from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.predictions import NumberPrediction
 from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
 

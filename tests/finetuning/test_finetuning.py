@@ -32,9 +32,8 @@ from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.numbers import spearman
 from bertsmith.tasks.specs.classification import ClassificationTask
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
 from bertsmith.tasks.specs.named_tasks import kind_of, task_name
-from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 from bertsmith.training.loop.optimizer import BertAdam

@@ -18,7 +18,8 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import load_for_task
-from bertsmith.models.checkpoints.load import convert, load_any
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.heads.models import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.parts.config import EncoderConfig

@@ -24,7 +24,7 @@ from bertsmith.tasks.datasets.examples import Example, TextExample, TripletExamp
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.workload import StepPlan
 from tasks.architecture_samples import write_base_model as write_base_of

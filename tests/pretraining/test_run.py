@@ -21,7 +21,7 @@ from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError, Vo
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.predictors.loading import load_pretraining_heads
-from bertsmith.models.checkpoints.load import convert
+from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.models.products.compiled import compile_layers
 from bertsmith.text.corpus.build import build_corpus

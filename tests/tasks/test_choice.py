@@ -16,7 +16,8 @@ from bertsmith.models.heads.models import EncoderForTask
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import ChoiceExample
 from bertsmith.tasks.encoding.units import TaskBatch, micro_batches
-from bertsmith.tasks.specs.choice import ChoicePrediction, ChoiceTask
+from bertsmith.tasks.specs.choice import ChoiceTask
+from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer

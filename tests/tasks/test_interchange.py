@@ -12,7 +12,7 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.checkpoints.load import convert
+from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.heads.models import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.encoding.forward import task_logits

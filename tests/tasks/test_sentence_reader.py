@@ -11,7 +11,8 @@ from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.export.conversion import export
 from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.models.checkpoints.load import convert, load_any
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.heads.models import EncoderForTask
 from bertsmith.models.heads.sentence_reader import attended
 from bertsmith.models.parts.encoder import Trace

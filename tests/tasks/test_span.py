@@ -18,7 +18,8 @@ from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import Answer, QuestionExample
 from bertsmith.tasks.encoding.units import EncodedExamples, micro_batches
 from bertsmith.tasks.specs.answer_search import with_whole_words
-from bertsmith.tasks.specs.span import AnswerPrediction, SpanTask
+from bertsmith.tasks.specs.predictions import AnswerPrediction
+from bertsmith.tasks.specs.span import SpanTask
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary

@@ -19,7 +19,8 @@ from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import TaggedExample
 from bertsmith.tasks.datasets.words import words_of
 from bertsmith.tasks.encoding.units import NO_LABEL, EncodedExamples, micro_batches
-from bertsmith.tasks.specs.tagging import Entity, TaggingTask, TagsPrediction
+from bertsmith.tasks.specs.predictions import Entity, TagsPrediction
+from bertsmith.tasks.specs.tagging import TaggingTask
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from bertsmith.tasks.task_data import task_files
 from bertsmith.text.tokenizers.normalize import TextRules

@@ -12,8 +12,7 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.search.senses import Occurrence, read_sentences
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample
 from bertsmith.tasks.datasets.file_text import file_text
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
-from bertsmith.tasks.specs.span import AnswerPrediction
+from bertsmith.tasks.specs.predictions import AnswerPrediction, LabelPrediction
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.readers import ReadingSettings
 

@@ -37,7 +37,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.specs.whole_texts import encode_texts

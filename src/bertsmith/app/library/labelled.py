@@ -30,7 +30,7 @@ from bertsmith.tasks.datasets.text_groups import form_of_file
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.spec_of_model import labelled_of, read_labelled, spec_of_head
 from bertsmith.tasks.task_data.task_files import read_examples
 

@@ -49,12 +49,14 @@ from bertsmith.tasks.datasets.examples import (
 )
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.metrics.vectors import crowding
-from bertsmith.tasks.specs.choice import ChoicePrediction
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
-from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.predictions import (
+    AnswerPrediction,
+    ChoicePrediction,
+    LabelPrediction,
+    NumberPrediction,
+    TagsPrediction,
+)
 from bertsmith.tasks.specs.settings import WINDOWED
-from bertsmith.tasks.specs.span import AnswerPrediction
-from bertsmith.tasks.specs.tagging import TagsPrediction
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.specs.whole_texts import with_pieces
 from bertsmith.text.tokenizers.encoded import Encoded, Ids

@@ -18,9 +18,8 @@ from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
 from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
 from bertsmith.tasks.specs.named_tasks import form_of
-from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data.task_files import read_examples

@@ -21,7 +21,7 @@ from bertsmith.inference.export.onnx_graph import OPSET
 from bertsmith.inference.export.readback import check_google, check_huggingface
 from bertsmith.inference.export.record import RECORD, versions
 from bertsmith.inference.export.sample import DataFile, sample_for
-from bertsmith.models.checkpoints import load
+from bertsmith.models.checkpoints import load, rewriting
 from bertsmith.models.checkpoints.architectures import architecture_of
 from bertsmith.models.checkpoints.card import with_additions, write_card
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -40,7 +40,7 @@ from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 from bertsmith.text.tokenizers.normalize import TextRules
 
-FORMATS = (*load.KINDS, "onnx")
+FORMATS = (*rewriting.KINDS, "onnx")
 # The file in which sentence-transformers lists its modules, such as pooling; each module has a folder of its own.
 SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FOLDER = re.compile(r"[0-9]+_[A-Za-z]+")
@@ -86,7 +86,7 @@ def export(
         else:
             if to == "huggingface":
                 _require_reader(source, rules, allow_unknown)
-            folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
+            folder = rewriting.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
             check = check_google if to == "google" else check_huggingface
             lines = check(folder, partial, file, limit)
         # That a run folder is the source is known only after it has been read.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bertsmith.models.checkpoints.model_folder import ModelFolder
     from bertsmith.models.heads.own_head import OwnHead
 
-AVERAGED = tuple(name for name, kind in KINDS.items() if kind.averaged is not Task.averaged)  # kinds with a mean
-
 
 class Ensemble(Predictor):
     """A predictor that averages the answers of several models; the first one decides how the mean is read.
@@ -40,11 +38,11 @@ class Ensemble(Predictor):
         wanted = first.task.spec
         for member in members:
             spec = member.task.spec
-            if spec.kind not in AVERAGED or _answers_of(spec) != _answers_of(wanted):
+            if not _has_mean(spec.kind) or _answers_of(spec) != _answers_of(wanted):
                 raise ConfigError(
                     expected=f"models of {_named(wanted)}, as the first one is"
-                    if wanted.kind in AVERAGED
-                    else f"models of {' or '.join(AVERAGED)}, which have a mean",
+                    if _has_mean(wanted.kind)
+                    else f"models of {' or '.join(filter(_has_mean, KINDS))}, which have a mean",
                     found=f"one of {_named(spec)}",
                     fix="combine models that were fine-tuned on the same task",
                 )
@@ -75,6 +73,11 @@ def load_ensemble(
         load_predictor(source, device=device, precision=precision, products=products, head=head) for source in sources
     ]
     return said_weak(members[0], sources[0]) if len(members) == 1 else Ensemble(members)
+
+
+def _has_mean(kind: str) -> bool:
+    """Whether the predictions of a kind of task have a mean."""
+    return KINDS[kind].averaged is not Task.averaged
 
 
 def _answers_of(spec: TaskSpec) -> tuple[object, ...]:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.tasks.datasets.examples import TextExample
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
-from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.task import TaskSpec
 
 RELEVANT = "relevant"

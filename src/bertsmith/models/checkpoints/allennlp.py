@@ -52,11 +52,6 @@ _DIRECTIONS = {"forward_lstm": "RNN_0", "backward_lstm": "RNN_1"}
 _GATES = (0, 2, 1, 3)  # where the input, forget, cell and output gates are stored
 
 
-def is_allennlp(folder: Path) -> bool:
-    """Whether a folder holds weights of this layout."""
-    return any(folder.glob("*.hdf5"))
-
-
 def read_allennlp(folder: Path, *, rules: TextRules | None = None, allow_unknown: bool = False) -> ModelFolder:
     """The ELMo in a folder with one `*options.json`, one `*.hdf5` and a `vocab.txt`.
 

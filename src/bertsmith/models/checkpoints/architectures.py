@@ -8,25 +8,12 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.registry import imported
 from bertsmith.base.core.settings import require_known
 from bertsmith.models.checkpoints.transformers_folder import encoder_type
-from bertsmith.models.encoders import (
-    albert,
-    awd_lstm,
-    bert,
-    bilstm,
-    distilbert,
-    electra,
-    elmo,
-    gpt,
-    modernbert,
-    mpnet,
-    roberta,
-    static,
-)
 from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.sentencepiece_file import OF_ALBERT, describe_albert, describe_xlm_roberta
@@ -36,7 +23,7 @@ from bertsmith.models.model_files.tokenizer_files import (
     read_tokenizer,
     read_wordpiece,
 )
-from bertsmith.models.parts.config import BertConfig, EncoderConfig
+from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -47,53 +34,76 @@ TokenizerReader = Callable[[Path, ModelMetadata], tuple[Tokenizer | None, list[s
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The classes and functions of one architecture.
+    """The classes and functions of one architecture; their module is imported when they are used.
 
-    Attributes:
-        config: its configuration.
-        encoder: its encoder; called with a configuration and the seed for initialization.
-        names: its parameters in Hugging Face folders.
+    Args:
+        config_name, encoder_name, table_name: of its `config`, `encoder` and `names`, below `models`.
         read_tokenizer: reads the tokenizer of a folder, given the content of `bertsmith.json`; returns None if there is
             no vocabulary, and a list of notes on where the rules come from.
     """
 
-    config: type[EncoderConfig]
-    encoder: Callable[..., Encoder]
-    names: ParameterNames
-    read_tokenizer: TokenizerReader
+    config_name: str
+    encoder_name: str
+    table_name: str
+    read_tokenizer: TokenizerReader = read_tokenizer
+
+    @property
+    def config(self) -> type[EncoderConfig]:
+        """Its configuration."""
+        return cast("type[EncoderConfig]", imported(f"models.{self.config_name}"))
+
+    @property
+    def encoder(self) -> Callable[..., Encoder]:
+        """Its encoder; called with a configuration and the seed for initialization."""
+        return cast("type[Encoder]", imported(f"models.{self.encoder_name}"))
+
+    @property
+    def names(self) -> ParameterNames:
+        """Its parameters in Hugging Face folders."""
+        return cast("ParameterNames", imported(f"models.{self.table_name}"))
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "bert": Architecture(BertConfig, bert.BertModel, bert.NAMES, read_tokenizer),
+    "bert": Architecture("parts.config:BertConfig", "encoders.bert:BertModel", "encoders.bert:NAMES"),
     "distilbert": Architecture(
-        distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_tokenizer
+        "encoders.distilbert:DistilBertConfig", "encoders.distilbert:DistilBertModel", "encoders.distilbert:NAMES"
     ),
-    "openai-gpt": Architecture(gpt.GptConfig, gpt.GptModel, gpt.NAMES, read_gpt_tokenizer),
-    "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
-    "electra": Architecture(electra.ElectraConfig, electra.ElectraModel, electra.NAMES, read_tokenizer),
+    "openai-gpt": Architecture(
+        "encoders.gpt:GptConfig", "encoders.gpt:GptModel", "encoders.gpt:NAMES", read_gpt_tokenizer
+    ),
+    "roberta": Architecture(
+        "encoders.roberta:RobertaConfig", "encoders.roberta:RobertaModel", "encoders.roberta:NAMES", read_pipeline
+    ),
+    "electra": Architecture(
+        "encoders.electra:ElectraConfig", "encoders.electra:ElectraModel", "encoders.electra:NAMES"
+    ),
     "albert": Architecture(
-        albert.AlbertConfig,
-        albert.AlbertModel,
-        albert.NAMES,
+        "encoders.albert:AlbertConfig",
+        "encoders.albert:AlbertModel",
+        "encoders.albert:NAMES",
         functools.partial(read_tokenizer, usual=OF_ALBERT, describe=describe_albert),
     ),
     "modernbert": Architecture(
-        modernbert.ModernBertConfig,
-        modernbert.ModernBertModel,
-        modernbert.NAMES,
+        "encoders.modernbert:ModernBertConfig",
+        "encoders.modernbert:ModernBertModel",
+        "encoders.modernbert:NAMES",
         functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
     ),
     "xlm-roberta": Architecture(
-        roberta.XlmRobertaConfig,
-        roberta.RobertaModel,
-        roberta.XLM_NAMES,
+        "encoders.roberta:XlmRobertaConfig",
+        "encoders.roberta:RobertaModel",
+        "encoders.roberta:XLM_NAMES",
         functools.partial(read_tokenizer, describe=describe_xlm_roberta),
     ),
-    "mpnet": Architecture(mpnet.MpnetConfig, mpnet.MpnetModel, mpnet.NAMES, read_tokenizer),
-    "awd-lstm": Architecture(awd_lstm.AwdLstmConfig, awd_lstm.AwdLstmModel, awd_lstm.NAMES, read_tokenizer),
-    "static-vectors": Architecture(static.StaticConfig, static.StaticModel, static.NAMES, read_tokenizer),
-    "elmo": Architecture(elmo.ElmoConfig, elmo.ElmoModel, elmo.NAMES, read_wordpiece),
-    "bilstm": Architecture(bilstm.BiLstmConfig, bilstm.BiLstmModel, bilstm.NAMES, read_tokenizer),
+    "mpnet": Architecture("encoders.mpnet:MpnetConfig", "encoders.mpnet:MpnetModel", "encoders.mpnet:NAMES"),
+    "awd-lstm": Architecture(
+        "encoders.awd_lstm:AwdLstmConfig", "encoders.awd_lstm:AwdLstmModel", "encoders.awd_lstm:NAMES"
+    ),
+    "static-vectors": Architecture(
+        "encoders.static:StaticConfig", "encoders.static:StaticModel", "encoders.static:NAMES"
+    ),
+    "elmo": Architecture("encoders.elmo:ElmoConfig", "encoders.elmo:ElmoModel", "encoders.elmo:NAMES", read_wordpiece),
+    "bilstm": Architecture("encoders.bilstm:BiLstmConfig", "encoders.bilstm:BiLstmModel", "encoders.bilstm:NAMES"),
 }
 
 

@@ -1,22 +1,28 @@
-"""Loads and converts a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, a hub id.
+"""Loads a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, a hub id.
 
 An ELMo in the layout of AllenNLP is read, too.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.storage.files import require_outside
-from bertsmith.models.checkpoints import allennlp, google, hub, huggingface
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.registry import Registry
+from bertsmith.models.checkpoints import hub
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.weights import ADAPTER, adapter_error
 from bertsmith.models.model_files.metadata import NGRAM_ENCODER, WEIGHT_FILES, is_n_gram_folder
-from bertsmith.models.tensorflow_files.tensor_bundle import index_path
 from bertsmith.text.tokenizers.normalize import TextRules
 
 Kind = Literal["huggingface", "google", "allennlp"]
-KINDS = ("huggingface", "google")  # that can be written
+_READERS = Registry[Callable[..., ModelFolder]](
+    {
+        "huggingface": "models.checkpoints.huggingface:read_model_folder",
+        "google": "models.checkpoints.google:read_google",
+        "allennlp": "models.checkpoints.allennlp:read_allennlp",
+    }
+)
 _MOST_SHOWN = 5  # names of other files that a message lists
 
 
@@ -25,11 +31,11 @@ def kind_of(path: Path) -> Kind | None:
     if path.is_dir():
         if any((path / name).exists() for name in WEIGHT_FILES):
             return "huggingface"
-        if allennlp.is_allennlp(path):
+        if any(path.glob("*.hdf5")):
             return "allennlp"
         return "google" if any(path.glob("*.index")) else None
     is_part = path.name.endswith((".index", ".meta")) or ".data-" in path.name
-    return "google" if index_path(path).exists() or (path.exists() and is_part) else None
+    return "google" if Path(f"{path}.index").exists() or (path.exists() and is_part) else None
 
 
 def load_any(
@@ -58,11 +64,7 @@ def load_any(
     if isinstance(source, ModelFolder):
         return source
     path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
-    if kind == "google":
-        return google.read_google(path, rules=rules, allow_unknown=allow_unknown)
-    if kind == "allennlp":
-        return allennlp.read_allennlp(path, rules=rules, allow_unknown=allow_unknown)
-    return huggingface.read_model_folder(path, rules=rules, allow_unknown=allow_unknown)
+    return _READERS[kind](path, rules=rules, allow_unknown=allow_unknown)
 
 
 def locate(
@@ -99,52 +101,6 @@ def locate(
         if _is_onnx(path)
         else "name a folder that has them",
     )
-
-
-def convert(
-    source: Path | str,
-    destination: Path | str,
-    *,
-    to: str,
-    rules: TextRules | None = None,
-    allow_unknown: bool = False,
-    replace: bool = False,
-) -> ModelFolder:
-    """Writes a model in another format and returns the model that was read, with its report.
-
-    Optimizer state is copied from Google to Google; otherwise it is dropped, and the report counts it as skipped.
-
-    Args:
-        source: anything that `load_any` accepts.
-        to: "huggingface" or "google".
-        rules, allow_unknown: see `load_any`.
-        replace: overwrite an existing folder that contains a model, but never the source.
-    """
-    if to not in KINDS:
-        raise ConfigError.unknown("format", to, KINDS)
-    model = load_any(source, rules=rules, allow_unknown=allow_unknown)
-    require_outside(Path(destination), [model.path])
-    if to == "huggingface":
-        huggingface.write_model_folder(
-            destination,
-            config=model.config,
-            tensors=model.tensors,
-            tokenizer=model.tokenizer,
-            metadata=model.metadata,
-            replace=replace,
-        )
-        return model
-    optimizer = google.read_optimizer(source) if kind_of(Path(source)) == "google" else None
-    google.write_google(
-        destination,
-        config=model.config,
-        tensors=model.tensors,
-        tokenizer=model.tokenizer,
-        metadata=model.metadata,
-        optimizer=optimizer,
-        replace=replace,
-    )
-    return model
 
 
 def _is_onnx(path: Path) -> bool:

@@ -1,18 +1,25 @@
 """The architectures that write a text from a text, by the `model_type` of their configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require
-from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
-from bertsmith.models.encoders.transformer_encoder_decoder import Transformer, TransformerConfig
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
 
-# Their configurations; `new_encoder_decoder` has the models.
-ENCODER_DECODERS: Mapping[str, type[EncoderConfig]] = {
-    config.model_type: config for config in (TransformerConfig, LstmConfig)
-}
+ENCODER_DECODERS = Registry[type[EncoderConfig]](
+    {
+        "transformer": "models.encoders.transformer_encoder_decoder:TransformerConfig",
+        "lstm": "models.encoders.lstm_encoder_decoder:LstmConfig",
+    }
+)
+_MODELS = Registry[Callable[..., EncoderDecoder]](
+    {
+        "transformer": "models.encoders.transformer_encoder_decoder:Transformer",
+        "lstm": "models.encoders.lstm_encoder_decoder:LstmEncoderDecoder",
+    }
+)
 
 
 def new_encoder_decoder(config: EncoderConfig, *, seed: int | None = 0) -> EncoderDecoder:
@@ -21,10 +28,7 @@ def new_encoder_decoder(config: EncoderConfig, *, seed: int | None = 0) -> Encod
     Args:
         seed: seed for initialization; None leaves that to the caller.
     """
-    if isinstance(config, LstmConfig):
-        return LstmEncoderDecoder(config, seed=seed)
-    assert isinstance(config, TransformerConfig), f"{config.display_name} is no encoder-decoder"
-    return Transformer(config, seed=seed)
+    return _MODELS[config.model_type](config, seed=seed)
 
 
 def encoder_decoder_config(values: Any, where: str) -> EncoderConfig:

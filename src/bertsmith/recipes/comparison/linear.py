@@ -30,8 +30,8 @@ from bertsmith.tasks.baselines.probe import pair_features, text_vectors
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.predictions import SimilarityPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.similarity import SimilarityPrediction
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary

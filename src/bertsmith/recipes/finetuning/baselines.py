@@ -61,8 +61,8 @@ from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.encoding.units import Ints, Logits
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.similarity import metrics_of_examples
 from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample

@@ -26,8 +26,7 @@ from bertsmith.recipes.results.predictions import Line, example_lines
 from bertsmith.tasks.baselines.linear import LinearModel
 from bertsmith.tasks.baselines.text_cosine import write_text_cosine
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
-from bertsmith.tasks.specs.regression import NumberPrediction
+from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskSpec
 

@@ -19,7 +19,7 @@ from bertsmith.tasks.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.metrics.similarity import pair_average_precision
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
-from bertsmith.tasks.specs.similarity import label_together
+from bertsmith.tasks.specs.vector_gold import label_together
 
 DRAWS = 2_000
 

@@ -20,7 +20,9 @@ from bertsmith.recipes.sentence_encoders.example_vectors import compared
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.metrics.vectors import unit
-from bertsmith.tasks.specs.similarity import SimilarityPrediction, metrics_of_examples, similarity_scores
+from bertsmith.tasks.specs.predictions import SimilarityPrediction
+from bertsmith.tasks.specs.similarity import similarity_scores
+from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 
 CLUSTERING_BATCH, CLUSTERING_SEED = 500, 42  # of k-means, those of MTEB
 CLUSTERING = "clustering"  # the task whose examples are texts with a label each

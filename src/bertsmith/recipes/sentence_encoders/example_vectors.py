@@ -12,7 +12,7 @@ import numpy as np
 
 from bertsmith.inference.vectors.embedder import BLOCK, Embedder
 from bertsmith.tasks.datasets.examples import Example, texts_of_group
-from bertsmith.tasks.specs.similarity import SimilarityPrediction
+from bertsmith.tasks.specs.predictions import SimilarityPrediction
 
 
 def compared(embedder: Embedder, examples: Sequence[Example]) -> list[SimilarityPrediction]:

@@ -25,8 +25,8 @@ from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import SIMILARITY, Example, TextExample
 from bertsmith.tasks.datasets.labels import labels_of
-from bertsmith.tasks.specs.similarity import vector_spec
 from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.run_folder import SETTINGS_FILE
 

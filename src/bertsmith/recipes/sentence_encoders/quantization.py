@@ -26,7 +26,7 @@ from bertsmith.recipes.sentence_encoders.evaluation import score_vectors
 from bertsmith.tasks.datasets.examples import Example, TextExample, TripletExample, texts_of_group
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.metrics.vectors import cosines
-from bertsmith.tasks.specs.similarity import metrics_of_examples
+from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 
 COSINE = "cosine"  # the metric of texts without labels; 1 in fp32
 MOST_TEXTS = 2048  # whose vectors are compared

@@ -31,7 +31,7 @@ from bertsmith.models.parts.our_names import COSINE
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.metrics.vectors import principal_axes
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.similarity import vector_spec
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.text.documents.encodings import UTF_8, EncodingSettings
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer

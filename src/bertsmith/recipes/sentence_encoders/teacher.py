@@ -34,9 +34,8 @@ from bertsmith.tasks.datasets.examples import (
     TripletExample,
     texts_of_group,
 )
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
-from bertsmith.tasks.specs.regression import NumberPrediction
-from bertsmith.tasks.specs.similarity import label_together
+from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
+from bertsmith.tasks.specs.vector_gold import label_together
 
 
 def taught(

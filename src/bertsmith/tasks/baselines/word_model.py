@@ -31,8 +31,8 @@ from bertsmith.tasks.baselines.word_overlap import (
 )
 from bertsmith.tasks.datasets.examples import Example, texts_of_group
 from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.predictions import SimilarityPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.similarity import SimilarityPrediction
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
 
 _TAGS = {"*": {"*": int}}

@@ -22,7 +22,7 @@ import numpy as np
 from bertsmith.tasks.baselines.bag_of_words import words_of_text
 from bertsmith.tasks.datasets.examples import ChoiceExample, QuestionExample, TaggedExample
 from bertsmith.tasks.encoding.units import Logits
-from bertsmith.tasks.specs.span import AnswerPrediction
+from bertsmith.tasks.specs.predictions import AnswerPrediction
 
 _ENDING = 3  # letters of a word's ending
 _UNSEEN = 0.01  # added to the counts of tags

@@ -7,9 +7,8 @@ Examples may have different numbers of endings.
 Source: Devlin et al. (2018), section 4.4 (SWAG).
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,9 @@ from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.head_of_spec import head_on_rows
+from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.settings import WINDOWED, TaskSettings
-from bertsmith.tasks.specs.task import Prediction, TaskWithLoss
+from bertsmith.tasks.specs.task import TaskWithLoss
 from bertsmith.tasks.specs.whole_texts import require_segments
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
@@ -31,39 +31,6 @@ if TYPE_CHECKING:
 
     from bertsmith.models.heads.task_head import Head
     from bertsmith.tasks.encoding.units import TaskBatch
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoicePrediction(Prediction):
-    """The ending that fits best.
-
-    Attributes:
-        index: its index, from 0.
-        probabilities: one per ending; they sum to 1.
-        text: the text of the ending.
-        cut_tokens: tokens cut from all rows of the example.
-    """
-
-    index: int
-    probabilities: tuple[float, ...]
-    text: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "index": self.index,
-            "text": self.text,
-            "probabilities": list(self.probabilities),
-            "cut_tokens": self.cut_tokens,
-        }
-
-    def line(self) -> str:
-        r"""The index of the ending, its probability and its text.
-
-        >>> ChoicePrediction(index=1, probabilities=(0.25, 0.75), text="he sings\nloudly").line()
-        '1\t75%\the sings loudly'
-        """
-        return f"{self.index}\t{self.probabilities[self.index]:.0%}\t{' '.join(self.text.split())}"
 
 
 class ChoiceTask(TaskWithLoss):

@@ -34,8 +34,8 @@ from bertsmith.tasks.metrics.calibration import (
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
 from bertsmith.tasks.specs.head_of_spec import head_on_rows
 from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
-from bertsmith.tasks.specs.label_prediction import LabelPrediction
 from bertsmith.tasks.specs.named_tasks import FIXED_LABELS
+from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
 from bertsmith.tasks.specs.whole_texts import (

@@ -4,17 +4,19 @@ A new kind needs one file with one class and an entry here; training, evaluation
 """
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.tasks.specs.choice import ChoiceTask
-from bertsmith.tasks.specs.classification import ClassificationTask
-from bertsmith.tasks.specs.regression import RegressionTask
-from bertsmith.tasks.specs.similarity import SimilarityTask
-from bertsmith.tasks.specs.span import SpanTask
-from bertsmith.tasks.specs.tagging import TaggingTask
+from bertsmith.base.core.registry import Registry
 from bertsmith.tasks.specs.task import Task, TaskSpec
 
-KINDS: dict[str, type[Task]] = {
-    task.kind: task for task in (ClassificationTask, RegressionTask, SimilarityTask, ChoiceTask, TaggingTask, SpanTask)
-}
+KINDS = Registry[type[Task]](
+    {
+        "classification": "tasks.specs.classification:ClassificationTask",
+        "regression": "tasks.specs.regression:RegressionTask",
+        "similarity": "tasks.specs.similarity:SimilarityTask",
+        "choice": "tasks.specs.choice:ChoiceTask",
+        "tagging": "tasks.specs.tagging:TaggingTask",
+        "span": "tasks.specs.span:SpanTask",
+    }
+)
 
 
 def task_for(spec: TaskSpec) -> Task:

@@ -6,8 +6,8 @@ from bertsmith.base.core.settings import require_known
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.specs.named_tasks import SEVERAL, kind_of
-from bertsmith.tasks.specs.similarity import LABELLED, PARTNERS, SCORES, TRIPLETS
 from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS
 
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)

@@ -39,8 +39,8 @@ from bertsmith.tasks.datasets.hierarchy import by_label, read_hierarchy
 from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
 from bertsmith.tasks.metrics.labels import AT_METRICS
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.similarity import vector_spec
 from bertsmith.tasks.specs.task import TaskSpec, title_of
+from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.text.documents.encodings import UTF_8
 
 # Labels in the order of the outputs.

@@ -3,7 +3,6 @@
 Source: Devlin et al. (2018), appendix B.1 (STS-B); a single output trained with the squared error.
 """
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -16,8 +15,9 @@ from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS, spearman
 from bertsmith.tasks.specs.head_of_spec import head_on_rows
+from bertsmith.tasks.specs.predictions import NumberPrediction
 from bertsmith.tasks.specs.settings import HIERARCHICAL
-from bertsmith.tasks.specs.task import Prediction, TaskWithLoss
+from bertsmith.tasks.specs.task import TaskWithLoss
 from bertsmith.tasks.specs.whole_texts import (
     NO_ORDER,
     check_texts,
@@ -38,25 +38,6 @@ SIGMOID = "sigmoid"  # as `TaskSpec.activation`
 _COLLAPSED_SPREAD = 0.01  # of the gold values' standard deviation
 _NOT_BY_CHANCE = 1.96  # standard errors
 LARGEST = 1e15  # of a gold value: sums of squared errors stay finite in fp32
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NumberPrediction(Prediction):
-    """The predicted number for a text.
-
-    Attributes:
-        value: the number.
-    """
-
-    value: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"value": self.value, "cut_tokens": self.cut_tokens}
-
-    def line(self) -> str:
-        """The number with four decimal places."""
-        return f"{self.value:.4f}"
 
 
 class RegressionTask(TaskWithLoss):

@@ -32,57 +32,27 @@ from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import pearson, spearman
 from bertsmith.tasks.metrics.similarity import best_pair_accuracy, pair_average_precision, ranks_of_partners
 from bertsmith.tasks.metrics.vectors import cosines
-from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.specs.predictions import SimilarityPrediction
+from bertsmith.tasks.specs.task import Task
+from bertsmith.tasks.specs.vector_gold import (
+    AGAINST,
+    LABELLED,
+    PARTNERS,
+    SCORES,
+    TRIPLETS,
+    label_together,
+    metrics_of_examples,
+)
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.task_head import Head
 
-SCORES = ("spearman", "pearson")
-LABELLED = ("average_precision", "accuracy")
-PARTNERS = ("recall@1", "mrr@10")
-TRIPLETS = ("triplet_accuracy",)
-# Labels of pairs that belong together, and of pairs that say the opposite rather than something else.
-TOGETHER = ("entailment", "1", "true", "yes", "duplicate", "paraphrase", "equivalent", "positive", "relevant")
-AGAINST = ("contradiction", "0", "false", "no", "not_duplicate", "not_equivalent", "negative", "irrelevant")
 _COLLAPSED = 0.9999  # length of the mean of unit vectors, from which all texts have the same vector
 _DEEPEST = 10  # ranks that count in mrr@10
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SimilarityPrediction(Prediction):
-    """The vectors of the texts of an example.
-
-    Attributes:
-        value: the cosine of the first two texts; 1 for a single text.
-        others: the cosines of the first text with texts that do not belong to it; empty for pairs.
-        vectors: float32 [texts, D].
-    """
-
-    value: float
-    others: tuple[float, ...] = ()
-    vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)
-
-    @staticmethod
-    def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":
-        """The prediction for an example whose texts have these vectors [texts, D]."""
-        found = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:]).tolist()
-        return SimilarityPrediction(
-            value=found[0] if found else 1.0, others=tuple(found[1:]), vectors=vectors, cut_tokens=cut_tokens
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        others = {"others": list(self.others)} if self.others else {}
-        return {"value": self.value, **others, "cut_tokens": self.cut_tokens}
-
-    def line(self) -> str:
-        """The cosine with four decimal places."""
-        return f"{self.value:.4f}"
 
 
 class SimilarityTask(Task):
@@ -282,56 +252,6 @@ class _Groups:
         kept = [number for number in numbers if named[number] == together]
         joined = [(*texts[number], *against.get(texts[number][0], ())) for number in kept]
         return _Groups(texts=joined, labels=[None] * len(kept), numbers=kept)
-
-
-def vector_spec(name: str, examples: Sequence[Example], settings: TaskSettings) -> TaskSpec:
-    """The spec of a task of vectors, with the labels of labelled pairs, and the scores that fit the examples.
-
-    Args:
-        name: similarity, pairs, triplets or texts.
-    """
-    labels = {one.label for one in examples if isinstance(one, TextExample) and isinstance(one.label, str)}
-    metrics = (metrics_of_examples(examples) if examples else ()) or SCORES
-    return TaskSpec(
-        kind="similarity",
-        name=name,
-        labels=tuple(sorted(labels)),
-        pair=True,
-        metric=metrics[0],
-        metrics=metrics,
-        reads="mean",
-        settings=settings,
-    )
-
-
-def label_together(labels: Iterable[str]) -> str:
-    """The label of pairs that belong together.
-
-    >>> label_together(["neutral", "entailment"]), label_together(["0", "1"])
-    ('entailment', '1')
-    """
-    known = dict.fromkeys(labels)
-    found = [label for label in known if label.lower() in TOGETHER]
-    if len(found) != 1:
-        raise InputError(
-            expected=f"one label of pairs that belong together: {', '.join(TOGETHER[:4])} ...",
-            found=", ".join(found or known),
-            fix="add such pairs, or rename their label with --map LABEL=entailment --map OTHER=contradiction",
-        )
-    return found[0]
-
-
-def metrics_of_examples(examples: Sequence[Example]) -> tuple[str, ...]:
-    """The scores that fit the gold of some examples, the most important one first; none for single texts."""
-    first = examples[0]
-    if isinstance(first, TripletExample):
-        return TRIPLETS
-    assert isinstance(first, TextExample)
-    if first.second is None:
-        return ()
-    if isinstance(first.label, str):
-        return LABELLED
-    return SCORES if isinstance(first.label, float) else PARTNERS
 
 
 def similarity_scores(

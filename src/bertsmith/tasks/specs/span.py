@@ -22,8 +22,9 @@ from bertsmith.tasks.metrics.answers import answer_f1, best_threshold, ranked_an
 from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.specs.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.specs.head_of_spec import head_on_tokens
+from bertsmith.tasks.specs.predictions import AnswerPrediction
 from bertsmith.tasks.specs.question_windows import encode_questions
-from bertsmith.tasks.specs.task import Prediction, TaskSpec, TaskWithLoss
+from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,69 +38,6 @@ Value = TypeVar("Value")
 
 DEFAULT_THRESHOLD = 0.0
 # The same candidates under two names: `n_best` as the original scorer writes them, `answers` in the style of entities.
-_CANDIDATE = ("text", "start", "end", "probability")
-_ANSWER = ("text", "begin", "end", "probability")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerPrediction(Prediction):
-    """The answer to a question.
-
-    Attributes:
-        text: the answer, its words joined with single spaces; empty if there is none.
-        start, end: its character span in the context, end exclusive; 0 if there is none.
-        probability: its probability, by a softmax over the kept candidates.
-        n_best: the kept candidates as (text, start, end, probability), most likely first.
-        null_score_diff: no-answer score minus the score of the best answer; None if every question has an answer.
-        has_answer: whether `text` is an answer.
-        no_answer_probability: the probability of no answer; None if every question has an answer, or if the empty
-            answer was not among the candidates.
-        cut_tokens: tokens cut from the question; contexts are never cut.
-    """
-
-    text: str
-    start: int
-    end: int
-    probability: float
-    n_best: tuple[tuple[str, int, int, float], ...]
-    null_score_diff: float | None
-    has_answer: bool
-    no_answer_probability: float | None = None
-
-    @property
-    def best_answer(self) -> str:
-        """The most likely answer, even if withheld; empty if no span is valid."""
-        return next((text for text, _, _, _ in self.n_best if text), "")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; "answers" are the non-empty candidates, most likely first.
-
-        The key "no_answer_probability" is left out if the value is None.
-        """
-        values: dict[str, Any] = {
-            "text": self.text,
-            "start": self.start,
-            "end": self.end,
-            "probability": self.probability,
-            "n_best": [dict(zip(_CANDIDATE, candidate, strict=True)) for candidate in self.n_best],
-            "null_score_diff": self.null_score_diff,
-            "has_answer": self.has_answer,
-            "answers": [dict(zip(_ANSWER, candidate, strict=True)) for candidate in self.n_best if candidate[0]],
-            "cut_tokens": self.cut_tokens,
-        }
-        if self.no_answer_probability is not None:
-            values["no_answer_probability"] = self.no_answer_probability
-        return values
-
-    def line(self) -> str:
-        r"""The answer with its probability.
-
-        >>> AnswerPrediction(text="in 1895", start=4, end=11, probability=0.5, n_best=(), null_score_diff=None,
-        ...     has_answer=True).line()
-        'in 1895\t50%'
-        """
-        text = " ".join(self.text.split()) if self.has_answer else "(no answer)"
-        return f"{text}\t{self.probability:.0%}"
 
 
 class SpanTask(TaskWithLoss):

@@ -9,9 +9,8 @@ of the words of all sentences.
 Source: Devlin et al. (2018), sections 4.3 and 5.3 of the versions of 2018 and 2019 (CoNLL-2003).
 """
 
-import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +23,12 @@ from bertsmith.tasks.datasets.labels import check_known, check_scheme
 from bertsmith.tasks.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.entities import entity_scores, entity_spans, following_tags
 from bertsmith.tasks.specs.head_of_spec import head_on_tokens
+from bertsmith.tasks.specs.predictions import Entity, TagsPrediction
 from bertsmith.tasks.specs.sentence_windows import document_borders, sentence_windows, with_context
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
 from bertsmith.tasks.specs.surroundings import in_documents
 from bertsmith.tasks.specs.tag_sequences import best_sequences
-from bertsmith.tasks.specs.task import Prediction, TaskWithLoss
+from bertsmith.tasks.specs.task import TaskWithLoss
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -40,71 +40,6 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
 
 _SCORES = ("precision", "recall", "f1", "accuracy")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Entity:
-    """An entity in a sentence.
-
-    Attributes:
-        type: its type, such as PER.
-        start: its first word, from 0.
-        end: one past its last word.
-        text: its words, with a space wherever there is a gap between them in the original text.
-        characters: its character span (start, end) in that text; None if the sentence was given as words.
-    """
-
-    type: str
-    start: int
-    end: int
-    text: str
-    characters: tuple[int, int] | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TagsPrediction(Prediction):
-    """The tags of a sentence.
-
-    Attributes:
-        words: the words.
-        tags: the tag of each word.
-        probabilities: the probability that the model gives to each of these tags.
-        entities: the entities that the tags mark, in order; empty if the tags have no scheme.
-        offsets: the character span (start, end) of each word in its text; None if the sentence was given as words.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    entities: tuple[Entity, ...] = ()
-    offsets: tuple[tuple[int, int], ...] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; an entity also has its "words" (start, end) and their lowest "probability"."""
-        return {
-            "words": list(self.words),
-            "tags": list(self.tags),
-            "probabilities": list(self.probabilities),
-            "entities": [
-                {
-                    **dataclasses.asdict(entity),
-                    "words": [entity.start, entity.end],
-                    "probability": min(self.probabilities[entity.start : entity.end]),
-                }
-                for entity in self.entities
-            ],
-            "offsets": None if self.offsets is None else [list(span) for span in self.offsets],
-            "cut_tokens": self.cut_tokens,
-        }
-
-    def line(self) -> str:
-        """The words with their tags, except O.
-
-        >>> TagsPrediction(words=("In", "New", "York"), tags=("O", "B-LOC", "I-LOC"), probabilities=(1, 1, 1)).line()
-        'In New/B-LOC York/I-LOC'
-        """
-        pairs = zip(self.words, self.tags, strict=True)
-        return " ".join(" ".join((word if tag == "O" else f"{word}/{tag}").split()) for word, tag in pairs)
 
 
 class TaggingTask(TaskWithLoss):

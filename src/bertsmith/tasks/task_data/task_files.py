@@ -3,30 +3,24 @@
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
-from bertsmith.tasks.datasets.choice import read_choices
 from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.tasks.datasets.file_text import warn_of_places
-from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING, read_glue
+from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
-from bertsmith.tasks.datasets.nli import read_nli
-from bertsmith.tasks.datasets.patents import read_patents
-from bertsmith.tasks.datasets.relations import read_relations
-from bertsmith.tasks.datasets.squad import read_squad
-from bertsmith.tasks.datasets.tables import read_texts
-from bertsmith.tasks.datasets.tagged_files import read_tagged
-from bertsmith.tasks.datasets.text_groups import form_of_file, read_groups
+from bertsmith.tasks.datasets.text_groups import form_of_file
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
     PRESETS,
@@ -39,12 +33,25 @@ from bertsmith.tasks.specs.named_tasks import (
     task_name,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.specs.similarity import metrics_of_examples
 from bertsmith.tasks.specs.surroundings import with_surroundings
 from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.data_warnings import data_warnings
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 
+_READERS = Registry[Callable[..., ExampleFile]](
+    {
+        "glue": "tasks.datasets.glue:read_glue",
+        "nli": "tasks.datasets.nli:read_nli",
+        "questions": "tasks.datasets.squad:read_squad",
+        "choices": "tasks.datasets.choice:read_choices",
+        "groups": "tasks.datasets.text_groups:read_groups",
+        "patents": "tasks.datasets.patents:read_patents",
+        "relations": "tasks.datasets.relations:read_relations",
+        "tags": "tasks.datasets.tagged_files:read_tagged",
+        "texts": "tasks.datasets.tables:read_texts",
+    }
+)
 _MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
 
 
@@ -69,7 +76,7 @@ def read_examples(
         scheme: of the tags that marked spans are read as; by default IOB2.
         map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
         known: the labels of the task or model, whose spelling the labels of the file get.
-        ones: see `read_texts`.
+        ones: see `tables.read_texts`.
     """
     columns = columns or ColumnSettings()
     encoding = columns.encoding
@@ -81,15 +88,17 @@ def read_examples(
     if name in GLUE:
         if name == "wnli" and not training:
             warn(WNLI_WARNING)
-        example_file = read_glue(GLUE[name], path, labelled=gold, encoding=encoding)
+        example_file = _READERS["glue"](GLUE[name], path, labelled=gold, encoding=encoding)
     elif name in NLI:
-        example_file = read_nli(name, path, language=columns.language, encoding=encoding)
+        example_file = _READERS["nli"](name, path, language=columns.language, encoding=encoding)
     elif name in QUESTIONS:
-        example_file = read_squad(path, gold=gold, training=training, unanswerable=name == "squad2", encoding=encoding)
+        example_file = _READERS["questions"](
+            path, gold=gold, training=training, unanswerable=name == "squad2", encoding=encoding
+        )
     elif name in CHOICES:
-        example_file = read_choices(path, labelled=gold, encoding=encoding)
+        example_file = _READERS["choices"](path, labelled=gold, encoding=encoding)
     elif name in FORMS:
-        example_file = read_groups(
+        example_file = _READERS["groups"](
             name,
             path,
             text_column=columns.text_column,
@@ -99,13 +108,13 @@ def read_examples(
             encoding=encoding,
         )
     elif name == "patents":
-        example_file = read_patents(path, gold=gold, encoding=encoding)
+        example_file = _READERS["patents"](path, gold=gold, encoding=encoding)
     elif name == "relations":
-        example_file = read_relations(
+        example_file = _READERS["relations"](
             path, text_column=columns.text_column, label_column=columns.label_column, gold=gold, encoding=encoding
         )
     elif name in TAGS:
-        example_file = read_tagged(
+        example_file = _READERS["tags"](
             name,
             path,
             text_column=columns.text_column,
@@ -118,12 +127,12 @@ def read_examples(
         )
     else:
         target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
-        example_file = read_texts(
+        example_file = _READERS["texts"](
             path,
             text_column=columns.text_column,
             pair_column=columns.pair_column,
             label_column=columns.label_column,
-            target=target,  # type: ignore[arg-type]
+            target=target,
             skip_unlabelled=columns.skip_unlabelled,
             encoding=encoding,
             ones=ones,

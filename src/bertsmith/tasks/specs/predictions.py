@@ -1,0 +1,279 @@
+"""The predictions of all kinds of task: their values, their lines, and their form in JSON."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.tasks.metrics.vectors import cosines
+from bertsmith.tasks.specs.task import Prediction
+
+_MOST_SHOWN = 20  # labels in a line
+_CANDIDATE = ("text", "start", "end", "probability")
+_ANSWER = ("text", "begin", "end", "probability")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelPrediction(Prediction):
+    """The label of a text with its probability, and the other labels with theirs.
+
+    Attributes:
+        label: the most likely label.
+        probability: its probability.
+        probabilities: one per label, in the model's order; single-label probabilities sum to 1.
+        labels: the names of `probabilities`.
+        chosen: the predicted labels: the most likely one, or for multi-label tasks all above the threshold.
+    """
+
+    label: str
+    probability: float
+    probabilities: tuple[float, ...]
+    labels: tuple[str, ...]
+    chosen: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "label": self.label,
+            "chosen": list(self.chosen),
+            "probabilities": dict(zip(self.labels, self.probabilities, strict=True)),
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The predicted labels, then the labels with their probabilities in percent, most likely first, at most 20.
+
+        >>> LabelPrediction(label="Spam", probability=0.75, probabilities=(0.75, 0.25), labels=("Spam", "Not Spam"),
+        ...     chosen=("Spam",)).line()
+        'Spam\t75% Spam, 25% Not Spam'
+        """
+        exclusive = abs(sum(self.probabilities) - 1) < 1e-6
+        percentages = _percent(self.probabilities) if exclusive else [round(100 * p) for p in self.probabilities]
+        ranked = sorted(zip(self.probabilities, percentages, self.labels, strict=True), key=lambda item: -item[0])
+        shown = [f"{percentage}% {label}" for _, percentage, label in ranked[:_MOST_SHOWN]]
+        shown += [f"{len(ranked) - len(shown)} more"] if len(ranked) > len(shown) else []
+        return f"{', '.join(self.chosen)}\t" + ", ".join(shown)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberPrediction(Prediction):
+    """The predicted number for a text.
+
+    Attributes:
+        value: the number.
+    """
+
+    value: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"value": self.value, "cut_tokens": self.cut_tokens}
+
+    def line(self) -> str:
+        """The number with four decimal places."""
+        return f"{self.value:.4f}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoicePrediction(Prediction):
+    """The ending that fits best.
+
+    Attributes:
+        index: its index, from 0.
+        probabilities: one per ending; they sum to 1.
+        text: the text of the ending.
+        cut_tokens: tokens cut from all rows of the example.
+    """
+
+    index: int
+    probabilities: tuple[float, ...]
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "index": self.index,
+            "text": self.text,
+            "probabilities": list(self.probabilities),
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The index of the ending, its probability and its text.
+
+        >>> ChoicePrediction(index=1, probabilities=(0.25, 0.75), text="he sings\nloudly").line()
+        '1\t75%\the sings loudly'
+        """
+        return f"{self.index}\t{self.probabilities[self.index]:.0%}\t{' '.join(self.text.split())}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entity:
+    """An entity in a sentence.
+
+    Attributes:
+        type: its type, such as PER.
+        start: its first word, from 0.
+        end: one past its last word.
+        text: its words, with a space wherever there is a gap between them in the original text.
+        characters: its character span (start, end) in that text; None if the sentence was given as words.
+    """
+
+    type: str
+    start: int
+    end: int
+    text: str
+    characters: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagsPrediction(Prediction):
+    """The tags of a sentence.
+
+    Attributes:
+        words: the words.
+        tags: the tag of each word.
+        probabilities: the probability that the model gives to each of these tags.
+        entities: the entities that the tags mark, in order; empty if the tags have no scheme.
+        offsets: the character span (start, end) of each word in its text; None if the sentence was given as words.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    entities: tuple[Entity, ...] = ()
+    offsets: tuple[tuple[int, int], ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; an entity also has its "words" (start, end) and their lowest "probability"."""
+        return {
+            "words": list(self.words),
+            "tags": list(self.tags),
+            "probabilities": list(self.probabilities),
+            "entities": [
+                {
+                    **dataclasses.asdict(entity),
+                    "words": [entity.start, entity.end],
+                    "probability": min(self.probabilities[entity.start : entity.end]),
+                }
+                for entity in self.entities
+            ],
+            "offsets": None if self.offsets is None else [list(span) for span in self.offsets],
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        """The words with their tags, except O.
+
+        >>> TagsPrediction(words=("In", "New", "York"), tags=("O", "B-LOC", "I-LOC"), probabilities=(1, 1, 1)).line()
+        'In New/B-LOC York/I-LOC'
+        """
+        pairs = zip(self.words, self.tags, strict=True)
+        return " ".join(" ".join((word if tag == "O" else f"{word}/{tag}").split()) for word, tag in pairs)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerPrediction(Prediction):
+    """The answer to a question.
+
+    Attributes:
+        text: the answer, its words joined with single spaces; empty if there is none.
+        start, end: its character span in the context, end exclusive; 0 if there is none.
+        probability: its probability, by a softmax over the kept candidates.
+        n_best: the kept candidates as (text, start, end, probability), most likely first.
+        null_score_diff: no-answer score minus the score of the best answer; None if every question has an answer.
+        has_answer: whether `text` is an answer.
+        no_answer_probability: the probability of no answer; None if every question has an answer, or if the empty
+            answer was not among the candidates.
+        cut_tokens: tokens cut from the question; contexts are never cut.
+    """
+
+    text: str
+    start: int
+    end: int
+    probability: float
+    n_best: tuple[tuple[str, int, int, float], ...]
+    null_score_diff: float | None
+    has_answer: bool
+    no_answer_probability: float | None = None
+
+    @property
+    def best_answer(self) -> str:
+        """The most likely answer, even if withheld; empty if no span is valid."""
+        return next((text for text, _, _, _ in self.n_best if text), "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; "answers" are the non-empty candidates, most likely first.
+
+        The key "no_answer_probability" is left out if the value is None.
+        """
+        values: dict[str, Any] = {
+            "text": self.text,
+            "start": self.start,
+            "end": self.end,
+            "probability": self.probability,
+            "n_best": [dict(zip(_CANDIDATE, candidate, strict=True)) for candidate in self.n_best],
+            "null_score_diff": self.null_score_diff,
+            "has_answer": self.has_answer,
+            "answers": [dict(zip(_ANSWER, candidate, strict=True)) for candidate in self.n_best if candidate[0]],
+            "cut_tokens": self.cut_tokens,
+        }
+        if self.no_answer_probability is not None:
+            values["no_answer_probability"] = self.no_answer_probability
+        return values
+
+    def line(self) -> str:
+        r"""The answer with its probability.
+
+        >>> AnswerPrediction(text="in 1895", start=4, end=11, probability=0.5, n_best=(), null_score_diff=None,
+        ...     has_answer=True).line()
+        'in 1895\t50%'
+        """
+        text = " ".join(self.text.split()) if self.has_answer else "(no answer)"
+        return f"{text}\t{self.probability:.0%}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimilarityPrediction(Prediction):
+    """The vectors of the texts of an example.
+
+    Attributes:
+        value: the cosine of the first two texts; 1 for a single text.
+        others: the cosines of the first text with texts that do not belong to it; empty for pairs.
+        vectors: float32 [texts, D].
+    """
+
+    value: float
+    others: tuple[float, ...] = ()
+    vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)
+
+    @staticmethod
+    def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":
+        """The prediction for an example whose texts have these vectors [texts, D]."""
+        values = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:]).tolist() or [1.0]
+        return SimilarityPrediction(value=values[0], others=tuple(values[1:]), vectors=vectors, cut_tokens=cut_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        others = {"others": list(self.others)} if self.others else {}
+        return {"value": self.value, **others, "cut_tokens": self.cut_tokens}
+
+    def line(self) -> str:
+        """The cosine with four decimal places."""
+        return f"{self.value:.4f}"
+
+
+def _percent(probabilities: Sequence[float]) -> list[int]:
+    """Integer percentages that sum to 100, by the largest-remainder method.
+
+    >>> _percent([1 / 3, 1 / 3, 1 / 3])
+    [34, 33, 33]
+    """
+    exact = [100 * probability for probability in probabilities]
+    whole = [int(value) for value in exact]
+    by_rest = sorted(range(len(exact)), key=lambda index: whole[index] - exact[index])
+    for index in by_rest[: max(0, 100 - sum(whole))]:
+        whole[index] += 1
+    return whole
