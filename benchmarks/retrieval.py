@@ -44,7 +44,7 @@ def main() -> None:
     described = machine()
     folder = options.data / "retrieval" / "cranfield"
     passages = read_text_set(folder / "cran.all.1400.xml")
-    queries = read_text_set(folder / "cran.qry.xml", what="queries")
+    queries = read_text_set(folder / "cran.qry.xml", kind="queries")
     judgements = judgements_for(read_judgements(folder / "cranqrel.trec.txt"), queries, "places")
     embedder = load_embedder(options.model, device="cpu")
     start = time.process_time()

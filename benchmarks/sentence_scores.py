@@ -103,7 +103,7 @@ def scored(task: str, rows: Table, model: Any, folder: Path) -> dict[str, Any]:
 def searched(folder: Path, model: Any) -> dict[str, Any]:
     """The scores of a search in Cranfield by vectors, here and by MTEB."""
     passages = read_text_set(folder / "cran.all.1400.xml")
-    queries = read_text_set(folder / "cran.qry.xml", what="queries")
+    queries = read_text_set(folder / "cran.qry.xml", kind="queries")
     judgements = judgements_for(read_judgements(folder / "cranqrel.trec.txt"), queries, "places")
     embedder = load_embedder(model, device="cpu")
     retriever = Retriever(

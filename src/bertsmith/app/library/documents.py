@@ -107,7 +107,7 @@ def ask_document(
         ConfigError: the model keeps fewer than `top` candidates.
     """
     require_count(top, "top")
-    text = file_text(Path(file), what="text", encoding=encoding)
+    text = file_text(Path(file), kind="text", encoding=encoding)
     predictor = _predictor_for("span", "answers questions", model, device, precision, products)
     most = predictor.task.spec.settings.n_best
     if top > most:

@@ -125,7 +125,7 @@ def _queries(queries: str | Path | Sequence[str], settings: SearchSettings) -> T
     if isinstance(queries, str | Path):
         column = settings.query_column
         return read_text_set(
-            Path(queries), what="queries", text_column=column, option="--query-column", encoding=settings.encoding
+            Path(queries), kind="queries", text_column=column, option="--query-column", encoding=settings.encoding
         )
     texts = checked_texts(queries, "query")
     for number, text in enumerate(texts, start=1):

@@ -73,7 +73,7 @@ def build_corpus_on(
     out, settings = Path(out), settings or CorpusSettings()
     paths = list(texts)
     require(
-        not any(isinstance(one, Document) or str(one) == STDIN for one in paths),
+        not any(isinstance(path, Document) or str(path) == STDIN for path in paths),
         expected="files and folders, which the workers of a cluster open themselves",
         found="stdin, or documents that have already been read",
         fix="write the text to a file, or leave --engine out",
@@ -82,7 +82,7 @@ def build_corpus_on(
     state = out.with_name(f"{out.name}.partial")
     with locked_folder(state):
         kept = Kept(state, "corpus", replace=replace, resume=resume)
-        listed = list(language_sources(paths)) if by_language else [(found, "") for found in find_sources(paths)]
+        listed = list(language_sources(paths)) if by_language else [(file, "") for file in find_sources(paths)]
         made_of = {"tokenizer": _digest(tokenizer), "settings": to_dict(settings), "texts": digest_of_files(listed)}
         kept.require_same(made_of)
         if (out / MANIFEST).exists() and kept.is_complete({"manifest": digest_file(out / MANIFEST)}):
@@ -127,14 +127,14 @@ def _encoded(
         arguments=(tokenizer, settings.removes, settings.fingerprints),
         read=_read,
         workers=workers,
-        size=sum(found.size for found, _ in listed[first:] if isinstance(found, Source)),
+        size=sum(file.size for file, _ in listed[first:] if isinstance(file, Source)),
         resumes=True,
     )
 
     def intact(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         for table in tables:
-            for expected, what, fix in failures(table):
-                raise InputError(expected=expected, found=what, fix=fix)
+            for expected, content, fix in failures(table):
+                raise InputError(expected=expected, found=content, fix=fix)
             yield table
 
     with (
@@ -152,15 +152,15 @@ def _parts(
     reading = {field.name: getattr(settings, field.name) for field in dataclasses.fields(ReadingSettings)}
     groups: list[dict[str, Any]] = []
     size = _READ_TOGETHER
-    for number, (found, language) in enumerate(listed):
+    for number, (file, language) in enumerate(listed):
         if number < first:
             continue
         if size >= _READ_TOGETHER:
             begins = {"first": number, "skip": skip if number == first else 0}
             groups.append({**begins, "files": [], "settings": reading, "url_column": settings.compared_urls})
             size = 0
-        groups[-1]["files"].append([*file_record(found), language])
-        size += found.size if isinstance(found, Source) else 0
+        groups[-1]["files"].append([*file_record(file), language])
+        size += file.size if isinstance(file, Source) else 0
     return [{PART: json.dumps(group)} for group in groups]
 
 
@@ -172,8 +172,8 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
         for source, (kind, fields, language) in enumerate(part["files"], start=part["first"]):
             number = 0
             try:
-                found = file_of(kind, fields)
-                for number, item in enumerate(source_blocks(found, settings, url_column=part["url_column"])):
+                file = file_of(kind, fields)
+                for number, item in enumerate(source_blocks(file, settings, url_column=part["url_column"])):
                     if number >= skip:
                         if isinstance(item, TextBlock):
                             item = dataclasses.replace(item, language=language)

@@ -38,13 +38,13 @@ class Kept:
         replace: start over, although there may be something.
     """
 
-    def __init__(self, folder: Path, what: str, *, replace: bool, resume: bool) -> None:
-        self.folder, self.what = folder, what
+    def __init__(self, folder: Path, kind: str, *, replace: bool, resume: bool) -> None:
+        self.folder, self.kind = folder, kind
         was_started = (folder / STARTED).exists()
         self.resumes = was_started and resume
         if was_started and not (resume or replace):
             raise RunError(
-                expected=f"no unfinished {what} in '{folder}'",
+                expected=f"no unfinished {kind} in '{folder}'",
                 found="one",
                 fix="resume with --resume, or use --replace",
             )
@@ -57,7 +57,7 @@ class Kept:
         for name, value in made_of.items():
             if not isinstance(before, dict) or before.get(name) != value:
                 raise RunError(
-                    expected=f"the {name} that the unfinished {self.what} in '{self.folder}' was started with",
+                    expected=f"the {name} that the unfinished {self.kind} in '{self.folder}' was started with",
                     found="others",
                     fix="use the same again, or start over with --replace",
                 )
@@ -74,8 +74,8 @@ class Kept:
 
     def is_complete(self, record: Mapping[str, Any]) -> bool:
         """Whether the output that is resumed was recorded as this complete one."""
-        place = self.folder / COMPLETE
-        return self.resumes and place.exists() and read_json(place) == dict(record)
+        path = self.folder / COMPLETE
+        return self.resumes and path.exists() and read_json(path) == dict(record)
 
     def tables(self) -> Iterator[pa.Table]:
         """The parts on disk, memory-mapped."""
@@ -86,10 +86,10 @@ class Kept:
     def add(self, tables: Sequence[pa.Table]) -> None:
         """Writes the next part."""
         if tables:
-            whole = pa.concat_tables(tables)
+            table = pa.concat_tables(tables)
             path = self.folder / f"part-{len(self._paths()):06d}.arrow"
-            with atomic_file(path) as file, pa.ipc.new_file(file, whole.schema) as writer:
-                writer.write_table(whole)
+            with atomic_file(path) as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
 
     def adding(self, tables: Iterable[pa.Table]) -> Generator[pa.Table]:
         """The tables; the ones that were yielded are kept, at the latest when the caller stops."""
@@ -97,7 +97,7 @@ class Kept:
         try:
             for table in tables:
                 waiting.append(table)
-                if sum(one.nbytes for one in waiting) >= KEPT_BYTES:
+                if sum(part.nbytes for part in waiting) >= KEPT_BYTES:
                     # In this order: rows that may be on disk are never written a second time.
                     rows, waiting = waiting, []
                     self.add(rows)
@@ -123,7 +123,7 @@ def digest_of_files(listed: Sequence[tuple[Source | Skipped, str]]) -> str:
     Files at addresses have no time.
     """
     files = []
-    for found, language in listed:
-        times = [os.stat(found.name).st_mtime_ns] if isinstance(found, Source) and not address_of(found.name) else []
-        files.append([dataclasses.asdict(found), language, times])
+    for file, language in listed:
+        times = [os.stat(file.name).st_mtime_ns] if isinstance(file, Source) and not address_of(file.name) else []
+        files.append([dataclasses.asdict(file), language, times])
     return digest_bytes(json.dumps(files).encode("utf-8"))

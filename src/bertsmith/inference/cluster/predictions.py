@@ -68,12 +68,12 @@ def predict_on(
         gpus=num_gpus(device),
         resumes=resumes,
     )
-    blocks = blocks_left(sized_blocks(numbered(), lambda one: characters_of(one[0]), BLOCK), done)
+    blocks = blocks_left(sized_blocks(numbered(), lambda pair: characters_of(pair[0]), BLOCK), done)
     with Progress("predicting", total, unit="texts", done=done) as progress, held(engine):
         for window in sized_blocks(blocks, _characters, _MOST_BLOCKS, _READ_CHARACTERS):
             parts = [{"first": first, "lines": json.dumps([line for _, line in block])} for first, block in window]
-            with contextlib.closing(stream(engine, parts, stage)) as found:
-                rows = (row for table in found for row in _rows(table))
+            with contextlib.closing(stream(engine, parts, stage)) as results:
+                rows = (row for table in results for row in _rows(table))
                 for (first, block), (predictions, failure) in zip(window, rows, strict=True):
                     have = max(0, done + 1 - first)
                     answers = zip((example for example, _ in block), predictions, strict=False)
@@ -143,7 +143,7 @@ class _Worker:
 
     def __call__(self, table: pa.Table) -> Iterator[dict[str, Any]]:
         for row in table.to_pylist():
-            found: list[Prediction] = []
+            predictions: list[Prediction] = []
             failure = None
             try:
                 predictor: Predictor = self.load()
@@ -152,9 +152,9 @@ class _Worker:
                     example_of_line(spec, line, number)
                     for number, line in enumerate(json.loads(row["lines"]), row["first"])
                 )
-                found += [prediction for _, prediction in predictor.stream(examples)]
+                predictions += [prediction for _, prediction in predictor.stream(examples)]
             except BertsmithError as error:
                 failure = record_of(error)
             held = np.empty(1, dtype=object)
-            held[0] = found
+            held[0] = predictions
             yield {"first": np.array([row["first"]]), "predictions": held, "failure": np.array([json.dumps(failure)])}

@@ -50,25 +50,25 @@ def encoded_rows(dtype: type[np.unsignedinteger[Any]], *, words: bool = False) -
     return pa.schema([*_PLACE, *((name, pa.large_list(kind)) for name, kind in flat.items())])
 
 
-def file_record(found: Source | Skipped) -> tuple[str, dict[str, Any]]:
+def file_record(file: Source | Skipped) -> tuple[str, dict[str, Any]]:
     """(the kind, the fields) of a file, as plain values for JSON."""
-    return type(found).__name__, dataclasses.asdict(found)
+    return type(file).__name__, dataclasses.asdict(file)
 
 
 def file_of(kind: str, fields: dict[str, Any]) -> Source | Skipped:
     """The file of a `file_record`, on the machine of a worker."""
     if kind != Source.__name__:
         return Skipped(**fields)
-    found = Source(**fields)
-    if address_of(found.name) is None and os.path.isfile(found.name):
-        size = os.stat(found.name).st_size
-        if size != found.size:
+    source = Source(**fields)
+    if address_of(source.name) is None and os.path.isfile(source.name):
+        size = os.stat(source.name).st_size
+        if size != source.size:
             raise InputError(
-                expected=f"the same file '{found.shown}' on all machines of the cluster, of {found.size:,} bytes",
+                expected=f"the same file '{source.shown}' on all machines of the cluster, of {source.size:,} bytes",
                 found=f"one of {size:,} bytes on {socket.gethostname()}",
                 fix="copy it there, or start again when nothing writes it",
             )
-    return found
+    return source
 
 
 def text_row(item: TextBlock | FileRead | Skipped, source: int, number: int) -> pa.Table:
@@ -86,11 +86,11 @@ def row_of(
     schema: pa.Schema, source: int, number: int, kind: str, record: dict[str, Any], columns: Sequence[Any] = ()
 ) -> pa.Table:
     """One row; `columns` are the values of the columns after the record, which are all empty if none are given."""
-    place = [source, number, kind, json.dumps(record)]
-    empty: list[Any] = [None if pa.types.is_large_binary(field.type) else [] for field in schema][len(place) :]
+    values = [source, number, kind, json.dumps(record)]
+    empty: list[Any] = [None if pa.types.is_large_binary(field.type) else [] for field in schema][len(values) :]
     arrays = [
         _one(value, field.type) if isinstance(value, np.ndarray | bytes) else pa.array([value], field.type)
-        for value, field in zip([*place, *(columns or empty)], schema, strict=True)
+        for value, field in zip([*values, *(columns or empty)], schema, strict=True)
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -98,7 +98,7 @@ def row_of(
 def text_items(table: pa.Table) -> Iterator[tuple[int, int, str, dict[str, Any], TextBlock | None]]:
     """The rows of a table of `TEXT_ROWS`: source, number, kind, record, and the block if it is one."""
     for row in range(len(table)):
-        source, number, kind, text = (table.column(place)[row].as_py() for place in range(len(_PLACE)))
+        source, number, kind, text = (table.column(column)[row].as_py() for column in range(len(_PLACE)))
         record = json.loads(text)
         if kind != BLOCK:
             yield source, number, kind, record, None
@@ -138,7 +138,7 @@ def encoded_row(block: EncodedBlock, source: int, number: int, schema: pa.Schema
 def encoded_items(table: pa.Table) -> Iterator[tuple[int, int, Item]]:
     """The rows of a table of `encoded_rows`: source, number, and the block or record."""
     for row in range(len(table)):
-        source, number, kind, text = (table.column(place)[row].as_py() for place in range(len(_PLACE)))
+        source, number, kind, text = (table.column(column)[row].as_py() for column in range(len(_PLACE)))
         record = json.loads(text)
         if kind == FILE:
             yield source, number, FileRead(**record)
@@ -157,8 +157,8 @@ def failures(table: pa.Table) -> Iterator[Any]:
 
 def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
     tokens, token_counts, lengths, sentence_counts, keys, ends, bands, *words = (
-        table.column(place)[row].values.to_numpy(zero_copy_only=False)
-        for place in range(len(_PLACE), table.num_columns)
+        table.column(column)[row].values.to_numpy(zero_copy_only=False)
+        for column in range(len(_PLACE), table.num_columns)
     )
     token_ends, sentence_ends = offsets_of(token_counts), offsets_of(sentence_counts)
     word_ends = offsets_of(words[1]) if words else sentence_ends
@@ -167,15 +167,15 @@ def _block(table: pa.Table, row: int, record: dict[str, Any]) -> EncodedBlock:
     parts = [
         EncodedPart(
             source=record["source"],
-            tokens=tokens[token_ends[place] : token_ends[place + 1]],
-            sentence_lengths=lengths[sentence_ends[place] : sentence_ends[place + 1]],
-            key=int(keys[place]),
-            ends=bool(ends[place]),
-            words=_words_of(words, word_ends, sentence_ends[place : place + 2]) if words else None,
-            bands=next(hashes, None) if token_counts[place] else None,
-            url=urls[place],
+            tokens=tokens[token_ends[part] : token_ends[part + 1]],
+            sentence_lengths=lengths[sentence_ends[part] : sentence_ends[part + 1]],
+            key=int(keys[part]),
+            ends=bool(ends[part]),
+            words=_words_of(words, word_ends, sentence_ends[part : part + 2]) if words else None,
+            bands=next(hashes, None) if token_counts[part] else None,
+            url=urls[part],
         )
-        for place in range(len(keys))
+        for part in range(len(keys))
     ]
     failure = record["failure"]
     return EncodedBlock(

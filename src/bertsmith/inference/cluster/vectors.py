@@ -151,7 +151,7 @@ def _read(table: pa.Table) -> Iterator[pa.Table]:
         source = TextLines(part["path"], part["column"], EncodingSettings(**part["reading"]))
         texts = itertools.islice(iter(source), first, None)
         for block in text_blocks(texts, part["block"]):
-            data = [one.encode("utf-8", "surrogatepass") for one in block]
+            data = [line.encode("utf-8", "surrogatepass") for line in block]
             yield pa.table({"first": [first], "texts": pa.array([data], pa.large_list(pa.large_binary()))})
             first += len(block)
 
@@ -181,23 +181,23 @@ class _Worker:
     def _rows(self, first: int, texts: list[str]) -> Iterator[pa.Table]:
         """A row for each array of vectors that the job yields for a block; the last one has the counts."""
         record: dict[str, Any] = {"failure": self.failure, "texts": len(texts), "digest": _digest(texts)}
-        found: list[tuple[Vectors, Columns]] = []
+        results: list[tuple[Vectors, Columns]] = []
         if self.job is not None and self.failure is None:
             before = self.job.counts()
             try:
-                found = list(self.job.vectors(texts, first))
+                results = list(self.job.vectors(texts, first))
             except BertsmithError as error:
                 record["failure"] = record_of(error)
             record["counts"] = {name: count - before[name] for name, count in self.job.counts().items()}
         if record["failure"] is not None:
-            found = [(np.empty((0, 1), np.float32), {})]
-        for number, (vectors, columns) in enumerate(found, start=1):
+            results = [(np.empty((0, 1), np.float32), {})]
+        for number, (vectors, columns) in enumerate(results, start=1):
             yield pa.table(
                 {
                     "first": [first],
                     "vectors": pa.array([np.ascontiguousarray(vectors, np.float32).tobytes()], pa.large_binary()),
                     "columns": pa.array([_stored(pa.table(dict(columns)))], pa.large_binary()),
-                    "ends": [number == len(found)],
+                    "ends": [number == len(results)],
                     "record": [json.dumps(record)],
                 }
             )

@@ -50,18 +50,18 @@ def count_files_on(
     Args:
         kept: where the counts of the files that are done are kept, and may be found.
     """
-    listed = [(found, "") for found in find_sources(paths)]
-    report, found = ReadReport(), CountedFiles()
+    listed = [(file, "") for file in find_sources(paths)]
+    report, by_file = ReadReport(), CountedFiles()
     total, further = _Sum(), _Sum()
     for name, _, counts in _counted(engine, listed, rules, by_lines(reading), report, kept):
         total.add(counts)
-        if found.is_full:
+        if by_file.is_full:
             further.add(counts)
         else:
-            found.add(name, counts)
+            by_file.add(name, counts)
     if len(rest := further.counts):
-        found.files[FURTHER_FILES] = rest
-    return FileCounts(total.counts, found.files, report.notes)
+        by_file.files[FURTHER_FILES] = rest
+    return FileCounts(total.counts, by_file.files, report.notes)
 
 
 def count_languages_on(
@@ -81,11 +81,11 @@ def count_languages_on(
     sums = {language: _Sum() for _, language in listed if language}
     for _, language, counts in _counted(engine, listed, rules, by_lines(reading), report, kept):
         sums[language].add(counts)
-    found = {language: one.counts for language, one in sums.items()}
-    for language, counts in found.items():
+    counts_of = {language: total.counts for language, total in sums.items()}
+    for language, counts in counts_of.items():
         if not len(counts):
-            raise no_text(language, [Path(one.name) for one, name in listed if name == language])
-    return LanguageCounts(found, report.notes)
+            raise no_text(language, [Path(source.name) for source, name in listed if name == language])
+    return LanguageCounts(counts_of, report.notes)
 
 
 class _Sum:
@@ -114,7 +114,7 @@ def _counted(
     kept: Kept | None,
 ) -> Iterator[tuple[str, str, WordCounts]]:
     """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
-    total = sum(found.size for found, _ in listed if isinstance(found, Source))
+    total = sum(file.size for file, _ in listed if isinstance(found, Source))
     made_of = {
         "rules": dataclasses.asdict(rules), "reading": dataclasses.asdict(reading), "texts": digest_of_files(listed),
     }  # fmt: skip
@@ -149,7 +149,7 @@ def _rows(
         for table in kept.tables():
             done += len(table)
             yield from table.to_pylist()
-    parts = [{PART: json.dumps([*file_record(found), language])} for found, language in listed[done:]]
+    parts = [{PART: json.dumps([*file_record(file), language])} for file, language in listed[done:]]
     stage = Stage(worker=_Counter, arguments=arguments, resumes=kept is not None)
 
     def intact(tables: Iterable[pa.Table]) -> Generator[pa.Table]:

@@ -70,15 +70,15 @@ def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
         real = mask.astype(bool)
         lengths = real.sum(axis=1, dtype=np.int32)
         rows = PackedRows(ids[real].astype(np.int32), segments[real].astype(np.int32), lengths, np.zeros_like(lengths))
-        found = _library_outputs(model, rows, np.arange(len(lengths), dtype=np.int64), outputs)
+        results = _library_outputs(model, rows, np.arange(len(lengths), dtype=np.int64), outputs)
         for output in outputs:
-            values = found[output.name]
+            values = results[output.name]
             if output.per == PER_TOKEN:
-                found[output.name] = np.zeros((*real.shape, *values.shape[1:]), dtype=np.float32)
-                found[output.name][real] = values
+                results[output.name] = np.zeros((*real.shape, *values.shape[1:]), dtype=np.float32)
+                results[output.name][real] = values
             elif output.per == PER_ENDING:
-                found[output.name] = values.reshape(inputs[INPUTS[0]].shape[:-1])
-        return found
+                results[output.name] = values.reshape(inputs[INPUTS[0]].shape[:-1])
+        return results
 
     return run
 
@@ -103,8 +103,8 @@ def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner
             inputs, real = padded(rows, chosen, folder.config.pad_token_id)
             if is_choice:
                 inputs = {name: array.reshape(-1, endings, array.shape[1]) for name, array in inputs.items()}
-            found = runner(inputs)
-            theirs = {output.name: unpadded(found[output.name], output.per, real) for output in outputs}
+            results = runner(inputs)
+            theirs = {output.name: unpadded(results[output.name], output.per, real) for output in outputs}
             for name, tally in tallies.items():
                 tally.add(ours[name], theirs[name])
             if rows is sample.rows:
@@ -159,29 +159,29 @@ class _Kept:
 
     def add(self, chosen: Ints, outputs: Sequence[Output], ours: Outputs, theirs: Outputs) -> None:
         places = chosen if self.scored.task.head.pooled else rows_index(self.scored.features.lengths, chosen)
-        for kept, found in ((self.ours, ours), (self.theirs, theirs)):
-            parts = [found[output.name] for output in outputs]
+        for kept, values in ((self.ours, ours), (self.theirs, theirs)):
+            parts = [values[output.name] for output in outputs]
             kept[places] = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
 
     def scores(self) -> dict[str, Any]:
         """The task's score on both sides, the loss, and the number of changed answers."""
         task, features, examples = self.scored.task, self.scored.features, self.scored.examples
-        found, answers = [], []
+        scores, answers = [], []
         for logits in (self.ours, self.theirs):
             read = logits if task.head.pooled or features.read is None else logits[features.read]
             predictions = task.decode(examples, features, read, self.scored.tokenizer)
-            found.append(task.score(examples, predictions)[task.spec.metric])
+            scores.append(task.score(examples, predictions)[task.spec.metric])
             if task.spec.kind in ANSWERS:
                 answers.append([getattr(prediction, ANSWERS[task.spec.kind]) for prediction in predictions])
         # SQuAD's scorer reports percentages.
         unit = 100 if task.spec.kind == "span" else 1
         return {
             "metric": task.spec.metric,
-            "library": found[0],
-            "exported": found[1],
-            "loss": (found[0] - found[1]) / unit,
+            "library": scores[0],
+            "exported": scores[1],
+            "loss": (scores[0] - scores[1]) / unit,
             "examples": len(examples),
-            "changed": sum(one != other for one, other in zip(*answers, strict=True)) if answers else None,
+            "changed": sum(answer != other for answer, other in zip(*answers, strict=True)) if answers else None,
         }
 
 
@@ -193,8 +193,8 @@ def _widest(folder: ModelFolder, outputs: Sequence[Output]) -> int:
 def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple[PackedRows, Ints, int]]:
     """Padded batches as (rows, chosen row numbers, endings per example): odd lengths, then the sample in order."""
     odd = odd_rows(folder)
-    every = np.arange(len(odd), dtype=np.int64)
-    for chosen in (every, every[:1], every[-1:]):
+    rows_of_all = np.arange(len(odd), dtype=np.int64)
+    for chosen in (rows_of_all, rows_of_all[:1], rows_of_all[-1:]):
         yield odd, chosen, len(chosen)
     first, counts = np.cumsum(sample.rows_per_unit) - sample.rows_per_unit, sample.rows_per_unit
     for count in np.unique(counts).tolist():
@@ -222,15 +222,15 @@ def _library_outputs(model: Model, rows: PackedRows, chosen: Ints, outputs: Sequ
             return {outputs[0].name: logits}
         return {output.name: logits[:, column] for column, output in enumerate(outputs)}
     hidden = model.encoder(batch)
-    found = {"last_hidden_state": hidden}
+    results = {"last_hidden_state": hidden}
     names = [output.name for output in outputs]
     first = hidden[batch.first_positions]
     if "pooler_output" in names or "seq_relationship_logits" in names:
-        found["pooler_output"] = model.encoder.pool(first)
+        results["pooler_output"] = model.encoder.pool(first)
     if "seq_relationship_logits" in names:
-        found["seq_relationship_logits"] = linear(found["pooler_output"], model.nsp)
+        results["seq_relationship_logits"] = linear(results["pooler_output"], model.nsp)
     if "logits" in names:
         is_mlm = outputs[names.index("logits")].per == PER_TOKEN
         word = model.encoder.word_table
-        found["logits"] = model.mlm(hidden, word) if is_mlm else linear(model.encoder.pool(first), model.nsp)
-    return {name: found[name].numpy() for name in names}
+        results["logits"] = model.mlm(hidden, word) if is_mlm else linear(model.encoder.pool(first), model.nsp)
+    return {name: results[name].numpy() for name in names}

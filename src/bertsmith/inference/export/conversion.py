@@ -78,7 +78,7 @@ def export(
         raise ConfigError.unknown("format", to, FORMATS)
     file = _data_file(data, task, columns)
     _require_options(to, int8=int8, limit=limit)
-    require_outside(destination, [one for one in (source, data) if one is not None])
+    require_outside(destination, [path for path in (source, data) if path is not None])
     with atomic_folder(destination, replace=MODEL_FOLDER if replace else False) as partial:
         if to == "onnx":
             folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
@@ -162,17 +162,17 @@ def _write_onnx(
     sample = sample_for(folder, spec, file)
     model = library_model(folder, spec)
     write_fp32(folder, kind, partial / GRAPH)
-    found = compare(folder, model, outputs, Session(partial / GRAPH), sample)
-    limits = {GRAPH: require_equal(found, GRAPH, None if int8 else limit)}
-    comparisons = {GRAPH: found}
+    comparison = compare(folder, model, outputs, Session(partial / GRAPH), sample)
+    limits = {GRAPH: require_equal(comparison, GRAPH, None if int8 else limit)}
+    comparisons = {GRAPH: comparison}
     reduced = needs_reduced_range()
     if int8:
         if reduced:
             tell("int8: this processor has no VNNI and would saturate sums of large products; weights use 7 bits")
         write_int8(folder, kind, partial / INT8_GRAPH, reduced=reduced)
-        found = compare(folder, model, outputs, Session(partial / INT8_GRAPH), sample)
-        limits[INT8_GRAPH] = require_near(found, INT8_GRAPH, limit)
-        comparisons[INT8_GRAPH] = found
+        comparison = compare(folder, model, outputs, Session(partial / INT8_GRAPH), sample)
+        limits[INT8_GRAPH] = require_near(comparison, INT8_GRAPH, limit)
+        comparisons[INT8_GRAPH] = comparison
     _write_companions(folder, spec, partial, int8_bits=(7 if reduced else 8) if int8 else 0)
     record = {
         "opset": OPSET,
@@ -183,14 +183,14 @@ def _write_onnx(
                 "digest": digest_file(partial / name),
                 "bytes": sum(part.stat().st_size for part in partial.glob(f"{name}*")),
                 "limits": limits[name],
-                **found.to_dict(),
+                **comparison.to_dict(),
             }
-            for name, found in comparisons.items()
+            for name, comparison in comparisons.items()
         },
         "versions": versions(onnx=onnx.__version__, onnxruntime=onnxruntime.__version__),
     }
     write_json(partial / RECORD, {"format": "onnx", **record})
-    return [sample.line(), *(f"{name}: {found.line()}" for name, found in comparisons.items())]
+    return [sample.line(), *(f"{name}: {comparison.line()}" for name, comparison in comparisons.items())]
 
 
 def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path, *, int8_bits: int) -> None:

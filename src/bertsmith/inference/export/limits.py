@@ -17,60 +17,61 @@ INT8_LIMIT = 0.2  # mean difference, in units of the spread
 INT8_METRIC_LIMIT = 0.004  # largest loss of the task's score, as a fraction
 
 
-def require_equal(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
+def require_equal(comparison: Comparison, subject: str, limit: float | None = None) -> dict[str, float]:
     """Checks an exact export and returns the limits it meets: on the outputs and, if there is one, on the score.
 
     Args:
-        what: the file, for the message.
+        subject: the file, for the message.
         limit: overrides `FP32_LIMIT`; the limit on the score is unchanged.
     """
     most = FP32_LIMIT if limit is None else limit
-    for one in found.differences:
+    for difference in comparison.differences:
         # Written so that NaN fails, too.
-        if not one.largest <= most:
+        if not difference.largest <= most:
             raise CheckpointError(
-                expected=f"{one.output} of {what} within {most:g} of their spread ({one.spread:.4g}) of the library's",
-                found=f"a difference of {one.largest:.3g}",
+                expected=f"{difference.output} of {subject} within {most:g} of their spread ({difference.spread:.4g}) "
+                "of the library's",
+                found=f"a difference of {difference.largest:.3g}",
                 fix="nothing was written; try other versions of the packages, or allow more with --limit",
             )
-    if found.loss is None:
+    if comparison.loss is None:
         return {"largest": most}
-    is_tie = found.changed is not None and found.changed <= TIES
-    if not found.loss <= METRIC_LIMIT and not is_tie:
+    is_tie = comparison.changed is not None and comparison.changed <= TIES
+    if not comparison.loss <= METRIC_LIMIT and not is_tie:
         raise CheckpointError(
-            expected=f"a {found.metric} of {what} at most {METRIC_LIMIT:g} below the library's"
-            + ("" if found.changed is None else f", or at most {TIES} changed answer"),
-            found=found.scores,
+            expected=f"a {comparison.metric} of {subject} at most {METRIC_LIMIT:g} below the library's"
+            + ("" if comparison.changed is None else f", or at most {TIES} changed answer"),
+            found=comparison.scores,
             fix="nothing was written; try other versions of the packages, or compare on more examples",
         )
-    ties = {} if found.changed is None else {"ties": TIES}
+    ties = {} if comparison.changed is None else {"ties": TIES}
     return {"largest": most, "metric_loss": METRIC_LIMIT, **ties}
 
 
-def require_near(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
+def require_near(comparison: Comparison, subject: str, limit: float | None = None) -> dict[str, float]:
     """Checks a quantized export and returns the limit it meets: on the score if there is one, else on the outputs.
 
     Args:
-        what: the file, for the message.
+        subject: the file, for the message.
         limit: overrides `INT8_METRIC_LIMIT` or `INT8_LIMIT`.
     """
     fix = "nothing was written; omit --int8, or allow more with --limit"
-    if found.loss is not None:
+    if comparison.loss is not None:
         most = INT8_METRIC_LIMIT if limit is None else limit
-        if not found.loss <= most:
+        if not comparison.loss <= most:
             raise CheckpointError(
-                expected=f"a {found.metric} of {what} at most {most:g} below the library's",
-                found=found.scores,
+                expected=f"a {comparison.metric} of {subject} at most {most:g} below the library's",
+                found=comparison.scores,
                 fix=fix,
             )
         return {"metric_loss": most}
     most = INT8_LIMIT if limit is None else limit
-    for one in found.differences:
-        if not one.mean <= most:
+    for difference in comparison.differences:
+        if not difference.mean <= most:
             raise CheckpointError(
-                expected=f"{one.output} of {what} within {most:g} of their spread ({one.spread:.4g}) of the library's "
-                "on average",
-                found=f"a mean difference of {one.mean:.3g}",
+                expected=f"{difference.output} of {subject} within {most:g} of their spread ({difference.spread:.4g}) "
+                "of the library's on average",
+                found=f"a mean difference of {difference.mean:.3g}",
                 fix=fix,
             )
     return {"mean": most}

@@ -99,9 +99,9 @@ class GraphEncoder:
         if base is None:
             return None
         if base not in self._turns:
-            nodes, every = self.nodes, torch.arange(self.config.max_tokens)
+            nodes, positions = self.nodes, torch.arange(self.config.max_tokens)
             both = []
-            for name, table in turn_of(every, base, self.config.head_size)._asdict().items():
+            for name, table in turn_of(positions, base, self.config.head_size)._asdict().items():
                 rows = self.rows_of_positions(nodes.array(f"rotary {name} {base}", plain(table)))
                 both.append(rows if self.positions is None else nodes.node("Unsqueeze", rows, nodes.integers(1)))
             self._turns[base] = (both[0], both[1])
@@ -150,10 +150,12 @@ class GraphEncoder:
         The library computes the ranges of distance: a logarithm near their ends may round otherwise elsewhere.
         """
         nodes, longest = self.nodes, self.config.max_tokens
-        every = plain(bias_by_distance(nodes.tensors[RELATIVE], longest))  # [A, 2P - 1]
+        biases = plain(bias_by_distance(nodes.tensors[RELATIVE], longest))  # [A, 2P - 1]
         length = nodes.node("Shape", self.ids, start=1, end=2)
-        ends = [nodes.node(one, nodes.integers(longest + more), length) for one, more in (("Sub", 0), ("Add", -1))]
-        table = nodes.node("Slice", nodes.array("relative positions", every), *ends, nodes.integers(1))  # [A, 2S - 1]
+        ends = [
+            nodes.node(operator, nodes.integers(longest + more), length) for operator, more in (("Sub", 0), ("Add", -1))
+        ]
+        table = nodes.node("Slice", nodes.array("relative positions", biases), *ends, nodes.integers(1))  # [A, 2S - 1]
         places = nodes.node("Add", self.distances(), nodes.node("Sub", length, nodes.integers(1)))
         return nodes.node("Transpose", nodes.node("Gather", table, places, axis=1), perm=[1, 0, 2, 3])
 

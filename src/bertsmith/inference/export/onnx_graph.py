@@ -50,7 +50,7 @@ def build_graph(
     parts = parts_of(tensors, config)
     outputs = outputs_of(kind, parts)
     graph = Nodes(onnx, config, tensors)
-    found = _Heads(graph).forward(kind, outputs, tied=tied, reads=reads)
+    results = _Heads(graph).forward(kind, outputs, tied=tied, reads=reads)
     outer = ["batch", "choices"] if kind == "choice" else ["batch"]
     integer, real = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     value = onnx.helper.make_tensor_value_info
@@ -63,7 +63,7 @@ def build_graph(
     infos = []
     for output in outputs:
         axes = [*outer, "sequence"] if output.per == PER_TOKEN else outer
-        graph.nodes.append(onnx.helper.make_node("Identity", [found[output.name]], [output.name], name=output.name))
+        graph.nodes.append(onnx.helper.make_node("Identity", [results[output.name]], [output.name], name=output.name))
         infos.append(value(output.name, real, [*axes, *widths.get(output.name, [])]))
     proto = onnx.helper.make_graph(
         graph.nodes,
@@ -175,16 +175,16 @@ class _Heads:
         real = self.real(mask)
         if reads == CONCAT:
             if self.config.is_causal:
-                one = self.nodes.node("GatherND", hidden, self.last_token(mask), batch_dims=1)
-                one = self.nodes.node("Squeeze", one, self.nodes.integers(1))
+                vector = self.nodes.node("GatherND", hidden, self.last_token(mask), batch_dims=1)
+                vector = self.nodes.node("Squeeze", vector, self.nodes.integers(1))
             else:
-                one = self.first_token(hidden)
+                vector = self.first_token(hidden)
             is_real = self.nodes.node(
                 "Cast", self.nodes.node("Unsqueeze", mask, self.nodes.integers(2)), to=self.nodes.onnx.TensorProto.BOOL
             )
             seen = self.nodes.node("Where", is_real, hidden, self.nodes.real("lowest", LOWEST))
             largest = self.nodes.node("ReduceMax", seen, self.nodes.integers(1), keepdims=0)
-            return self.nodes.node("Concat", one, largest, self.mean(hidden, real), axis=1)  # [B, 3D]
+            return self.nodes.node("Concat", vector, largest, self.mean(hidden, real), axis=1)  # [B, 3D]
         if reads not in OF_TWO_TEXTS:
             return self.mean(hidden, real)
         if reads == APART:

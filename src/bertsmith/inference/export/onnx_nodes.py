@@ -73,7 +73,9 @@ class Nodes:
     def norm(self, x: str, name: str, epsilon: float | None = None) -> str:
         """Layer norm over the last axis; it may have no bias. `epsilon` comes from the configuration by default."""
         epsilon = self.config.layer_norm_eps if epsilon is None else epsilon
-        parameters = [self.parameter(one) for one in (f"{name}.weight", f"{name}.bias") if self.has(one)]
+        parameters = [
+            self.parameter(parameter) for parameter in (f"{name}.weight", f"{name}.bias") if self.has(parameter)
+        ]
         return self.node("LayerNormalization", x, *parameters, axis=-1, epsilon=epsilon)
 
     def has(self, name: str) -> bool:

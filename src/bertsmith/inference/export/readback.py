@@ -53,11 +53,11 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
     sample = sample_for(folder, spec, file)
     model, model_back = library_model(folder, spec), library_model(back, spec_of_head(back))
     del back  # the model has its own copy by now
-    found = compare(folder, model, outputs, library_runner(model_back, outputs), sample)
-    limits = require_equal(found, "the Google checkpoint", limit)
-    record |= {"sample": sample.about, "limits": limits, "read_back": found.to_dict()}
+    comparison = compare(folder, model, outputs, library_runner(model_back, outputs), sample)
+    limits = require_equal(comparison, "the Google checkpoint", limit)
+    record |= {"sample": sample.about, "limits": limits, "read_back": comparison.to_dict()}
     write_json(partial / RECORD, {**record, "versions": versions()})
-    return [*lines, sample.line(), f"read back and run: {found.line()}"]
+    return [*lines, sample.line(), f"read back and run: {comparison.line()}"]
 
 
 def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None, limit: float | None) -> list[str]:
@@ -94,12 +94,12 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         why = f"transformers has no class of {folder.config.display_name} with this head"
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
         return [*lines, f"{why}, and {CODE} was not run"]
-    found = compare(folder, model, outputs, runner, sample)
-    limits = require_equal(found, "the model in transformers", limit)
-    record |= {"sample": sample.about, "limits": limits, "transformers": found.to_dict()}
+    comparison = compare(folder, model, outputs, runner, sample)
+    limits = require_equal(comparison, "the model in transformers", limit)
+    record |= {"sample": sample.about, "limits": limits, "transformers": comparison.to_dict()}
     write_json(partial / RECORD, {**record, "versions": versions(transformers=transformers.__version__)})
     ran = f"the encoder in transformers, with the head as {CODE} describes it" if opening.needs_code else "transformers"
-    return [*lines, sample.line(), f"{ran}: {found.line()}"]
+    return [*lines, sample.line(), f"{ran}: {comparison.line()}"]
 
 
 def _record_unrun(
@@ -187,7 +187,7 @@ def transformers_runner(
         logging.set_verbosity(before)
         if shows:
             logging.enable_progress_bar()
-    given = tuple(output for output in outputs if output.name in known)
+    compared = tuple(output for output in outputs if output.name in known)
 
     @torch.inference_mode()
     def run_encoder(inputs: dict[str, Ints]) -> dict[str, Any]:
@@ -195,12 +195,12 @@ def transformers_runner(
         hidden = model(**flat).last_hidden_state
         mask = flat["attention_mask"].unsqueeze(-1)
         last = mask.sum(1) - 1 if is_causal else torch.zeros_like(mask[:, 0])
-        one = hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
+        states = hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
         if reads == "cls":
-            read = one
+            read = states
         elif reads == CONCAT:
             largest = hidden.masked_fill(mask == 0, -torch.inf).amax(1)
-            read = blocks(torch.cat([one, largest, (hidden * mask).sum(1) / mask.sum(1)], dim=1), None, 0.0)
+            read = blocks(torch.cat([states, largest, (hidden * mask).sum(1) / mask.sum(1)], dim=1), None, 0.0)
         elif reads == PAIR:
             segments = torch.from_numpy(inputs[INPUTS[2]].reshape(mask.shape))
             parts = (mask * (1 - segments), mask * segments)
@@ -218,13 +218,17 @@ def transformers_runner(
         blocks = HeadBlocks(config.hidden_size * VECTORS_OF_ROW.get(reads, 1)).eval()
         if reads == CONCAT:
             blocks.load_state_dict(
-                {name.removeprefix(f"{BLOCKS}."): one for name, one in weights.items() if name.startswith(f"{BLOCKS}.")}
+                {
+                    name.removeprefix(f"{BLOCKS}."): weight
+                    for name, weight in weights.items()
+                    if name.startswith(f"{BLOCKS}.")
+                }
             )
-        return run_encoder, given
+        return run_encoder, compared
 
     @torch.inference_mode()
     def run(inputs: dict[str, Ints]) -> dict[str, Any]:
-        found = model(**{name: torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in asked})
-        return {output.name: found[theirs[output.name]].numpy() for output in given}
+        results = model(**{name: torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in asked})
+        return {output.name: results[theirs[output.name]].numpy() for output in compared}
 
-    return run, given
+    return run, compared

@@ -59,8 +59,10 @@ class Comparison:
         """Plain values for JSON."""
         values: dict[str, Any] = {
             "outputs": {
-                one.output: {name: value for name, value in dataclasses.asdict(one).items() if name != "output"}
-                for one in self.differences
+                difference.output: {
+                    name: value for name, value in dataclasses.asdict(difference).items() if name != "output"
+                }
+                for difference in self.differences
             }
         }
         if self.metric is not None:
@@ -71,8 +73,9 @@ class Comparison:
     def line(self) -> str:
         """A summary for display."""
         parts = [
-            f"{one.output} differ by at most {one.largest:.2g} of their spread, {one.mean:.2g} on average"
-            for one in self.differences
+            f"{difference.output} differ by at most {difference.largest:.2g} of their spread, "
+            f"{difference.mean:.2g} on average"
+            for difference in self.differences
         ]
         return "; ".join([*parts, f"{self.metric} {self.scores}"] if self.metric is not None else parts)
 

@@ -138,8 +138,8 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
     for name in BUILT_IN:
         path = named_tasks.bundled_examples(name)
         assert path is not None, "the examples come with the package"
-        found = read_examples(name, path).examples[:NUM_BUILT_IN]
-        texts += [example.first for example in found if isinstance(example, TextExample)]
+        examples = read_examples(name, path).examples[:NUM_BUILT_IN]
+        texts += [example.first for example in examples if isinstance(example, TextExample)]
     limit = folder.config.max_tokens
     if spec is not None:
         limit = min(limit, spec.settings.max_length)

@@ -67,9 +67,9 @@ class PassageIndex:
         places = np.full((len(queries), top), NO_PASSAGE, dtype=np.int64)
         scores = np.full((len(queries), top), -np.inf)
         for number, query in enumerate(queries):
-            found = index.search(query, top)
-            places[number, : len(found.keys)] = found.keys.astype(np.int64)
-            scores[number, : len(found.keys)] = 1.0 - found.distances
+            matches = index.search(query, top)
+            places[number, : len(matches.keys)] = matches.keys.astype(np.int64)
+            scores[number, : len(matches.keys)] = 1.0 - matches.distances
         return Ranking(places=places, scores=scores)
 
     def save(self, path: Path) -> None:
@@ -183,16 +183,16 @@ def _vectors(
     with Progress("vectors of passages", total=len(missing), unit="passages", how=how) as progress:
         for start in range(0, len(missing), BLOCK):
             part = missing[start : start + BLOCK]
-            vectors[part] = _directions([texts[place] for place in part], embedder, change)
+            vectors[part] = _directions([texts[number] for number in part], embedder, change)
             progress.advance(len(part))
     _warn_of_cuts("passages", embedder, *cut_before)
     return vectors
 
 
-def _warn_of_cuts(what: str, embedder: Embedder, texts_before: int, tokens_before: int) -> None:
+def _warn_of_cuts(kind: str, embedder: Embedder, texts_before: int, tokens_before: int) -> None:
     """Warns on stderr of texts that were truncated since the given counts."""
     if cut := embedder.cut_texts - texts_before:
-        warn(truncation_note(what, embedder.max_length, cut, embedder.cut_tokens - tokens_before))
+        warn(truncation_note(kind, embedder.max_length, cut, embedder.cut_tokens - tokens_before))
 
 
 def _keys(texts: Sequence[str]) -> Keys:

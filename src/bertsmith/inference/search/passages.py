@@ -74,7 +74,7 @@ class TextSet:
 def read_text_set(
     path: Path,
     *,
-    what: str = "passages",
+    kind: str = "passages",
     text_column: str | None = None,
     option: str = "--text-column",
     encoding: str = UTF_8,
@@ -82,13 +82,13 @@ def read_text_set(
     """The passages or queries of a file; reports how many were skipped.
 
     Args:
-        what: the word for the texts in messages.
+        kind: the word for the texts in messages.
         text_column: the column of the text, if its name is not a common one.
         option: the option that sets this column, for messages.
         encoding: of text files without a byte order mark.
     """
     if path.is_dir() and text_column is None:
-        records = folder_records(path, what, encoding)
+        records = folder_records(path, kind, encoding)
     elif suffix_of(path) in SUFFIXES:
         records = _table_records(path, text_column, option, encoding)
     elif text_column is not None:
@@ -98,12 +98,12 @@ def read_text_set(
             fix=f"omit {option}",
         )
     else:
-        text = file_text(path, what=what, encoding=encoding)
+        text = file_text(path, kind=kind, encoding=encoding)
         if _TREC_START.match(text):
             records = _trec_records(path, text)
         elif looks_like_json(text):
             raise InputError(
-                expected=f"{what} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to end in .jsonl"
+                expected=f"{kind} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to end in .jsonl"
             )
         else:
             records = (
@@ -112,33 +112,33 @@ def read_text_set(
             )
     texts: dict[str, str] = {}
     skipped = 0
-    for id, text, place in records:
+    for id, text, location in records:
         if not text:
             skipped += 1
         elif id in texts:
-            raise InputError(expected=f"a unique id in {place}", found=f"{brief(id)} again", fix="rename one")
+            raise InputError(expected=f"a unique id in {location}", found=f"{brief(id)} again", fix="rename one")
         else:
             texts[id] = text
     if not texts:
         raise InputError(
-            expected=f"{what} in '{shown(str(path))}'", found=f"{skipped} without text", fix="name another file"
+            expected=f"{kind} in '{shown(str(path))}'", found=f"{skipped} without text", fix="name another file"
         )
     if skipped:
-        tell(f"{skipped:,} of {skipped + len(texts):,} {what} have no text and are skipped")
+        tell(f"{skipped:,} of {skipped + len(texts):,} {kind} have no text and are skipped")
     return TextSet(ids=tuple(texts), texts=tuple(texts.values()), skipped=skipped)
 
 
 def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
     """The judged passages of each query; a negative gain, as in Cranfield, means not relevant and becomes 0."""
     result: Judgements = {}
-    for number, line in enumerate(lines_of(file_text(path, what="judgements", encoding=encoding)), start=1):
+    for number, line in enumerate(lines_of(file_text(path, kind="judgements", encoding=encoding)), start=1):
         cells = line.split()
         if not cells:
             continue
-        place = line_of(path, number)
+        location = line_of(path, number)
         if len(cells) not in (3, 4):
             raise InputError(
-                expected=f"`query 0 passage gain` or `query passage gain` in {place}",
+                expected=f"`query 0 passage gain` or `query passage gain` in {location}",
                 found=counted(len(cells), "column"),
                 fix="name a judgements file",
             )
@@ -148,10 +148,14 @@ def read_judgements(path: Path, *, encoding: str = UTF_8) -> Judgements:
         except ValueError:
             if number == 1:
                 continue  # the header
-            raise InputError(expected=f"a number as gain in {place}", found=brief(said), fix="fix the line") from None
+            raise InputError(
+                expected=f"a number as gain in {location}", found=brief(said), fix="fix the line"
+            ) from None
         if passage in result.setdefault(query, {}):
             raise InputError(
-                expected=f"each passage once per query, in {place}", found=f"{brief(passage)} again", fix="remove one"
+                expected=f"each passage once per query, in {location}",
+                found=f"{brief(passage)} again",
+                fix="remove one",
             )
         result[query][passage] = gain
     return result
@@ -231,25 +235,25 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
         yield row.values[id_column] if id_column else str(number), _titled(heading, row.values[text]), row.location
 
 
-def folder_records(folder: Path, what: str = "passages", encoding: str = UTF_8) -> Iterator[tuple[str, str, str]]:
+def folder_records(folder: Path, kind: str = "passages", encoding: str = UTF_8) -> Iterator[tuple[str, str, str]]:
     """The paragraphs of the .txt files of a folder and the folders in it, in sorted order, with ids and places.
 
     The id of a paragraph is the path of its file in the folder without the ending, and if the file has several, a colon
     and the line where it begins. Files of other kinds are counted in a line on stderr.
     """
-    found = [one for one in find_sources([folder]) if isinstance(one, Source | Skipped)]
-    files = [Path(one.name) for one in found if isinstance(one, Source) and one.kind == "text"]
+    sources = [source for source in find_sources([folder]) if isinstance(source, Source | Skipped)]
+    files = [Path(source.name) for source in sources if isinstance(source, Source) and source.kind == "text"]
     if not files:
         raise InputError(
-            expected=f".txt files with {what} in '{shown(str(folder))}'",
+            expected=f".txt files with {kind} in '{shown(str(folder))}'",
             found="none",
-            fix=f"name a file of {what}, or a folder of .txt files",
+            fix=f"name a file of {kind}, or a folder of .txt files",
         )
-    if len(files) < len(found):
-        tell(f"'{shown(str(folder))}': not .txt files, not read: {len(found) - len(files):,}")
+    if len(files) < len(sources):
+        tell(f"'{shown(str(folder))}': not .txt files, not read: {len(sources) - len(files):,}")
     for path in files:
         name = path.relative_to(folder).as_posix().partition(".txt")[0]
-        paragraphs = list(_paragraphs(lines_of(file_text(path, what=what, may_be_blank=True, encoding=encoding))))
+        paragraphs = list(_paragraphs(lines_of(file_text(path, kind=kind, may_be_blank=True, encoding=encoding))))
         for line, text in paragraphs:
             yield (name if len(paragraphs) == 1 else f"{name}:{line}"), text, line_of(path, line)
 
@@ -266,7 +270,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def _trec_records(path: Path, text: str) -> Iterator[tuple[str, str, str]]:
     for number, record in enumerate(_TREC_RECORD.finditer(text), start=1):
-        place = line_of(path, number, "record")
+        location = line_of(path, number, "record")
         fields: dict[str, list[str]] = {}
         for field in _TREC_FIELD.finditer(record[2]):
             content = _TAG.sub(_tag_as_text, field[3] if field[2] is None else field[2])
@@ -274,9 +278,9 @@ def _trec_records(path: Path, text: str) -> Iterator[tuple[str, str, str]]:
         ids = fields.get("docno") or fields.get("num") or []
         id = _TREC_LABEL.sub("", ids[0]).strip() if ids else ""
         if not id or len(ids) > 1:
-            found = f"{len(ids)} of them" if id else "none"
-            raise InputError(expected=f"one <docno> or <num> in {place}", found=found, fix="fix the file")
-        yield id, _titled(" ".join(fields.get("title", [])), " ".join(fields.get("text", []))), place
+            reason = f"{len(ids)} of them" if id else "none"
+            raise InputError(expected=f"one <docno> or <num> in {location}", found=reason, fix="fix the file")
+        yield id, _titled(" ".join(fields.get("title", [])), " ".join(fields.get("text", []))), location
 
 
 def _tag_as_text(tag: re.Match[str]) -> str:

@@ -37,7 +37,7 @@ class Ranking:
     def row(self, query: int) -> list[tuple[int, float]]:
         """The ranked passages of one query with their scores."""
         both = zip(self.places[query].tolist(), self.scores[query].tolist(), strict=True)
-        return [(place, score) for place, score in both if place != NO_PASSAGE]
+        return [(passage, score) for passage, score in both if passage != NO_PASSAGE]
 
 
 def best(scores: npt.NDArray[np.floating[Any]], top: int, places: Ints | None = None) -> Ranking:
@@ -104,8 +104,8 @@ def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT
     for query in range(len(rankings[0].places)):
         total: dict[int, float] = {}
         for ranking in rankings:
-            for rank, (place, _) in enumerate(ranking.row(query), start=1):
-                total[place] = total.get(place, 0.0) + 1 / (constant + rank)
+            for rank, (passage, _) in enumerate(ranking.row(query), start=1):
+                total[passage] = total.get(passage, 0.0) + 1 / (constant + rank)
         places = np.array([list(total)], dtype=np.int64).reshape(1, -1)
         parts.append(best(np.array([list(total.values())]).reshape(1, -1), top, places))
     return joined(parts)

@@ -29,7 +29,7 @@ def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], r
         for number, query in enumerate(queries):
             places = ranking.places[number][ranking.places[number] != NO_PASSAGE]
             with quiet():  # one warning for all queries, not one per query
-                scores = scorer.scores(query, [texts[place] for place in places])
+                scores = scorer.scores(query, [texts[passage] for passage in places])
             parts.append(best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places.reshape(1, -1)))
             progress.advance()
     if scorer.cut > before:
@@ -79,18 +79,18 @@ class Retriever:
         """
         reach = max(top, self.depth)
         there = [VECTORS] * (self.index is not None) + [*self.words]
-        found = {one: self.first_ranking(queries, one, reach) for one in there}
-        if {BY_WORDS, VECTORS} <= set(found):
-            found[HYBRID] = fused([shortened(found[one], self.depth) for one in (BY_WORDS, VECTORS)], reach)
+        rankings = {method: self.first_ranking(queries, method, reach) for method in there}
+        if {BY_WORDS, VECTORS} <= set(rankings):
+            rankings[HYBRID] = fused([shortened(rankings[method], self.depth) for method in (BY_WORDS, VECTORS)], reach)
         if self.scorer is not None:
-            first = shortened(found[system], self.depth)
-            found[f"{system}, re-ranked"] = reranked(self.scorer, queries, self.passages.texts, first, reach)
-        return {name: shortened(ranking, top) for name, ranking in found.items()}
+            first = shortened(rankings[system], self.depth)
+            rankings[f"{system}, re-ranked"] = reranked(self.scorer, queries, self.passages.texts, first, reach)
+        return {name: shortened(ranking, top) for name, ranking in rankings.items()}
 
     def first_ranking(self, queries: Sequence[str], system: str, top: int) -> Ranking:
         """The best `top` passages of each query by words, vectors or both, without re-ranking."""
         if system == HYBRID:
-            return fused([self.first_ranking(queries, one, self.depth) for one in (BY_WORDS, VECTORS)], top)
+            return fused([self.first_ranking(queries, method, self.depth) for method in (BY_WORDS, VECTORS)], top)
         if system in WORDS_ALONE:
             return self.words[system].search(queries, top)
         assert system == VECTORS, system
@@ -130,7 +130,7 @@ def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgemen
         gains = judgements.get(id, {})
         if not any(gains.values()):
             continue
-        ranked = [gains.get(passages.ids[place], 0.0) for place, _ in ranking.row(number)]
+        ranked = [gains.get(passages.ids[passage], 0.0) for passage, _ in ranking.row(number)]
         judged = list(gains.values())
         by_query[id] = {name: metric(ranked, judged) for name, metric in RANKING_METRICS.items()}
     if not by_query:

@@ -93,10 +93,10 @@ class Senses:
         """The occurrences nearest to the center of a group, at most one per sentence."""
         members = np.flatnonzero(self.groups == group)
         members = members[np.argsort(-self.closeness[members], kind="stable")]
-        found: dict[str, Occurrence] = {}
+        occurrences: dict[str, Occurrence] = {}
         for member in members.tolist():
-            found.setdefault(self.occurrences[member].sentence, self.occurrences[member])
-        return list(found.values())[:most]
+            occurrences.setdefault(self.occurrences[member].sentence, self.occurrences[member])
+        return list(occurrences.values())[:most]
 
 
 def read_sentences(path: Path, settings: ReadingSettings | None = None) -> Iterator[str]:
@@ -151,8 +151,8 @@ class _Kept:
         for occurrence in occurrences:
             if self.most is None or self._count < self.most:
                 self._kept.append((self._count, occurrence))
-            elif (place := int(self._draws.integers(self._count + 1))) < self.most:
-                self._kept[place] = (self._count, occurrence)
+            elif (slot := int(self._draws.integers(self._count + 1))) < self.most:
+                self._kept[slot] = (self._count, occurrence)
             self._count += 1
 
     def result(self, seen: Collection[str]) -> list[Occurrence]:
@@ -211,8 +211,8 @@ def static_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]) ->
     Equal pieces have equal vectors: two occurrences differ only if they are spelled differently.
     """
     table = encoder.model.word_table.detach().float().cpu().numpy()
-    found = [_pieces_of(occurrence, encoder) for occurrence in occurrences]
-    means = [table[ids[first:last]].mean(axis=0) for ids, first, last in found]
+    pieces = [_pieces_of(occurrence, encoder) for occurrence in occurrences]
+    means = [table[ids[first:last]].mean(axis=0) for ids, first, last in pieces]
     return np.stack(means) if means else np.empty((0, table.shape[1]), np.float32)
 
 

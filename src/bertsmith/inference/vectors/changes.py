@@ -206,9 +206,9 @@ def read_vectors(path: Path) -> Vectors:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (FileNotFoundError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         # NumPy parses the header as Python, so a damaged one raises what Python's tokenizer does.
-        found = "no such file" if isinstance(error, FileNotFoundError) else "none (a damaged file, or another format)"
+        reason = "no such file" if isinstance(error, FileNotFoundError) else "none (a damaged file, or another format)"
         raise InputError(
-            expected=f"an array in '{path}'", found=found, fix="name a .npy or .parquet file written by `embed`"
+            expected=f"an array in '{path}'", found=reason, fix="name a .npy or .parquet file written by `embed`"
         ) from None
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
         is_array = isinstance(vectors, np.ndarray)
@@ -278,7 +278,10 @@ def report_rows(before: VectorReport, after: VectorReport | None) -> list[tuple[
         ("mean length", *(report.mean_length for report in reports)),
         ("cosine of random pairs: mean", *(report.mean_cosine for report in reports)),
         ("  standard deviation", *(report.deviation for report in reports)),
-        *((f"  {share:.0%} are below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
+        *(
+            (f"  {share:.0%} are below", *(report.quantiles[share] for report in reports))
+            for share in (0.05, 0.5, 0.95)
+        ),
         ("shared component, fraction of the squared length", *(report.shared for report in reports)),
         *((f"variance in the top {top}", *(report.top_shares[top] for report in reports)) for top in before.top_shares),
         ("effective rank", *(report.effective_rank for report in reports)),

@@ -140,10 +140,10 @@ class VectorFile:
     def _read(self, path: Path) -> str:
         """Loads the state of a file, checks that its inputs are the same, and returns its stage."""
         state = read_json(path)
-        if found := misfit(state, _STATE):
+        if fault := misfit(state, _STATE):
             raise InputError(
                 expected=f"the state of a vector file in '{path}'",
-                found=found,
+                found=fault,
                 fix="restore it, or start over with --replace",
             )
         require_format(state, path)
@@ -173,9 +173,9 @@ def require_place(
         inputs: the files and folders that are read; none of them is written or removed.
         index: there are columns in addition to the vectors, which may go to a separate file.
     """
-    writer, given = writer_for(path)(path, 0, index=index), list(inputs)
-    for place, kind in _written(path, index=index).items():
-        require_output(place, kind, inputs=given, may_exist=True)
+    writer, sources = writer_for(path)(path, 0, index=index), list(inputs)
+    for written, kind in _written(path, index=index).items():
+        require_output(written, kind, inputs=sources, may_exist=True)
     if others := writer.foreign_files():
         raise InputError(
             expected=f"only parts of '{path.name}' in '{writer.partial}'",
@@ -186,10 +186,10 @@ def require_place(
     is_started = os.path.lexists(path) or os.path.lexists(_state_path(path))
     if replace or (resume and is_started):
         return
-    for place in places:
-        if os.path.lexists(place):
+    for existing in places:
+        if os.path.lexists(existing):
             raise RunError(
-                expected=f"no file at '{place}'", found="an existing file", fix="name another file, or use --replace"
+                expected=f"no file at '{existing}'", found="an existing file", fix="name another file, or use --replace"
             )
     if is_started:
         raise RunError(
@@ -209,10 +209,10 @@ def _written(path: Path, *, index: bool = False) -> dict[Path, FileKind]:
     kinds = {path: vectors, _record_path(path): VECTOR_RECORD, _state_path(path): VECTOR_RECORD}
     if (stale := stale_index(path)) is not None:
         kinds[stale] = TOKEN_LINES
-    for partial, place in writer_for(path)(path, 0, index=index).partial_files().items():
-        is_vectors = place == path
+    for partial, target in writer_for(path)(path, 0, index=index).partial_files().items():
+        is_vectors = target == path
         kinds[partial] = dataclasses.replace(vectors, endings=()) if is_vectors else TOKEN_LINES
-        kinds.setdefault(place, TOKEN_LINES)
+        kinds.setdefault(target, TOKEN_LINES)
     return kinds
 
 

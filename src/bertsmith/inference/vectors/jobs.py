@@ -164,8 +164,8 @@ class TokenVectorsOfTexts(VectorJob):
 
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
         """See `VectorJob`."""
-        for found in self.features.read(texts, first):
-            yield found.vectors, self._columns(found.line, found.token, found.begin, found.end)
+        for block in self.features.read(texts, first):
+            yield block.vectors, self._columns(block.line, block.token, block.begin, block.end)
         # Yielded so that even an empty file has its columns.
         nothing = np.empty(0, np.int64)
         yield np.empty((0, self.width), np.float32), self._columns(nothing, [], nothing, nothing)
@@ -214,8 +214,8 @@ def write_vectors(
         resume: resume where the work stopped.
         replace: overwrite an existing file.
     """
-    given = [] if source.is_stdin else [source.path]
-    require_place(out, inputs=given, index=job.index, resume=resume, replace=replace)
+    sources = [] if source.is_stdin else [source.path]
+    require_place(out, inputs=sources, index=job.index, resume=resume, replace=replace)
     made_of, total = {**job.made_of, "block": job.block, "texts": "those of stdin"}, None
     if not source.is_stdin:
         total, made_of["texts"] = _survey(source)

@@ -65,16 +65,16 @@ class TokenLines:
     def read(self, texts: Sequence[str], first: int = 0) -> list[dict[str, Any]]:
         """One object per text or pair, in order; `first` is the number of the first text."""
         parts = [_PAIR.fullmatch(text.strip()) for text in texts]
-        found: dict[int, list[dict[str, Any]]] = {}
+        rows: dict[int, list[dict[str, Any]]] = {}
         for is_pair in (False, True):
-            places = [place for place, part in enumerate(parts) if (part is not None) == is_pair]
+            places = [number for number, part in enumerate(parts) if (part is not None) == is_pair]
             if is_pair:
                 split = [part.groups() for part in parts if part is not None]
-                firsts, seconds = [one for one, _ in split], [other for _, other in split]
-                found |= zip(places, self._rows(firsts, seconds), strict=True)
+                firsts, seconds = [first for first, _ in split], [other for _, other in split]
+                rows |= zip(places, self._rows(firsts, seconds), strict=True)
             else:
-                found |= zip(places, self._rows([texts[place] for place in places], None), strict=True)
-        return [{"linex_index": first + place, "features": found[place]} for place in range(len(texts))]
+                rows |= zip(places, self._rows([texts[number] for number in places], None), strict=True)
+        return [{"linex_index": first + number, "features": rows[number]} for number in range(len(texts))]
 
     def _rows(self, firsts: Sequence[str], seconds: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
         """The tokens of each row, with their vectors."""
@@ -119,8 +119,8 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
     how = lines.encoder.runtime.precision
     with atomic_file(out) as file, Progress(out.name, None, unit="texts", how=how) as progress:
         for block in text_blocks(source, lines.block):
-            for one in lines.read(block, done):
-                file.write(f"{json.dumps(one, ensure_ascii=False)}\n".encode())
+            for line in lines.read(block, done):
+                file.write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
             done += len(block)
             progress.advance(len(block), f"vectors: {amount(lines.tokens)}")
         if not done:

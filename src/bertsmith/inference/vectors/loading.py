@@ -38,9 +38,9 @@ def load_encoder(
         int8: as in `load_frozen_encoder`.
     """
     recipe = read_recipe(Path(source), pooled=pooled)
-    place = source if recipe is None else recipe.encoder
-    if is_onnx_folder(place):
-        exported = read_onnx_folder(place)
+    encoder_path = source if recipe is None else recipe.encoder
+    if is_onnx_folder(encoder_path):
+        exported = read_onnx_folder(encoder_path)
         engine = OnnxEngine(exported, device=device, precision=precision, products=products)
         lower = recipe is not None and recipe.lowercase
         return engine.encoder(lowercased(exported.tokenizer) if lower else exported.tokenizer), recipe
@@ -48,7 +48,7 @@ def load_encoder(
     from bertsmith.models.checkpoints.load import load_any
     from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
-    folder = load_any(place)
+    folder = load_any(encoder_path)
     if recipe is None:
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:

@@ -109,9 +109,9 @@ class TokenFeatures:
         is_first[words.offsets[:-1]] = True
         borders = offsets_of([len(words) for words in sentences])
         texts = Encoded(words.ids, words.offsets[borders])
-        found = [vectors for _, vectors in self._vectors(texts, is_first)]
-        whole = torch.from_numpy(np.concatenate([np.empty((0, self.width), np.float32), *found]))
-        return [whole[begin:end] for begin, end in itertools.pairwise(borders.tolist())]
+        parts = [vectors for _, vectors in self._vectors(texts, is_first)]
+        joined = torch.from_numpy(np.concatenate([np.empty((0, self.width), np.float32), *parts]))
+        return [joined[begin:end] for begin, end in itertools.pairwise(borders.tolist())]
 
     def read(self, texts: Sequence[str], first_line: int = 0) -> Iterator[TokenVectors]:
         """The words or pieces of the texts, in order, in chunks of at most `CHUNK_BYTES`.
@@ -188,16 +188,16 @@ class TokenFeatures:
                 max_length=self.max_length,
                 model_limit=self._limit,
             )
-            own = rows.own_end[part] - rows.own_begin[part]
+            num_own = rows.own_end[part] - rows.own_begin[part]
             start = len(self.encoder.tokenizer.template.start)
-            pieces = places_of(rows.own_begin[part], own)
-            places = (pieces + np.repeat(packed.offsets[:-1] + start - rows.begin[part], own))[wanted[pieces]]
+            pieces = places_of(rows.own_begin[part], num_own)
+            places = (pieces + np.repeat(packed.offsets[:-1] + start - rows.begin[part], num_own))[wanted[pieces]]
             try:
-                found = self.encoder.token_vectors(packed, self.choice, places)
+                vectors = self.encoder.token_vectors(packed, self.choice, places)
             except NotFiniteError as error:
                 text = np.searchsorted(texts.offsets, rows.begin[part[error.index]], side="right") - 1
                 raise NotFiniteError(int(text)) from None
-            yield begin, end, found
+            yield begin, end, vectors
             begin = end
 
     def _windows(self, texts: Encoded) -> _Windows:
@@ -219,10 +219,12 @@ class TokenFeatures:
                 stride=max(self._room // 2, 1),
                 model_limit=self._limit,
             )
-            own = np.add.reduceat(cut.has_max_context.astype(np.int64), cut.rows.offsets[:-1])
+            num_own = np.add.reduceat(cut.has_max_context.astype(np.int64), cut.rows.offsets[:-1])
             begin.append((offset + cut.starts).tolist())
             end.append((offset + cut.ends).tolist())
-            own_end.append((offset + np.cumsum(own)).tolist())
-        flat = [np.array([one for text in parts for one in text], dtype=np.int64) for parts in (begin, end, own_end)]
+            own_end.append((offset + np.cumsum(num_own)).tolist())
+        flat = [
+            np.array([value for text in parts for value in text], dtype=np.int64) for parts in (begin, end, own_end)
+        ]
         own_begin = np.concatenate([[0], flat[2][:-1]]) if len(flat[2]) else flat[2]
         return _Windows(begin=flat[0], end=flat[1], own_begin=own_begin, own_end=flat[2])

@@ -78,9 +78,9 @@ class VectorWriter(ABC):
         is_finite = np.isfinite(result).all(axis=1)
         if not is_finite.all():
             row = int(np.argmin(is_finite))
-            place = f"vector {self.rows + row + 1:,} of '{self.path}'"
+            location = f"vector {self.rows + row + 1:,} of '{self.path}'"
             raise InputError(
-                expected=f"numbers up to {np.finfo(self.dtype).max:,.6g} for {self.dtype} in {place}",
+                expected=f"numbers up to {np.finfo(self.dtype).max:,.6g} for {self.dtype} in {location}",
                 found=f"{np.abs(vectors[row]).max():,.6g}",
                 fix="write float32: leave out --float16 and start over with --replace",
             )
@@ -161,9 +161,9 @@ class NpyWriter(VectorWriter):
                 file.write(npy_header(position["rows"], self.width, self.dtype))
                 file.flush()
                 os.fsync(file.fileno())
-        for partial, place in reversed(self._places.items()):
+        for partial, target in reversed(self._places.items()):
             if partial.exists():
-                os.replace(partial, place)
+                os.replace(partial, target)
 
     def close(self) -> None:
         """See `VectorWriter`."""
@@ -192,17 +192,17 @@ class ParquetWriter(VectorWriter):
     def foreign_files(self) -> list[Path]:
         """See `VectorWriter`."""
         folders = [folder for folder in (self.partial, self._gone) if os.path.lexists(folder)]
-        found = [entry for folder in folders for entry in (sorted(folder.iterdir()) if folder.is_dir() else [folder])]
-        return [entry for entry in found if not _PART.fullmatch(entry.name)]
+        entries = [entry for folder in folders for entry in (sorted(folder.iterdir()) if folder.is_dir() else [folder])]
+        return [entry for entry in entries if not _PART.fullmatch(entry.name)]
 
     def begin(self, position: Position) -> None:
         """See `VectorWriter`."""
         self.rows, self._parts = position.get("rows", 0), position.get("parts", 0)
         self.partial.mkdir(exist_ok=True)
-        whole = self._paths(self._parts)
-        for part in set(self.partial.iterdir()) - set(whole):
+        paths = self._paths(self._parts)
+        for part in set(self.partial.iterdir()) - set(paths):
             part.unlink()
-        for part in whole:
+        for part in paths:
             _require_bytes(part, 1)
 
     def append(self, vectors: Vectors, columns: Columns) -> None:
@@ -274,19 +274,19 @@ def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
     return stream.getvalue()
 
 
-def _parquet(place: Any, schema: pa.Schema) -> pq.ParquetWriter:
+def _parquet(target: Any, schema: pa.Schema) -> pq.ParquetWriter:
     # Values of vectors are nearly all different: neither dictionaries nor compression make them smaller.
     names = [name for name in schema.names if name != VECTOR]
     packing = dict.fromkeys(names, "zstd") | {f"{VECTOR}.list.element": "none"}
-    return pq.ParquetWriter(place, schema, compression=packing, use_dictionary=names, write_statistics=names)
+    return pq.ParquetWriter(target, schema, compression=packing, use_dictionary=names, write_statistics=names)
 
 
 def _require_bytes(path: Path, size: int) -> None:
     """Refuses a file that is shorter than its completed part."""
-    found = path.stat().st_size if path.exists() else 0
-    if found < size:
+    length = path.stat().st_size if path.exists() else 0
+    if length < size:
         raise RunError(
             expected=f"at least {size:,} completed bytes in '{path}'",
-            found=f"{found:,}",
+            found=f"{length:,}",
             fix="restore it, or start over with --replace",
         )

@@ -45,7 +45,7 @@ def read_pairs(path: Path, encoding: str = UTF_8) -> list[Pair]:
         encoding: of a file without a byte order mark.
     """
     pairs = []
-    for number, line in enumerate(lines_of(file_text(path, what="pairs of texts", encoding=encoding)), start=1):
+    for number, line in enumerate(lines_of(file_text(path, kind="pairs of texts", encoding=encoding)), start=1):
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) != 2 or not all(cells):
             raise InputError(

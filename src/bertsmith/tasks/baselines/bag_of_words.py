@@ -55,7 +55,7 @@ class BagOfWords:
     ) -> None:
         self._settings, self._one_hot = settings, one_hot
         self._pair = examples[0].second is not None
-        texts = [text for place in (0, 1)[: 1 + self._pair] for text in self._texts(examples, place)]
+        texts = [text for side in (0, 1)[: 1 + self._pair] for text in self._texts(examples, side)]
         most = min(MOST_TERMS, max(1, MOST_WEIGHTS // num_outputs))
         kinds: list[Terms] = [_words] if num_outputs > MANY_OUTPUTS else [_words, _letters]
         kinds = [_single_words] if one_hot else kinds
@@ -103,8 +103,8 @@ class BagOfWords:
         parts = [_OVERLAP * words.multiply(others), abs(words - others), sp.csr_array(shared)]
         return sp.csr_array(sp.hstack(parts), dtype=np.float32)
 
-    def _texts(self, examples: Sequence[TextExample], place: int) -> list[str]:
-        return [cut_text((example.first, example.second or "")[place], self._settings) for example in examples]
+    def _texts(self, examples: Sequence[TextExample], side: int) -> list[str]:
+        return [cut_text((example.first, example.second or "")[side], self._settings) for example in examples]
 
 
 class WordSpace:
@@ -191,9 +191,9 @@ class _Space:
         """Sparse float64 [E, V], rows of length 1 or 0; one-hot, of zeros and ones."""
         data, columns, borders = [], [], [0]
         for text in texts:
-            found = Counter(number for term in self._terms(text) if (number := self.numbers.get(term)) is not None)
-            numbers = np.fromiter(found, dtype=np.int64, count=len(found))
-            row = (1 + np.log(np.fromiter(found.values(), np.float64, len(found)))) * self.rarity[numbers]
+            counts = Counter(number for term in self._terms(text) if (number := self.numbers.get(term)) is not None)
+            numbers = np.fromiter(counts, dtype=np.int64, count=len(counts))
+            row = (1 + np.log(np.fromiter(counts.values(), np.float64, len(counts)))) * self.rarity[numbers]
             data.append(np.ones(len(row)) if self._one_hot else row / max(float(np.sqrt((row**2).sum())), 1e-12))
             columns.append(numbers)
             borders.append(borders[-1] + len(numbers))

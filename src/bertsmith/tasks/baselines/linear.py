@@ -225,8 +225,8 @@ def _best_penalty(
     numbers = np.concatenate([dev for _, dev in parts])
     best, reached, setbacks = penalties[0], (-np.inf, -np.inf), 0
     for penalty in penalties:
-        found = [_outputs(inputs[dev], *fit(penalty)) for fit, (_, dev) in zip(fits, parts, strict=True)]
-        outputs = np.concatenate(found)
+        parts_of_outputs = [_outputs(inputs[dev], *fit(penalty)) for fit, (_, dev) in zip(fits, parts, strict=True)]
+        outputs = np.concatenate(parts_of_outputs)
         merit = (0.0 if score is None else score(outputs, numbers), -loss(outputs, golds[numbers])[0])
         if merit > reached:
             best, reached, setbacks = penalty, merit, 0
@@ -239,9 +239,9 @@ def _best_penalty(
 
 def _of_all(score: Score, used: Ints, num_outputs: int, outputs: Vectors, numbers: Ints) -> float:
     """A score from the outputs that are fitted: a column per used label, or one column for two labels."""
-    every = np.full((len(outputs), num_outputs), -np.inf, dtype=np.float32)
-    every[:, used] = np.concatenate([-outputs, outputs], axis=1) if outputs.shape[1] < len(used) else outputs
-    return score(every, numbers)
+    all_outputs = np.full((len(outputs), num_outputs), -np.inf, dtype=np.float32)
+    all_outputs[:, used] = np.concatenate([-outputs, outputs], axis=1) if outputs.shape[1] < len(used) else outputs
+    return score(all_outputs, numbers)
 
 
 def _folds(classes: Ints, seed: int, most: int) -> tuple[Ints, Ints]:
@@ -304,8 +304,8 @@ def _descent(inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rou
     def fit(penalty: float) -> tuple[Floats, Floats]:
         nonlocal start
         limits = {"maxiter": rounds, "maxls": 50, "gtol": tolerance, "ftol": 64 * np.finfo(np.float64).eps}
-        found = minimize(objective, start, args=(penalty,), jac=True, method="L-BFGS-B", options=limits)
-        start = found.x
+        minimum = minimize(objective, start, args=(penalty,), jac=True, method="L-BFGS-B", options=limits)
+        start = minimum.x
         return start[:-num_outputs].reshape(num_outputs, width), start[-num_outputs:]
 
     return fit

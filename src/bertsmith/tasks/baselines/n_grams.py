@@ -70,26 +70,26 @@ class NGramModel:
     @classmethod
     def read(cls, folder: Path) -> "NGramModel":
         """The model in a folder."""
-        place = folder / NGRAM_TERMS
-        found = read_json(place)
-        if wrong := misfit(found, _SHAPE) or misfit_of_terms(found["bag"]["spaces"]):
-            raise InputError(expected=f"terms in '{place}'", found=wrong, fix=FIX)
-        spec, bag = TaskSpec.from_dict(found["spec"], str(place)), BagOfWords.restored(found["bag"], str(place))
+        path = folder / NGRAM_TERMS
+        state = read_json(path)
+        if wrong := misfit(state, _SHAPE) or misfit_of_terms(state["bag"]["spaces"]):
+            raise InputError(expected=f"terms in '{path}'", found=wrong, fix=FIX)
+        spec, bag = TaskSpec.from_dict(state["spec"], str(path)), BagOfWords.restored(state["bag"], str(path))
         if spec.kind not in KINDS:
-            raise InputError(expected=f"{' or '.join(KINDS)} in '{place}'", found=spec.kind, fix=FIX)
-        outputs, place = max(1, len(spec.labels)), folder / NGRAM_WEIGHTS
+            raise InputError(expected=f"{' or '.join(KINDS)} in '{path}'", found=spec.kind, fix=FIX)
+        outputs, path = max(1, len(spec.labels)), folder / NGRAM_WEIGHTS
         try:
-            tensors = safetensors.numpy.load_file(place)
+            tensors = safetensors.numpy.load_file(path)
             linear = LinearModel(weight=tensors["weight"], bias=tensors["bias"], penalty=0.0)
         except (safetensors.SafetensorError, KeyError, OSError) as error:
-            raise InputError(expected=f"weight and bias in '{place}'", found=str(error)[:80], fix=FIX) from None
+            raise InputError(expected=f"weight and bias in '{path}'", found=str(error)[:80], fix=FIX) from None
         shapes = (outputs, bag.num_columns), (outputs,)
         both = (linear.weight, linear.bias)
-        if tuple(one.shape for one in both) != shapes or not all(np.isfinite(one).all() for one in both):
+        if tuple(tensor.shape for tensor in both) != shapes or not all(np.isfinite(tensor).all() for tensor in both):
             raise InputError(
-                expected=f"finite numbers of the shapes {shapes[0]} and {shapes[1]} in '{place}'",
+                expected=f"finite numbers of the shapes {shapes[0]} and {shapes[1]} in '{path}'",
                 found=f"{linear.weight.shape} and {linear.bias.shape}"
-                + ("" if all(np.isfinite(one).all() for one in both) else ", NaN or infinite"),
+                + ("" if all(np.isfinite(tensor).all() for tensor in both) else ", NaN or infinite"),
                 fix=FIX,
             )
         return cls(spec=spec, bag=bag, linear=linear)

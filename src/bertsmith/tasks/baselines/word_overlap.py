@@ -96,9 +96,9 @@ def counted_answers(train: Sequence[QuestionExample], *, unanswerable: bool) -> 
     rarity = _rarity(dict.fromkeys(question.context for question in train))
     kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for question in train:
-        if question.answers and (found := _TOKEN.findall(question.answers[0].text)):
+        if question.answers and (words := _TOKEN.findall(question.answers[0].text)):
             for key in (_question_word(question.question), ""):
-                kinds[key][_kind(found[0])] += 1
+                kinds[key][_kind(words[0])] += 1
     counts: dict[str, Any] = {"rarity": rarity, "kinds": kinds}
     if unanswerable:
         shares = np.array([_best_sentence(question, rarity)[1] for question in train])
@@ -153,7 +153,7 @@ def _share(words: set[str], others: set[str], rarity: Rarity) -> float:
 def _best_sentence(question: QuestionExample, rarity: Rarity) -> tuple[tuple[int, int], float]:
     """The span of the sentence with the highest share of the question's words, and that share."""
     question_words = set(words_of_text(question.question))
-    borders = [0, *(found.end() for found in _SENTENCE.finditer(question.context)), len(question.context)]
+    borders = [0, *(match.end() for match in _SENTENCE.finditer(question.context)), len(question.context)]
     spans = list(itertools.pairwise(borders))
     shares = [_share(question_words, set(words_of_text(question.context[start:end])), rarity) for start, end in spans]
     best = int(np.argmax(shares))

@@ -42,7 +42,7 @@ def read_bioc(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     Annotations of several locations are left out and listed; of annotations that share a word, the outermost is kept.
     """
     gaps: list[tuple[str, str]] = []
-    text = file_text(path, what="documents of BioC", encoding=encoding)
+    text = file_text(path, kind="documents of BioC", encoding=encoding)
     documents = _of_json(path, text) if text.lstrip().startswith(("{", "[")) else _of_xml(path, text)
     file = f"'{shown(str(path))}'"
     texts = (marked for location, document in documents for marked in _passages(document, location, gaps))

@@ -69,9 +69,9 @@ def _marked(annotations: Path, gaps: list[tuple[str, str]], unread: "Counter[str
             fix="copy it there, or remove the annotations",
         )
     text = file_text(
-        source, what="a text with annotations of brat", may_be_blank=True, keep_ends=True, encoding=encoding
+        source, kind="a text with annotations of brat", may_be_blank=True, keep_ends=True, encoding=encoding
     )
-    lines = lines_of(file_text(annotations, what="annotations of brat", may_be_blank=True, encoding=encoding))
+    lines = lines_of(file_text(annotations, kind="annotations of brat", may_be_blank=True, encoding=encoding))
     spans = tuple(_spans(annotations, lines, text, gaps, unread))
     return MarkedText(f"'{shown(str(source))}'", text, spans)
 

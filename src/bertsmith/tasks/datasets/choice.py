@@ -74,7 +74,7 @@ Question = tuple[str, str, str, Sequence[str], str]
 
 def _questions(path: Path, *, labelled: bool, encoding: str) -> Iterator[Question]:
     if suffix_of(path) == ".tsv":
-        text = file_text(path, what="a TSV table of questions", encoding=encoding)
+        text = file_text(path, kind="a TSV table of questions", encoding=encoding)
         if not looks_like_json(text) and not _ENDING.search(text.split("\n", 1)[0]):
             yield from _codah(path, text)
             return
@@ -104,8 +104,8 @@ def _swag(row: Row, *, labelled: bool) -> Question:
     context = next((name for name in CONTEXT_COLUMNS if name in values), None)
     numbered = sorted((int(match[1]), name) for name in values if (match := _ENDING.fullmatch(name)))
     missing = [
-        what
-        for what, is_there in (
+        part
+        for part, is_there in (
             (f"the context ({', '.join(CONTEXT_COLUMNS)})", context is not None),
             ("the endings (ending0, ending1, ...)", bool(numbered) or "endings" in values),
             ("label", not labelled or "label" in values),

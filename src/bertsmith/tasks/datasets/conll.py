@@ -41,7 +41,7 @@ def read_conll(
     """
     if suffix_of(path) == ".parquet":
         raise _no_sentences(path, "a Parquet table", _FOR_TABLES)
-    text = file_text(path, what="a file of words and tags", encoding=encoding)
+    text = file_text(path, kind="a file of words and tags", encoding=encoding)
     if looks_like_json(text):
         raise _no_sentences(path, "JSON, which --task ner reads as texts with marked spans")
     lines = lines_of(text)
@@ -163,8 +163,8 @@ def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -
     if not count:
         raise _no_sentences(path, "only marks and comments")
     wanted = [word_column] if tag_column is None else [word_column, tag_column]
-    found = {column % count for column in wanted if -count <= column < count}
-    if len(found) < len(wanted):
+    numbers = {column % count for column in wanted if -count <= column < count}
+    if len(numbers) < len(wanted):
         raise InputError(
             expected=f"a word in column {word_column} of '{shown(str(path))}'"
             + ("" if tag_column is None else f" and a tag in column {tag_column}"),
@@ -203,9 +203,9 @@ def _is_header(line: str) -> bool:
     return not names.isdisjoint(TEXT_COLUMNS) and not names.isdisjoint(LABEL_COLUMNS)
 
 
-def _no_sentences(path: Path, found: str, fix: str = "name a file in CoNLL format") -> InputError:
+def _no_sentences(path: Path, content: str, fix: str = "name a file in CoNLL format") -> InputError:
     return InputError(
         expected=f"sentences with one word per line in '{shown(str(path))}'",
-        found=found,
+        found=content,
         fix=fix,
     )

@@ -35,7 +35,7 @@ def is_fasttext(path: Path, *, encoding: str = UTF_8) -> bool:
 def read_fasttext(path: Path, *, encoding: str = UTF_8) -> Iterator[LabelledLine]:
     """The lines of a file that are not blank, in file order."""
     for number, line in enumerate(
-        lines_of(file_text(path, what="texts with labels of fastText", encoding=encoding)), start=1
+        lines_of(file_text(path, kind="texts with labels of fastText", encoding=encoding)), start=1
     ):
         if line.strip():
             names = _LABEL.findall(line)

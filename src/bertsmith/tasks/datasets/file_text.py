@@ -70,19 +70,19 @@ def file_head(path: Path, *, encoding: str = UTF_8) -> str:
 
 
 def file_text(
-    path: Path, *, what: str, may_be_blank: bool = False, keep_ends: bool = False, encoding: str = UTF_8
+    path: Path, *, kind: str, may_be_blank: bool = False, keep_ends: bool = False, encoding: str = UTF_8
 ) -> str:
     r"""The text of a file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
 
     Args:
-        what: what the file should contain, for messages.
+        kind: what the file should contain, for messages.
         may_be_blank: whether the file may have nothing but white space.
         keep_ends: whether line ends stay as they are.
         encoding: of a file without a byte order mark.
     """
 
-    def error(found: str, fix: str) -> InputError:
-        return InputError(expected=f"{what} in '{shown(str(path))}'", found=found, fix=fix)
+    def error(content: str, fix: str) -> InputError:
+        return InputError(expected=f"{kind} in '{shown(str(path))}'", found=content, fix=fix)
 
     parts = []
     with unpacked(path) as file:
@@ -93,7 +93,7 @@ def file_text(
         raise error("an empty file", "name a file that holds examples")
     if encoding_of(data, encoding) == UTF_8 and (reason := binary(data)):
         raise error(reason, "name another file")
-    text = decoded(data, name=shown(str(path)), content=what, encoding=encoding)
+    text = decoded(data, name=shown(str(path)), content=kind, encoding=encoding)
     if not (text.strip() or may_be_blank):
         raise error("an empty file", "name a file that holds examples")
     if keep_ends:

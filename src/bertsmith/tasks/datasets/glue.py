@@ -215,7 +215,7 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF
             found=f"the {task.title} set, which is test data only",
             fix=f"read it without labels, with a model of {task.trained_as}",
         )
-    text = file_text(path, what=f"the TSV file of {task.title}", encoding=encoding)
+    text = file_text(path, kind=f"the TSV file of {task.title}", encoding=encoding)
     if looks_like_json(text):
         raise _other_file(task, path, "JSON")
     rows = tsv_rows(lines_of(text))
@@ -314,10 +314,10 @@ def _find(
     return first, second, label, next((numbers[name] for name in _ID_COLUMNS if name in numbers), None)
 
 
-def _other_file(task: GlueTask, path: Path, found: str) -> InputError:
+def _other_file(task: GlueTask, path: Path, content: str) -> InputError:
     return InputError(
         expected=f"the official TSV file of {task.title} in '{shown(str(path))}'",
-        found=found,
+        found=content,
         fix="name the file of this task; only test files have no labels",
     )
 

@@ -27,12 +27,12 @@ def read_hierarchy(source: str, labels: Iterable[str], encoding: str = UTF_8) ->
         parents = {code: code_parent(code) for label in labels for code in _codes_of(label)}
         return {code: parent for code, parent in parents.items() if parent}
     path = Path(source)
-    every = _read(path, encoding)
+    parent_of = _read(path, encoding)
     result: dict[str, str] = {}
     for label in labels:
         chain = [label]
-        while chain[-1] in every:
-            parent = every[chain[-1]]
+        while chain[-1] in parent_of:
+            parent = parent_of[chain[-1]]
             if parent in chain:
                 raise InputError(
                     expected=f"a hierarchy without a cycle in '{path}'",
@@ -50,10 +50,10 @@ def code_parent(code: str) -> str:
     >>> code_parent("H04L"), code_parent("H04"), code_parent("H"), code_parent("other")
     ('H04', 'H', '', '')
     """
-    found = _LEVELS.fullmatch(code)
-    if found is None or found[2] is None:
+    match = _LEVELS.fullmatch(code)
+    if match is None or match[2] is None:
         return ""
-    return f"{found[1]}{found[2]}" if found[3] else found[1]
+    return f"{match[1]}{match[2]}" if match[3] else match[1]
 
 
 def by_label(labels: Iterable[str], parents: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -80,7 +80,7 @@ def _codes_of(label: str) -> list[str]:
 def _read(path: Path, encoding: str) -> dict[str, str]:
     """The parent of each label in a file."""
     parents: dict[str, str] = {}
-    for number, line in enumerate(lines_of(file_text(path, what="a hierarchy of labels", encoding=encoding)), start=1):
+    for number, line in enumerate(lines_of(file_text(path, kind="a hierarchy of labels", encoding=encoding)), start=1):
         if not line.strip():
             continue
         cells = [cell.strip() for cell in line.split("\t")]

@@ -36,8 +36,8 @@ def plain_spelling(name: str) -> str:
     name = _plain_form(name)
     if name.lower() in _TRUTHS:
         return name.lower()
-    whole = _WHOLE.fullmatch(name)
-    return whole[1] if whole else name
+    match = _WHOLE.fullmatch(name)
+    return match[1] if match else name
 
 
 def _plain_form(name: str) -> str:
@@ -112,14 +112,14 @@ def in_scheme(examples: Sequence[Example], scheme: str = "", known: Iterable[str
         tell(f"tags of {name} read as IOBES: {', '.join(f'{a} as {b}' for a, b in _LETTERS[name].items())}")
         examples = [_renamed(example, new) if isinstance(example, TaggedExample) else example for example in examples]
         sentences = [example for example in examples if isinstance(example, TaggedExample) and example.tags]
-    own = scheme_of(sentence.tags or () for sentence in sentences) if scheme else ""
-    if own in ("", scheme) or not any(scheme_errors(sentence.tags or (), scheme) for sentence in sentences):
+    own_scheme = scheme_of(sentence.tags or () for sentence in sentences) if scheme else ""
+    if own_scheme in ("", scheme) or not any(scheme_errors(sentence.tags or (), scheme) for sentence in sentences):
         return examples
-    if any(scheme_errors(sentence.tags or (), own) for sentence in sentences):
+    if any(scheme_errors(sentence.tags or (), own_scheme) for sentence in sentences):
         return examples  # with errors in either scheme; scoring lists them
-    tell(f"tags of {own} read as {scheme}, the scheme of the model")
+    tell(f"tags of {own_scheme} read as {scheme}, the scheme of the model")
     return [
-        dataclasses.replace(example, tags=tuple(convert_tags(example.tags, own, scheme)))
+        dataclasses.replace(example, tags=tuple(convert_tags(example.tags, own_scheme, scheme)))
         if isinstance(example, TaggedExample) and example.tags
         else example
         for example in examples

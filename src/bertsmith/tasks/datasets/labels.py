@@ -51,7 +51,9 @@ def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
     scheme = scheme_of([sentence.tags or () for sentence in sentences])
     if scheme:
         return scheme
-    location, tag = next((one.location, tag) for one in sentences for tag in one.tags or () if not scheme_of([[tag]]))
+    location, tag = next(
+        (example.location, tag) for example in sentences for tag in example.tags or () if not scheme_of([[tag]])
+    )
     raise InputError(
         expected=f"a tag such as O, B-PER or I-PER in the sentence at {location}",
         found=repr(tag),
@@ -103,20 +105,20 @@ def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: 
         return
     named = _listed(f"{label!r} ({examples[number].location})" for label, number in single.items())
     effect = "is kept for training, so no score covers them" if held_out else "can hardly be learned from"
-    which, it, other = ("that label", "it", "another label") if len(single) == 1 else ("them", "them", "other labels")
+    those, it, other = ("that label", "it", "another label") if len(single) == 1 else ("them", "them", "other labels")
     merge = f", or merge {it} into {other} with --map" if can_map else ""
-    warn(f"labels with a single training example, which {effect}: {named}; add examples of {which}{merge}")
+    warn(f"labels with a single training example, which {effect}: {named}; add examples of {those}{merge}")
 
 
 def check_known(
-    examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label", fixed: str = ""
+    examples: Sequence[Example], labels: Sequence[str], *, training: bool, noun: str = "label", fixed: str = ""
 ) -> None:
     """Returns if all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
 
     Args:
         labels: the known labels.
         training: the examples are training examples.
-        what: the word for a label in messages.
+        noun: the word for a label in messages.
         fixed: the name of the task if its labels are fixed; otherwise they come from a training file.
     """
     known = set(labels)
@@ -131,11 +133,11 @@ def check_known(
         return
     first = next(iter(times))
     if training or times.total() == total:
-        suggestion, source = nearest(first, labels), f"{what}s come from the training file"
+        suggestion, source = nearest(first, labels), f"{noun}s come from the training file"
         if fixed:
-            source = f"the {what}s of {fixed} are fixed: for others, use --task classification"
+            source = f"the {noun}s of {fixed} are fixed: for others, use --task classification"
         raise InputError(
-            expected=f"a known {what} in {places[first]}",
+            expected=f"a known {noun} in {places[first]}",
             found=repr(first) if times.total() == 1 else _listed(f"{name!r} {_often(n)}" for name, n in times.items()),
             fix=f"{suggestion} {source[0].upper()}{source[1:]}"
             if suggestion.endswith("?")
@@ -147,7 +149,7 @@ def check_known(
     )
     are = "is" if times.total() == 1 else "are"
     warn(
-        f"{times.total():,} of {counted(total, f'gold {what}')} {are} unknown to the model, scored as a miss: {named}; "
+        f"{times.total():,} of {counted(total, f'gold {noun}')} {are} unknown to the model, scored as a miss: {named}; "
         "correct them, or train with examples of them"
     )
 
@@ -172,9 +174,9 @@ def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
 
 def _listed(named: Iterable[str]) -> str:
     """Names for a message, shortened if there are many."""
-    every = list(named)
-    rest = f" and {len(every) - _MOST_NAMED:,} more" if len(every) > _MOST_NAMED else ""
-    return ", ".join(every[:_MOST_NAMED]) + rest
+    names = list(named)
+    rest = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + rest
 
 
 def _often(count: int) -> str:

@@ -50,7 +50,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None, encoding: st
     """
     rows = list(read_table(path, ".tsv" if suffix_of(path) == ".txt" else "", encoding=encoding))
     names = list(rows[0].values) if rows else []
-    columns = next((found for found in _COLUMNS if set(found) <= set(names)), None)
+    columns = next((group for group in _COLUMNS if set(group) <= set(names)), None)
     if columns is None:
         raise InputError(
             expected=f"the columns {', '.join(_COLUMNS[0])} of {NLI_TITLES[task]} in '{shown(str(path))}'",

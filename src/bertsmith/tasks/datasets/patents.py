@@ -54,8 +54,8 @@ def subclass_of(code: str) -> str:
     >>> subclass_of("H04L12/56"), subclass_of("A61K 31/00"), subclass_of("H04L"), subclass_of("H04"), subclass_of("x")
     ('H04L', 'A61K', 'H04L', 'H04', 'x')
     """
-    found = _CODE.fullmatch(code)
-    return found[1] if found else code
+    match = _CODE.fullmatch(code)
+    return match[1] if match else code
 
 
 def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> ExampleFile:
@@ -97,12 +97,12 @@ def _text_of(path: Path, row: Row, named: dict[str, str]) -> str:
     return first_claim(row.values[_only(path, row, named, CLAIM_COLUMNS, "claims")])
 
 
-def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], what: str) -> str:
+def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], kind: str) -> str:
     """The first column with a known name."""
     result = next((named[name] for name in known if name in named), None)
     if result is None:
         raise InputError(
-            expected=f"a column of {what} in '{shown(str(path))}': {', '.join(known[:4])} ...",
+            expected=f"a column of {kind} in '{shown(str(path))}': {', '.join(known[:4])} ...",
             found=show_columns(row.values),
             fix="rename the column, or use --task multi-label with --text-column and --label-column",
         )

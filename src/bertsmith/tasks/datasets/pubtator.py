@@ -41,7 +41,7 @@ def is_pubtator(path: Path, *, encoding: str = UTF_8) -> bool:
 def read_pubtator(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     """The documents of a file as sentences with tags. Of mentions that share a word the outermost one is kept."""
     unread = Counter[str]()
-    lines = lines_of(file_text(path, what="documents of PubTator", encoding=encoding))
+    lines = lines_of(file_text(path, kind="documents of PubTator", encoding=encoding))
     file = f"'{shown(str(path))}'"
     texts = _documents(path, lines, unread)
     result = sentences_of(file, texts, scheme=scheme, flat=False, read_as="documents of PubTator")

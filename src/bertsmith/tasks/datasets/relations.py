@@ -51,7 +51,7 @@ def read_relations(
     """
     if suffix_of(path) not in (".jsonl", ".json"):
         return _marked_table(path, text_column, label_column, gold=gold, encoding=encoding)
-    content = file_text(path, what="texts with two marked spans and a label", encoding=encoding)
+    content = file_text(path, kind="texts with two marked spans and a label", encoding=encoding)
     examples: list[TextExample] = []
     skipped: list[tuple[str, str]] = []
     for location, record in json_records(path, content, lines=suffix_of(path) == ".jsonl"):

@@ -54,7 +54,7 @@ def read_spans(
         records: the place and the value of each record, if they have been read.
     """
     if records is None:
-        content = file_text(path, what="texts with marked spans")
+        content = file_text(path, kind="texts with marked spans")
         records = json_records(path, content, lines=suffix_of(path) == ".jsonl")
     unread = Counter[str]()
     file = f"'{shown(str(path))}'"
@@ -123,8 +123,8 @@ def span_of(item: Any, text: str, location: str) -> MarkedSpan:
     elif isinstance(item, dict):
         first, last = next((keys for keys in BORDERS if keys[0] in item), BORDERS[0])
         labels = item.get("labels", [item.get("label")])
-        one = labels[0] if isinstance(labels, list) and len(labels) == 1 else None
-        values = (item.get(first), item.get(last), one)
+        single_label = labels[0] if isinstance(labels, list) and len(labels) == 1 else None
+        values = (item.get(first), item.get(last), single_label)
     label = clean(values[2]).strip() if values and isinstance(values[2], str) else ""
     is_name = bool(label) and len(label) <= LONGEST_LABEL and label.isprintable()
     if not is_name or any(type(border) is not int for border in values[:2]):

@@ -50,10 +50,10 @@ def read_squad(
         question = clean(_field(record, "question", str, where))
         location = f"question {name!r} of '{shown(str(path))}'"
         is_impossible = "is_impossible" in record and _field(record, "is_impossible", bool, location)
-        found: list[Answer] = []
+        answers: list[Answer] = []
         absent: list[str] = []
         for item in [] if is_impossible else _answers(record, location):
-            if training and found:
+            if training and answers:
                 break
             text = clean(_field(item, "text", str, location))
             start = None if item.get("answer_start") is None else _field(item, "answer_start", int, location)
@@ -63,10 +63,10 @@ def read_squad(
                 continue
             if answer.start != start:
                 moved.append((location, f"{brief(text)} from {start} to {answer.start}"))
-            found.append(answer)
+            answers.append(answer)
         kept = [] if training else [text for text in absent if text.strip()]
         if reason := _refusal(
-            name in seen, question, context, [*found, *kept], absent, is_impossible, gold or training
+            name in seen, question, context, [*answers, *kept], absent, is_impossible, gold or training
         ):
             skipped.append((location, reason))
             continue
@@ -77,7 +77,7 @@ def read_squad(
                 id=name,
                 question=question,
                 context=context,
-                answers=tuple(found),
+                answers=tuple(answers),
                 absent_answers=tuple(kept),
                 is_impossible=is_impossible,
                 location=location,
@@ -101,7 +101,7 @@ def _refusal(
     is_double: bool,
     question: str,
     context: str,
-    found: Sequence[object],
+    answers: Sequence[object],
     absent: Sequence[str],
     is_impossible: bool,
     gold: bool,
@@ -111,9 +111,9 @@ def _refusal(
         return "a duplicate id"
     if not question.strip() or not context.strip():
         return "an empty question" if context.strip() else "an empty context"
-    if not found and absent:
+    if not answers and absent:
         return "its answer does not occur in its context"
-    if gold and not found and not is_impossible:
+    if gold and not answers and not is_impossible:
         return "no answer"
     return None
 
@@ -124,7 +124,7 @@ def _records(path: Path, *, unanswerable: bool, encoding: str) -> Iterator[tuple
     if suffix_of(path) == ".parquet":
         yield from _rows(file, parquet_records(path), unanswerable=unanswerable)
         return
-    text = file_text(path, what="a JSON file of questions", encoding=encoding)
+    text = file_text(path, kind="a JSON file of questions", encoding=encoding)
     if suffix_of(path) == ".jsonl" or _starts_with_row(text):
         yield from _rows(file, json_records(path, text, lines=True), unanswerable=unanswerable)
         return
@@ -208,16 +208,16 @@ def _name(record: Any, where: str) -> str:
 def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
     """The value of a field of a record, which must be of this type; true and false are no numbers."""
     if not isinstance(value, dict):
-        found = f"{brief(value)} instead of a record"
+        content = f"{brief(value)} instead of a record"
     elif name not in value:
-        found = f"only {', '.join(map(brief, list(value)[:8])) or 'an empty record'}"
+        content = f"only {', '.join(map(brief, list(value)[:8])) or 'an empty record'}"
     elif not isinstance(value[name], kind) or (isinstance(value[name], bool) and kind is not bool):
-        found = f"the value {brief(value[name])}"
+        content = f"the value {brief(value[name])}"
     else:
         return value[name]
     raise InputError(
         expected=f"the field {name!r} of the SQuAD format in {where}",
-        found=found,
+        found=content,
         fix=_FIXES.get(kind, "name a file of questions"),
     )
 
@@ -235,5 +235,5 @@ def _locate(context: str, text: str, start: int | None) -> Answer | None:
     # Overlapping occurrences are found, too, because a look-ahead consumes no characters.
     pattern = re.compile("(?=(" + r"\s+".join(map(re.escape, words)) + "))")
     wanted = 0 if start is None else start
-    match = min(pattern.finditer(context), key=lambda found: abs(found.start() - wanted), default=None)
+    match = min(pattern.finditer(context), key=lambda match: abs(match.start() - wanted), default=None)
     return None if match is None else Answer(match[1], match.start())

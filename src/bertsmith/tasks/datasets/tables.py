@@ -73,7 +73,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
         return _typed_rows(parquet_records(path))
     if suffix == ".xlsx":
         return (Row(row.location, row.values) for row in read_sheet(path))
-    text = file_text(path, what=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv", encoding=encoding)
+    text = file_text(path, kind=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv", encoding=encoding)
     if suffix in (".jsonl", ".json"):
         return _json_rows(path, text, lines=suffix == ".jsonl")
     if looks_like_json(text):
@@ -304,10 +304,10 @@ def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: st
         singles = [(named[name], pair) for name in TEXT_COLUMNS if name in named]
         return _only(path, columns, singles, "text", "text_column")
     pairs = [(named[a], named[b]) for a, b in PAIR_COLUMNS if a in named and b in named]
-    in_pairs = {name for found in pairs for name in found}
+    in_pairs = {name for names in pairs for name in names}
     singles = [(named[name],) for name in TEXT_COLUMNS if name in named and named[name] not in in_pairs]
     # A title next to a text is a part of it that few want; a title on its own is the text.
-    bodies = [found for found in singles if plain_name(found[0]) not in ("title", "headline")]
+    bodies = [column for column in singles if plain_name(column[0]) not in ("title", "headline")]
     return _only(path, columns, [*pairs, *(bodies if pairs or bodies else singles)], "text", "text_column")
 
 
@@ -319,8 +319,8 @@ def _label_column(
         _require_column(path, columns, label)
         return label
     named: Mapping[str, str] = {plain_name(name): name for name in columns if name not in texts}
-    found = [(named[name],) for name in known if name in named]
-    return _only(path, columns, found, "label", "label_column")[0]
+    columns_of = [(named[name],) for name in known if name in named]
+    return _only(path, columns, columns_of, "label", "label_column")[0]
 
 
 def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
@@ -333,17 +333,17 @@ def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
 
 
 def _only(
-    path: Path, columns: Sequence[str], found: Sequence[tuple[str, ...]], what: str, option: str
+    path: Path, columns: Sequence[str], choices: Sequence[tuple[str, ...]], kind: str, option: str
 ) -> tuple[str, ...]:
     """The only candidate."""
-    if len(found) == 1:
-        return found[0]
-    several = "; candidates are " + ", ".join(" with ".join(map(repr, names)) for names in found)
+    if len(choices) == 1:
+        return choices[0]
+    several = "; candidates are " + ", ".join(" with ".join(map(repr, names)) for names in choices)
     raise InputError(
-        expected=f"one column with a known name for the {what} in '{shown(str(path))}'",
-        found=show_columns(columns) + (several if found else ""),
+        expected=f"one column with a known name for the {kind} in '{shown(str(path))}'",
+        found=show_columns(columns) + (several if choices else ""),
         fix="add a label column"
-        if what == "label" and len(columns) == 1
+        if kind == "label" and len(columns) == 1
         else f"name it with --{option.replace('_', '-')}"
-        + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not found else ""),
+        + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not choices else ""),
     )

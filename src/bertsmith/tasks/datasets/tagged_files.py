@@ -114,5 +114,5 @@ def _records(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
     if suffix_of(path) == ".parquet":
         return parquet_records(path)
     return json_records(
-        path, file_text(path, what="texts with marked spans", encoding=encoding), lines=suffix_of(path) == ".jsonl"
+        path, file_text(path, kind="texts with marked spans", encoding=encoding), lines=suffix_of(path) == ".jsonl"
     )

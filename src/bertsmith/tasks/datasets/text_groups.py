@@ -128,8 +128,8 @@ def _anchor_and_positive(columns: Sequence[str]) -> tuple[str | None, str | None
     return (named["anchor"], named["positive"]) if {"anchor", "positive"} <= named.keys() else (None, None)
 
 
-def _require_pairs(path: Path, found: ExampleFile) -> ExampleFile:
-    first = found.examples[0]
+def _require_pairs(path: Path, file: ExampleFile) -> ExampleFile:
+    first = file.examples[0]
     assert isinstance(first, TextExample)
     if first.second is None:
         raise InputError(
@@ -137,7 +137,7 @@ def _require_pairs(path: Path, found: ExampleFile) -> ExampleFile:
             found="one",
             fix="name both with --text-column and --pair-column",
         )
-    return found
+    return file
 
 
 def _read_triplets(path: Path, encoding: str) -> ExampleFile:
@@ -175,20 +175,20 @@ def _text(row: Row, name: str, columns: Sequence[str]) -> str:
 
 def _triplet_columns(path: Path, columns: Sequence[str]) -> list[str]:
     named = {plain_name(name): name for name in columns}
-    found = [next((named[name] for name in names if name in named), "") for names in (_ANCHORS, _POSITIVES)]
+    matches = [next((named[name] for name in names if name in named), "") for names in (_ANCHORS, _POSITIVES)]
     negatives = [name for name in columns if plain_name(name).startswith(_NEGATIVES)]
-    for name, wanted in zip([*found, *(negatives[:1] or [""])], ("anchor", "positive", "negative"), strict=True):
+    for name, wanted in zip([*matches, *(negatives[:1] or [""])], ("anchor", "positive", "negative"), strict=True):
         if not name:
             raise InputError(
                 expected=f"the column {wanted!r} in '{shown(str(path))}', next to the others of a triplet",
                 found=show_columns(columns),
                 fix=nearest_column(wanted, columns),
             )
-    return [*found, *negatives]
+    return [*matches, *negatives]
 
 
 def _read_lines(path: Path, encoding: str) -> ExampleFile:
-    lines = enumerate(lines_of(file_text(path, what="texts, one per line", encoding=encoding)), start=1)
+    lines = enumerate(lines_of(file_text(path, kind="texts, one per line", encoding=encoding)), start=1)
     name = shown(str(path))
     examples = tuple(
         TextExample(id=str(number), first=line.strip(), location=line_of(path, number))
@@ -200,10 +200,10 @@ def _read_lines(path: Path, encoding: str) -> ExampleFile:
     return ExampleFile(examples=examples)
 
 
-def _without_repeats(found: ExampleFile) -> ExampleFile:
+def _without_repeats(file: ExampleFile) -> ExampleFile:
     """The file without pairs and triplets in which a text occurs twice, which are listed."""
-    kept, skipped = [], list(found.skipped)
-    for example in found.examples:
+    kept, skipped = [], list(file.skipped)
+    for example in file.examples:
         texts = texts_of_group(example)
         if len({text.strip() for text in texts}) == len(texts):
             kept.append(example)

@@ -206,14 +206,14 @@ class TextLines:
                 fix=nearest_column(self.column, names),
             )
         known = [name for name in names if name.lower() in TEXT_COLUMNS]
-        found = ["text"] if "text" in names else known or list(names)
-        if len(found) != 1:
+        columns = ["text"] if "text" in names else known or list(names)
+        if len(columns) != 1:
             raise InputError(
                 expected=f"one column with a known name for texts in '{shown(self.path)}'",
                 found=show_columns(names),
                 fix="name it with --column",
             )
-        return found[0]
+        return columns[0]
 
 
 class RunningDigest:
@@ -238,12 +238,12 @@ def _raw_lines(stream: Readable, data: bytes, end: bytes) -> Iterator[bytes]:
     waiting: list[bytes] = []
     number, size = 0, 0
     while data:
-        *whole, rest = data.split(end)
-        if whole:
-            whole[0] = b"".join([*waiting, whole[0]])
-            for line in whole:
+        *complete, rest = data.split(end)
+        if complete:
+            complete[0] = b"".join([*waiting, complete[0]])
+            for line in complete:
                 yield line + end
-            number += len(whole)
+            number += len(complete)
             waiting, size = [], 0
         waiting.append(rest)
         size += len(rest)

@@ -37,8 +37,8 @@ def exact_match(prediction: str, golds: Sequence[str]) -> int:
     Args:
         golds: gold answers; if there are none, only an empty prediction is correct.
     """
-    found = normalize_answer(prediction)
-    return int(any(found == normalize_answer(gold) for gold in golds or ("",)))
+    answer = normalize_answer(prediction)
+    return int(any(answer == normalize_answer(gold) for gold in golds or ("",)))
 
 
 def answer_f1(prediction: str, golds: Sequence[str]) -> float:
@@ -106,9 +106,9 @@ def ranked_answer_scores(golds: Golds, candidates: Mapping[str, Sequence[str]]) 
             ranks.append(next((rank for rank, text in enumerate(listed, start=1) if text in wanted), math.inf))
     if not ranks:
         return {}
-    found = sum(rank < math.inf for rank in ranks)
+    ranked = sum(rank < math.inf for rank in ranks)
     reciprocal = sum(1 / rank for rank in ranks)
-    return {f"exact_at_{_RANKED}": 100 * found / len(ranks), "mrr": 100 * reciprocal / len(ranks)}
+    return {f"exact_at_{_RANKED}": 100 * ranked / len(ranks), "mrr": 100 * reciprocal / len(ranks)}
 
 
 def squad2_scores(
@@ -227,8 +227,8 @@ def _require_questions(golds: Golds) -> None:
         )
 
 
-def _require_all(golds: Golds, given: Collection[str], name: str) -> None:
-    missing = [question for question in golds if question not in given]
+def _require_all(golds: Golds, predicted: Collection[str], name: str) -> None:
+    missing = [question for question in golds if question not in predicted]
     if missing:
         raise InputError(
             expected=f"a {name} for every question",

@@ -22,21 +22,21 @@ def words_of(text: str) -> list[str]:
     return _WORDS.findall(text)
 
 
-def bleu(found: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
+def bleu(translations: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
     """BLEU from 0 to 1: the geometric mean of the precisions of n-grams of 1 to 4 words, times the brevity penalty.
 
     It is 0 if no n-gram of some length is shared.
 
     Args:
-        found: the words of each translation.
+        translations: the words of each translation.
         references: for each translation, the words of one or several references.
 
     >>> bleu([["the"] * 7], [[["the", "cat", "is", "on", "the", "mat"]]])
     0.0
     """
-    assert len(found) == len(references), "references for each translation"
+    assert len(translations) == len(references), "references for each translation"
     shared, possible, length, closest = [0] * LONGEST, [0] * LONGEST, 0, 0
-    for words, others in zip(found, references, strict=True):
+    for words, others in zip(translations, references, strict=True):
         length += len(words)
         closest += min((abs(len(other) - len(words)), len(other)) for other in others)[1]
         for size in range(1, LONGEST + 1):
@@ -47,7 +47,7 @@ def bleu(found: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[
             possible[size - 1] += max(0, len(words) - size + 1)
     if not all(shared):
         return 0.0
-    mean = sum(math.log(part / whole) for part, whole in zip(shared, possible, strict=True)) / LONGEST
+    mean = sum(math.log(part / total) for part, total in zip(shared, possible, strict=True)) / LONGEST
     return math.exp(mean + min(0.0, 1 - closest / length))
 
 

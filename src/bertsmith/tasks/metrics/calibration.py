@@ -80,9 +80,9 @@ def expected_calibration_error(probabilities: npt.ArrayLike, gold: npt.ArrayLike
     >>> round(expected_calibration_error([[0.8, 0.2]] * 5, [1, 1, 1, 1, 1]), 6)
     0.8
     """
-    found = reliability(probabilities, gold, bins)
-    total = sum(part.num_examples for part in found)
-    return sum(part.num_examples * abs(part.accuracy - part.confidence) for part in found) / total
+    parts = reliability(probabilities, gold, bins)
+    total = sum(part.num_examples for part in parts)
+    return sum(part.num_examples * abs(part.accuracy - part.confidence) for part in parts) / total
 
 
 def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
@@ -182,13 +182,13 @@ def best_thresholds_of_labels(
     alone.
     """
     tried = _hundredths(common)  # [T]
-    found = np.stack([(chances >= threshold).sum(axis=0) for threshold in tried.tolist()], axis=1)  # [K, T]
+    predicted = np.stack([(chances >= threshold).sum(axis=0) for threshold in tried.tolist()], axis=1)  # [K, T]
     right = np.stack([(gold & (chances >= threshold)).sum(axis=0) for threshold in tried.tolist()], axis=1)  # [K, T]
     asked = gold.sum(axis=0)  # [K]
     chosen = np.zeros(len(asked), dtype=np.int64)  # of those tried; the first is the common one
     fitted = np.flatnonzero(asked >= FEWEST_GOLD)
     if macro:
-        chosen[fitted] = (2 * right[fitted] / (asked[fitted, None] + found[fitted])).argmax(axis=1)
+        chosen[fitted] = (2 * right[fitted] / (asked[fitted, None] + predicted[fitted])).argmax(axis=1)
         return tuple(tried[chosen].tolist())
     changed = True
     while changed:
@@ -196,7 +196,7 @@ def best_thresholds_of_labels(
         for label in fitted.tolist():
             others = np.arange(len(asked)) != label
             rights = right[others, chosen[others]].sum() + right[label]  # [T]
-            scores = 2 * rights / (asked.sum() + found[others, chosen[others]].sum() + found[label])
+            scores = 2 * rights / (asked.sum() + predicted[others, chosen[others]].sum() + predicted[label])
             best = int(scores.argmax())
             if scores[best] > scores[chosen[label]]:
                 chosen[label], changed = best, True

@@ -79,12 +79,12 @@ def multi_label_scores(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> dict[st
         predicted: bool [E, K].
     """
     gold, predicted = _same_examples(gold, predicted, axes=2)
-    asked, given = gold.astype(np.bool_), predicted.astype(np.bool_)
-    right, in_gold, in_predicted = (np.sum(part, axis=0) for part in (asked & given, asked, given))
+    asked, chosen = gold.astype(np.bool_), predicted.astype(np.bool_)
+    right, in_gold, in_predicted = (np.sum(part, axis=0) for part in (asked & chosen, asked, chosen))
     return {
         "micro_f1": float(_f1(right.sum(), in_gold.sum(), in_predicted.sum())),
         "macro_f1": float(np.mean(_f1(right, in_gold, in_predicted))) if right.size else 0.0,
-        "subset_accuracy": float(np.mean(np.all(asked == given, axis=1))),
+        "subset_accuracy": float(np.mean(np.all(asked == chosen, axis=1))),
     }
 
 
@@ -115,10 +115,10 @@ def scores_at(gold: npt.ArrayLike, chances: npt.ArrayLike) -> dict[str, float]:
     is_hit = np.take_along_axis(asked, ranked, axis=1)
     result = {}
     for k in AT:
-        hits, given = float(is_hit[:, :k].sum()), is_hit[:, :k].size
-        result[f"precision@{k}"] = hits / max(given, 1)
+        hits, num_chosen = float(is_hit[:, :k].sum()), is_hit[:, :k].size
+        result[f"precision@{k}"] = hits / max(num_chosen, 1)
         result[f"recall@{k}"] = hits / max(int(asked.sum()), 1)
-        result[f"f1@{k}"] = float(_f1(hits, asked.sum(), given))
+        result[f"f1@{k}"] = float(_f1(hits, asked.sum(), num_chosen))
     return result
 
 

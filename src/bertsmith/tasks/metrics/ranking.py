@@ -34,10 +34,10 @@ def ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10, *, exponenti
     >>> round(ndcg([3, 2, 3, 0, 1, 2], [3, 3, 2, 2, 1], k=6), 4)
     0.9608
     """
-    found, every = _gains(ranked, judged, k)
+    gains, judgments = _gains(ranked, judged, k)
     if exponential:
-        found, every = np.exp2(found) - 1, np.exp2(every) - 1
-    return _discounted(found[:k]) / _discounted(np.sort(every)[::-1][:k])
+        gains, judgments = np.exp2(gains) - 1, np.exp2(judgments) - 1
+    return _discounted(gains[:k]) / _discounted(np.sort(judgments)[::-1][:k])
 
 
 def recall(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> float:
@@ -46,8 +46,8 @@ def recall(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> float:
     >>> recall([0, 1, 0], [1, 1], k=2)
     0.5
     """
-    found, every = _gains(ranked, judged, k)
-    return float(np.count_nonzero(found[:k]) / np.count_nonzero(every))
+    gains, judgments = _gains(ranked, judged, k)
+    return float(np.count_nonzero(gains[:k]) / np.count_nonzero(judgments))
 
 
 def precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> float:
@@ -56,8 +56,8 @@ def precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> floa
     >>> precision([0, 1], [1, 1], k=4)
     0.25
     """
-    found, _ = _gains(ranked, judged, k)
-    return float(np.count_nonzero(found[:k]) / k)
+    gains, _ = _gains(ranked, judged, k)
+    return float(np.count_nonzero(gains[:k]) / k)
 
 
 def reciprocal_rank(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None = None) -> float:
@@ -68,8 +68,8 @@ def reciprocal_rank(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None 
     >>> reciprocal_rank([0, 0, 1, 1], [1, 1])
     0.3333333333333333
     """
-    found, _ = _gains(ranked, judged, k)
-    places = np.flatnonzero(found[:k])
+    gains, _ = _gains(ranked, judged, k)
+    places = np.flatnonzero(gains[:k])
     return float(1 / (places[0] + 1)) if len(places) else 0.0
 
 
@@ -81,9 +81,9 @@ def average_precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | Non
     >>> average_precision([1, 0, 1], [1, 1, 1, 1])
     0.41666666666666663
     """
-    found, every = _gains(ranked, judged, k)
-    ranks = np.flatnonzero(found[:k]) + 1
-    return float((np.arange(1, len(ranks) + 1) / ranks).sum() / np.count_nonzero(every))
+    gains, judgments = _gains(ranked, judged, k)
+    ranks = np.flatnonzero(gains[:k]) + 1
+    return float((np.arange(1, len(ranks) + 1) / ranks).sum() / np.count_nonzero(judgments))
 
 
 RANKING_METRICS: dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
@@ -104,15 +104,15 @@ def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple
     """Both as validated float64 arrays."""
     assert k is None or k >= 1, k
     result = np.asarray(ranked, dtype=np.float64).reshape(-1)
-    every = np.asarray(judged, dtype=np.float64).reshape(-1)
-    for values in (result, every):
+    judgments = np.asarray(judged, dtype=np.float64).reshape(-1)
+    for values in (result, judgments):
         wrong = values[~(np.isfinite(values) & (values >= 0))]
         if len(wrong):
             raise InputError(
                 expected="gains of 0 or more", found=f"{wrong[0]:g}", fix="use a gain of 0 for passages not relevant"
             )
-    if not every.any():
+    if not judgments.any():
         raise InputError(
             expected="a relevant passage for the query", found="none", fix="leave out queries without an answer"
         )
-    return result, every
+    return result, judgments

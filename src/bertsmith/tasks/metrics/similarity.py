@@ -26,12 +26,12 @@ def pair_average_precision(belongs: npt.ArrayLike, similarities: npt.ArrayLike) 
     Equal similarities are one rank. Source: the main score of pair classification in MTEB (Muennighoff et al., 2023),
     which is `sklearn.metrics.average_precision_score`.
     """
-    found, values = np.asarray(belongs, dtype=bool), np.asarray(similarities, dtype=np.float64)
-    if not found.any():
+    is_match, values = np.asarray(belongs, dtype=bool), np.asarray(similarities, dtype=np.float64)
+    if not is_match.any():
         return 0.0
     order = np.argsort(-values, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(values[order])), len(values) - 1)  # of each rank
-    right = np.cumsum(found[order])[ends]
+    right = np.cumsum(is_match[order])[ends]
     return float((right / (ends + 1) * np.diff(right, prepend=0)).sum() / right[-1])
 
 
@@ -45,12 +45,12 @@ def best_pair_accuracy(belongs: npt.ArrayLike, similarities: npt.ArrayLike) -> f
     >>> best_pair_accuracy([True, False, True], [0.9, 0.2, 0.1])
     0.6666666666666666
     """
-    found, values = np.asarray(belongs, dtype=bool), np.asarray(similarities, dtype=np.float64)
+    is_match, values = np.asarray(belongs, dtype=bool), np.asarray(similarities, dtype=np.float64)
     order = np.argsort(-values, kind="stable")
-    ranked, values = found[order], values[order]
+    ranked, values = is_match[order], values[order]
     right = np.cumsum(ranked) + (~ranked).sum() - np.cumsum(~ranked)
     borders = np.flatnonzero(values[:-1] > values[1:])
-    return float(max(found.mean(), 1 - found.mean()) if not len(borders) else right[borders].max() / len(ranked))
+    return float(max(is_match.mean(), 1 - is_match.mean()) if not len(borders) else right[borders].max() / len(ranked))
 
 
 def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -67,7 +67,7 @@ def ranks_of_partners(first: Vectors, second: Vectors, names: Sequence[str]) -> 
     for start in range(0, len(queries), _BLOCK):
         part = queries[start : start + _BLOCK]
         cosines = part @ candidates.T
-        own = np.take_along_axis(cosines, np.arange(start, start + len(part))[:, None], axis=1)
-        is_nearer = (cosines >= own) & (group[None, :] != group[start : start + len(part), None])
+        partner = np.take_along_axis(cosines, np.arange(start, start + len(part))[:, None], axis=1)
+        is_nearer = (cosines >= partner) & (group[None, :] != group[start : start + len(part), None])
         ranks[start : start + len(part)] = 1 + is_nearer.sum(axis=1)
     return ranks

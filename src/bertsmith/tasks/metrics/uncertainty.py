@@ -190,8 +190,8 @@ def _swapped(
     ours: Floats, theirs: Floats, swap: npt.NDArray[np.bool_], statistic: Callable[[npt.NDArray[np.generic]], float]
 ) -> float:
     """The difference of two scores after some examples were swapped."""
-    which = swap.reshape(-1, *[1] * (ours.ndim - 1))
-    return float(statistic(np.where(which, theirs, ours)) - statistic(np.where(which, ours, theirs)))
+    swapped = swap.reshape(-1, *[1] * (ours.ndim - 1))
+    return float(statistic(np.where(swapped, theirs, ours)) - statistic(np.where(swapped, ours, theirs)))
 
 
 def _middle(values: Floats, share: float) -> tuple[float, float]:

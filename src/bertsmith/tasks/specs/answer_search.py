@@ -89,11 +89,11 @@ def find_answers(
         words = [question.context[start:end] for start, end in context.words.tolist()]
         word_starts, word_of_piece = context.words[:, 0].tolist(), context.word_of_piece.tolist()
         null = None if null_scores is None else Found("", 0, 0, float(null_scores[number]))
-        found: dict[str, Found] = {}
+        answers: dict[str, Found] = {}
         for first, last, position, score in zip(*(column[places].tolist() for column in columns), strict=True):
-            if len(found) < settings.n_best and null is not None and score < null.score:
-                found.setdefault("", null)
-            if len(found) >= settings.n_best:
+            if len(answers) < settings.n_best and null is not None and score < null.score:
+                answers.setdefault("", null)
+            if len(answers) >= settings.n_best:
                 break
             low, high = word_of_piece[first], word_of_piece[last]
             text = " ".join(words[low : high + 1])
@@ -103,13 +103,13 @@ def find_answers(
                 ahead = context.ids[context.first_pieces[low] : first].tolist()
                 start, end = with_whole_words(text, *tokenizer.locate(ids, text, ahead))
             answer = text[start:end]
-            if answer not in found:
+            if answer not in answers:
                 begin = _character(start, words, word_starts, low)
                 past = _character(end - 1, words, word_starts, low) + 1
-                found[answer] = Found(answer, begin, past, score)
+                answers[answer] = Found(answer, begin, past, score)
         if null is not None:
-            found.setdefault("", null)
-        results.append(list(found.values()))
+            answers.setdefault("", null)
+        results.append(list(answers.values()))
     return results
 
 
@@ -158,17 +158,17 @@ def candidate_spans(
     for its first piece. If no window of a question has one, for example because all of the best ends precede the best
     starts, all of its valid spans are candidates. Ties are broken by the earlier window, then by the better start.
     """
-    found: list[_Spans] = [(*(np.zeros(0, np.int64),) * 3, np.zeros(0))]
+    spans: list[_Spans] = [(*(np.zeros(0, np.int64),) * 3, np.zeros(0))]
     for low in range(0, len(features.lengths), _ROWS_AT_ONCE):
         rows = np.arange(low, len(features.lengths))[:_ROWS_AT_ONCE]
-        found.append(_spans_of_rows(features, logits, rows, settings.n_best, settings.max_answer))
+        spans.append(_spans_of_rows(features, logits, rows, settings.n_best, settings.max_answer))
     is_found = np.zeros(num_questions, dtype=np.bool_)
-    for part in found:
+    for part in spans:
         is_found[features.example_of_row[part[0]]] = True
     for row in np.nonzero(~is_found[features.example_of_row])[0]:
-        every = int(features.lengths[row])
-        found.append(_spans_of_rows(features, logits, np.array([row]), every, settings.max_answer))
-    rows, starts, ends, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+        length = int(features.lengths[row])
+        spans.append(_spans_of_rows(features, logits, np.array([row]), length, settings.max_answer))
+    rows, starts, ends, scores = (np.concatenate(column) for column in zip(*spans, strict=True))
     examples = features.example_of_row[rows]
     order = np.lexsort((-scores, examples))
     borders = np.searchsorted(examples[order], np.arange(num_questions + 1))
@@ -220,9 +220,9 @@ def _cuts_a_word(word_of_piece: list[int], first: int, last: int) -> bool:
     return before or (last + 1 < len(word_of_piece) and word_of_piece[last + 1] == word_of_piece[last])
 
 
-def _character(place: int, words: Sequence[str], word_starts: Sequence[int], word: int) -> int:
-    """The character offset in the context of character `place` in the space-joined words from `word` on."""
-    while place >= len(words[word]):
-        place -= len(words[word]) + 1
+def _character(character: int, words: Sequence[str], word_starts: Sequence[int], word: int) -> int:
+    """The character offset in the context of character `character` in the space-joined words from `word` on."""
+    while character >= len(words[word]):
+        character -= len(words[word]) + 1
         word += 1
-    return word_starts[word] + place
+    return word_starts[word] + character

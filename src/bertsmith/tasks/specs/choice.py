@@ -126,7 +126,7 @@ class ChoiceTask(TaskWithLoss):
         """The divergence over the endings of each unit; see `TaskWithLoss.soft_loss`."""
         from bertsmith.tasks.specs.soft_targets import NOWHERE, divergence, exact
 
-        scores, gold = (_scores_of_units(exact(one), batch, NOWHERE) for one in (logits, wanted))
+        scores, gold = (_scores_of_units(exact(outputs), batch, NOWHERE) for outputs in (logits, wanted))
         return divergence(scores, gold, temperature).sum()
 
     def decode(

@@ -141,7 +141,7 @@ class ClassificationTask(TaskWithLoss):
         from bertsmith.tasks.specs.soft_targets import binary_divergence, divergence, exact
 
         pooling = self.spec.settings.pooling
-        scores, gold = (pooled_units(exact(one), batch, pooling) for one in (logits, wanted))  # [E, K]
+        scores, gold = (pooled_units(exact(outputs), batch, pooling) for outputs in (logits, wanted))  # [E, K]
         if self.spec.multi_label:
             return binary_divergence(scores, gold, temperature).mean(-1).sum()
         return divergence(scores, gold, temperature).sum()
@@ -154,10 +154,12 @@ class ClassificationTask(TaskWithLoss):
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows) if len(features) else ()
         return self._decided(chances, list(cut))
 
-    def averaged(self, found: Sequence[Sequence[LabelPrediction]]) -> list[LabelPrediction]:
+    def averaged(self, predictions: Sequence[Sequence[LabelPrediction]]) -> list[LabelPrediction]:
         """The predictions for the mean of the probabilities of several models; see `Task.averaged`."""
-        chances = np.mean([[one.probabilities for one in of_model] for of_model in found], axis=0)
-        return self._decided(chances, [max(one.cut_tokens for one in same) for same in zip(*found, strict=True)])
+        chances = np.mean([[prediction.probabilities for prediction in of_model] for of_model in predictions], axis=0)
+        return self._decided(
+            chances, [max(prediction.cut_tokens for prediction in same) for same in zip(*predictions, strict=True)]
+        )
 
     def _decided(self, chances: npt.NDArray[np.float64], cut: Sequence[int]) -> list[LabelPrediction]:
         """The predictions for probabilities [E, K], with the truncated tokens of each example."""
@@ -235,9 +237,11 @@ class ClassificationTask(TaskWithLoss):
         """1 if exactly the gold labels are predicted, else 0, float64 [E]."""
         pairs = zip(examples, predictions, strict=True)
         if not self.spec.parents:
-            return np.array([set(labels_of(example)) == set(one.chosen) for example, one in pairs], dtype=np.float64)
+            return np.array(
+                [set(labels_of(example)) == set(prediction.chosen) for example, prediction in pairs], dtype=np.float64
+            )
         labels = self._with_unknown(examples)
-        chosen = label_matrix((one.chosen for one in predictions), labels)
+        chosen = label_matrix((prediction.chosen for prediction in predictions), labels)
         return np.asarray((self._gold_matrix(examples, labels) == chosen).all(axis=1), dtype=np.float64)
 
     def ignored_settings(self) -> list[str]:
@@ -273,8 +277,8 @@ class ClassificationTask(TaskWithLoss):
             asked = self._gold_matrix(examples, spec.labels)
             few = int((asked.sum(axis=0) < FEWEST_GOLD).sum())
             if few and spec.settings.label_thresholds:
-                every = counted(len(spec.labels), "label")
-                warn(f"{few} of {every} have fewer than {FEWEST_GOLD} dev examples and share one threshold")
+                num_labels = counted(len(spec.labels), "label")
+                warn(f"{few} of {num_labels} have fewer than {FEWEST_GOLD} dev examples and share one threshold")
             fitted = self._fitted_to(asked, _chances(predictions))
             if spec.settings.label_thresholds and not fitted.thresholds:
                 warn("label_thresholds has no effect: with the parents of the chosen labels, one threshold is better")
@@ -283,7 +287,7 @@ class ClassificationTask(TaskWithLoss):
             return spec
         gold, _ = self.numbers(examples, predictions)
         # Temperatures keep the order, but thresholds are compared with the probabilities that a reader sees.
-        probabilities = np.array([one.probabilities[1] for one in predictions])
+        probabilities = np.array([prediction.probabilities[1] for prediction in predictions])
         if spec.temperature != self.spec.temperature:
             odds = np.log(np.clip(probabilities, 1e-300, 1)) - np.log(np.clip(1 - probabilities, 1e-300, 1))
             probabilities = 1 / (1 + np.exp(-odds * self.spec.temperature / spec.temperature))
@@ -299,7 +303,7 @@ class ClassificationTask(TaskWithLoss):
         if not (spec.settings.tune_threshold and _has_two_sides(spec)):
             return None
         gold, _ = self.numbers(examples, predictions)
-        probabilities = np.array([one.probabilities[1] for one in predictions])
+        probabilities = np.array([prediction.probabilities[1] for prediction in predictions])
         result = list(predictions)
         for others in _all_but_one_fold(len(gold)):
             fitted = DEFAULT_THRESHOLD
@@ -324,7 +328,7 @@ class ClassificationTask(TaskWithLoss):
                 fitted = self._fitted_to(gold[others], chances[others])
             above = _above_thresholds(fitted, chances)
             for index in np.flatnonzero(~others).tolist():
-                chosen = tuple(self.spec.labels[place] for place in np.flatnonzero(above[index]))
+                chosen = tuple(self.spec.labels[column] for column in np.flatnonzero(above[index]))
                 result[index] = dataclasses.replace(predictions[index], chosen=chosen)
         return result
 

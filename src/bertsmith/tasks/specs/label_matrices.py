@@ -18,11 +18,11 @@ def label_matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.N
     >>> label_matrix([("b",), ("a", "x")], ("a", "b")).astype(int).tolist()
     [[0, 1], [1, 0]]
     """
-    number = {label: place for place, label in enumerate(labels)}
-    given = [[number[name] for name in row if name in number] for row in names]
-    result = np.zeros((len(given), len(labels)), dtype=np.bool_)
-    rows = np.repeat(np.arange(len(given)), [len(row) for row in given])
-    result[rows, [place for row in given for place in row]] = True
+    number = {label: column for column, label in enumerate(labels)}
+    columns = [[number[name] for name in row if name in number] for row in names]
+    result = np.zeros((len(columns), len(labels)), dtype=np.bool_)
+    rows = np.repeat(np.arange(len(columns)), [len(row) for row in columns])
+    result[rows, [column for row in columns for column in row]] = True
     return result
 
 
@@ -40,19 +40,19 @@ def with_parents(values: npt.NDArray[Values], labels: Sequence[str], parents: Se
     """
     if not any(parents):
         return values
-    number = {label: place for place, label in enumerate(labels)}
+    number = {label: column for column, label in enumerate(labels)}
     above = [number[name] if name else -1 for name in parents]
     result = values.copy()
     # The deepest labels first, so that a value reaches the top.
-    for place in sorted(range(len(above)), key=lambda place: -_depth(place, above)):
-        if above[place] >= 0:
-            np.maximum(result[:, above[place]], result[:, place], out=result[:, above[place]])
+    for column in sorted(range(len(above)), key=lambda column: -_depth(column, above)):
+        if above[column] >= 0:
+            np.maximum(result[:, above[column]], result[:, column], out=result[:, above[column]])
     return result
 
 
-def _depth(place: int, above: Sequence[int]) -> int:
+def _depth(column: int, above: Sequence[int]) -> int:
     """The number of ancestors of a label."""
     count = 0
-    while (place := above[place]) >= 0:
+    while (column := above[column]) >= 0:
         count += 1
     return count

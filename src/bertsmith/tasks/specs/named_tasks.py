@@ -176,9 +176,9 @@ def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
     official = spec_for(name, (), spec.settings)
     if len(official.labels) != len(spec.labels):
         return spec
-    own = tuple(label.lower() for label in spec.labels)
-    if sorted(own) == sorted(official.labels):
-        return dataclasses.replace(official, labels=own)
+    names = tuple(label.lower() for label in spec.labels)
+    if sorted(names) == sorted(official.labels):
+        return dataclasses.replace(official, labels=names)
     warn(f"the outputs {', '.join(spec.labels)} are taken as the labels {', '.join(official.labels)} of {name}")
     return official
 

@@ -67,9 +67,9 @@ class Context:
             return NOWHERE
         first_word, last_word = self.words_of(start, end)
         first, past = int(self.first_pieces[first_word]), int(self.first_pieces[last_word + 1])
-        found, wanted = self.ids[first:past].tolist(), answer_ids.tolist()
-        begins = range(len(found) - len(wanted) + 1) if wanted else ()
-        equal = (begin for begin in begins if found[begin : begin + len(wanted)] == wanted)
+        context_ids, wanted = self.ids[first:past].tolist(), answer_ids.tolist()
+        begins = range(len(context_ids) - len(wanted) + 1) if wanted else ()
+        equal = (begin for begin in begins if context_ids[begin : begin + len(wanted)] == wanted)
         nearest = min(equal, key=lambda begin: abs(begin - before), default=None)
         if nearest is not None:
             return first + nearest, first + nearest + len(wanted) - 1
@@ -170,9 +170,9 @@ def _layout(questions: Encoded, contexts: Sequence[Context], tokenizer: Tokenize
     first_rows = np.cumsum(counts) - counts
     starts = np.zeros(len(example_of_row), dtype=np.int64)
     ends = np.array([len(context.ids) for context in contexts], dtype=np.int64)[example_of_row]
-    for number, found in cut.items():
-        rows_of = slice(first_rows[number], first_rows[number] + len(found))
-        starts[rows_of], ends[rows_of] = found.starts, found.ends
+    for number, cuts in cut.items():
+        rows_of = slice(first_rows[number], first_rows[number] + len(cuts))
+        starts[rows_of], ends[rows_of] = cuts.starts, cuts.ends
     places = zip(example_of_row.tolist(), starts.tolist(), ends.tolist(), strict=True)
     rows = pack_rows(
         [kept[number] for number in example_of_row.tolist()],
@@ -185,9 +185,9 @@ def _layout(questions: Encoded, contexts: Sequence[Context], tokenizer: Tokenize
     first_positions = (template.second_text(0) + kept_lengths)[example_of_row]
     has_max_context = np.zeros(len(rows.token_ids), dtype=np.bool_)
     has_max_context[places_of(rows.offsets[:-1] + first_positions, ends - starts)] = True
-    for number, found in cut.items():
+    for number, cuts in cut.items():
         begin = rows.offsets[first_rows[number]]
-        has_max_context[begin : begin + len(found.has_max_context)] = found.has_max_context
+        has_max_context[begin : begin + len(cuts.has_max_context)] = cuts.has_max_context
     return _Layout(
         rows=dataclasses.replace(rows, cut_by_row=lost.astype(np.int32)),
         example_of_row=example_of_row,
@@ -202,7 +202,7 @@ def _answer_pieces(questions: Sequence[QuestionExample], contexts: Sequence[Cont
     """The first and last piece of the first answer to each question, int64 [E, 2]."""
     answers = [None if question.is_impossible else question.answers[0] for question in questions]
     encoded = tokenizer.encode_batch(["" if answer is None else answer.text for answer in answers])
-    found = [
+    pieces = [
         NOWHERE
         if answer is None
         else context.pieces_of(
@@ -213,7 +213,7 @@ def _answer_pieces(questions: Sequence[QuestionExample], contexts: Sequence[Cont
         )
         for question, answer, context, ids in zip(questions, answers, contexts, encoded, strict=True)
     ]
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
+    return np.array(pieces, dtype=np.int64).reshape(-1, 2)
 
 
 def _pieces_before(answer: Answer, text: str, context: Context, tokenizer: Tokenizer) -> int:

@@ -116,13 +116,14 @@ class RegressionTask(TaskWithLoss):
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
         return [NumberPrediction(value=value, cut_tokens=lost) for value, lost in zip(values, cut, strict=True)]
 
-    def averaged(self, found: Sequence[Sequence[NumberPrediction]]) -> list[NumberPrediction]:
+    def averaged(self, predictions: Sequence[Sequence[NumberPrediction]]) -> list[NumberPrediction]:
         """The means of the numbers of several models; see `Task.averaged`."""
         return [
             NumberPrediction(
-                value=float(np.mean([one.value for one in same])), cut_tokens=max(one.cut_tokens for one in same)
+                value=float(np.mean([prediction.value for prediction in same])),
+                cut_tokens=max(prediction.cut_tokens for prediction in same),
             )
-            for same in zip(*found, strict=True)
+            for same in zip(*predictions, strict=True)
         ]
 
     def score(self, examples: Sequence[Example], predictions: Sequence[NumberPrediction]) -> dict[str, float]:

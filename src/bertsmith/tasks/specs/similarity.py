@@ -118,7 +118,7 @@ class SimilarityTask(Task):
                     found=repr(label) if label is not None else "none",
                     fix="use --task similarity with scored pairs, or --vector-loss ranking",
                 )
-            gold = {cast("TextExample", one).label for one in examples}
+            gold = {cast("TextExample", example).label for example in examples}
             if len(gold) < 2:
                 raise InputError(
                     expected="different scores in the training examples",
@@ -145,9 +145,9 @@ class SimilarityTask(Task):
         groups = _Groups.of(self.spec.objective if training else "", examples, self.spec.name == TEXTS)
         settings = self.spec.settings
         prompts = (settings.query_prompt, settings.passage_prompt)
-        every = [prompts[position > 0] + text for texts in groups.texts for position, text in enumerate(texts)]
+        texts_of_all = [prompts[position > 0] + text for texts in groups.texts for position, text in enumerate(texts)]
         # As `Embedder` reads them, so that vectors in training, of `embed` and of the server are the same.
-        encoded = tokenizer.encode_batch(every, special_tokens="own")
+        encoded = tokenizer.encode_batch(texts_of_all, special_tokens="own")
         rows = pack_rows(encoded, template=tokenizer.template, max_length=settings.max_length)
         counts = np.array([len(texts) for texts in groups.texts], dtype=np.int64)
         return EncodedExamples(
@@ -192,7 +192,7 @@ class SimilarityTask(Task):
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
         """The scores that fit the examples; with widths, also the scores of the first numbers of the vectors."""
-        return similarity_scores(examples, [one.vectors for one in predictions], self.spec.widths)
+        return similarity_scores(examples, [prediction.vectors for prediction in predictions], self.spec.widths)
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]
@@ -200,18 +200,18 @@ class SimilarityTask(Task):
         """1 or 0: the text that belongs is the nearest one of a triplet, or of all pairs; else the cosine, [E]."""
         metrics = metrics_of_examples(examples)
         if metrics == TRIPLETS:
-            return np.array([float(one.value > max(one.others)) for one in predictions])
+            return np.array([float(prediction.value > max(prediction.others)) for prediction in predictions])
         if metrics == PARTNERS:
-            ranks = _partner_ranks(examples, [one.vectors for one in predictions])
+            ranks = _partner_ranks(examples, [prediction.vectors for prediction in predictions])
             return np.asarray(ranks == 1, dtype=np.float64)
-        return np.array([one.value for one in predictions])
+        return np.array([prediction.value for prediction in predictions])
 
     def is_collapsed(self, predictions: Sequence[SimilarityPrediction], examples: Sequence[Example]) -> bool:
         """Whether all texts have the same direction."""
-        every = np.concatenate([one.vectors for one in predictions]).astype(np.float64)
-        lengths = np.maximum(np.linalg.norm(every, axis=1, keepdims=True), 1e-30)
+        vectors = np.concatenate([prediction.vectors for prediction in predictions]).astype(np.float64)
+        lengths = np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
         different = {text for example in examples for text in texts_of_group(example)}
-        return len(different) > 1 and float(np.linalg.norm((every / lengths).mean(axis=0))) > _COLLAPSED
+        return len(different) > 1 and float(np.linalg.norm((vectors / lengths).mean(axis=0))) > _COLLAPSED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,16 +239,16 @@ class _Groups:
         labels = [getattr(example, "label", getattr(example, "margin", None)) for example in examples]
         numbers = list(range(len(texts)))
         if objective and twice:
-            texts = [one * 2 if len(one) == 1 else one for one in texts]
+            texts = [group * 2 if len(group) == 1 else group for group in texts]
         if objective != RANKING or not isinstance(labels[0], str):
             return _Groups(texts=texts, labels=labels, numbers=numbers)
         named = [str(label) for label in labels]
         together, several = label_together(named), len(set(named)) > 2
         against: dict[str, list[str]] = {}
-        for one, label in zip(texts, named, strict=True):
+        for group, label in zip(texts, named, strict=True):
             # With two labels, the other one; with more, the opposite alone.
             if label != together and (not several or label.lower() in AGAINST):
-                against.setdefault(one[0], []).append(one[1])
+                against.setdefault(group[0], []).append(group[1])
         kept = [number for number in numbers if named[number] == together]
         joined = [(*texts[number], *against.get(texts[number][0], ())) for number in kept]
         return _Groups(texts=joined, labels=[None] * len(kept), numbers=kept)
@@ -264,7 +264,7 @@ def similarity_scores(
     """
     result = _scores_of_width(examples, vectors)
     for width in widths:
-        part = _scores_of_width(examples, [one[:, :width] for one in vectors])
+        part = _scores_of_width(examples, [unit[:, :width] for unit in vectors])
         result |= {f"{name}@{width}": value for name, value in part.items()}
     return result
 
@@ -274,7 +274,7 @@ def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[
     if not metrics:
         return {}
     if metrics == TRIPLETS:
-        right = [one.value > max(one.others) for one in map(SimilarityPrediction.of, vectors)]
+        right = [prediction.value > max(prediction.others) for prediction in map(SimilarityPrediction.of, vectors)]
         return {TRIPLETS[0]: float(np.mean(right))}
     if metrics == PARTNERS:
         ranks = _partner_ranks(examples, vectors)
@@ -282,7 +282,7 @@ def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[
             "recall@1": float((ranks == 1).mean()),
             "mrr@10": float(np.where(ranks <= _DEEPEST, 1 / ranks, 0.0).mean()),
         }
-    first, second = (np.stack([part[place] for part in vectors]) for place in (0, 1))
+    first, second = (np.stack([part[side] for part in vectors]) for side in (0, 1))
     values, gold = cosines(first, second), [cast("TextExample", example).label for example in examples]
     if metrics == SCORES:
         return {"spearman": spearman(cast("Floats", gold), values), "pearson": pearson(cast("Floats", gold), values)}
@@ -295,7 +295,7 @@ def _scores_of_width(examples: Sequence[Example], vectors: Sequence[npt.NDArray[
 
 
 def _partner_ranks(examples: Sequence[Example], vectors: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.int64]:
-    first, second = (np.stack([part[place] for part in vectors]) for place in (0, 1))
+    first, second = (np.stack([part[side] for part in vectors]) for side in (0, 1))
     return ranks_of_partners(first, second, [texts_of_group(example)[1] for example in examples])
 
 

@@ -29,7 +29,9 @@ def divergence(logits: Tensor, wanted: Tensor, temperature: float) -> Tensor:
 
 def binary_divergence(logits: Tensor, wanted: Tensor, temperature: float) -> Tensor:
     """T^2 KL(teacher || student) of each yes or no, in nats, with the shape of `logits`."""
-    mine, theirs = (torch.stack([exact(one), torch.zeros_like(exact(one))], dim=-1) for one in (logits, wanted))
+    mine, theirs = (
+        torch.stack([exact(outputs), torch.zeros_like(exact(outputs))], dim=-1) for outputs in (logits, wanted)
+    )
     return divergence(mine, theirs, temperature)
 
 

@@ -117,12 +117,12 @@ class SpanTask(TaskWithLoss):
         """One `AnswerPrediction` per question; see `Task.decode`."""
         questions = _questions(examples)
         nulls = null_scores_of(features, logits, len(questions)) if self.spec.unanswerable else None
-        found = find_answers(questions, features, logits, tokenizer, self.spec.settings, nulls)
+        answers_of_all = find_answers(questions, features, logits, tokenizer, self.spec.settings, nulls)
         cut = np.zeros(len(questions), dtype=np.int64)
         cut[features.example_of_row] = features.rows.cut_by_row  # the same for all windows of a question
         return [
             self._prediction(answers, None if nulls is None else float(nulls[number]), int(cut[number]))
-            for number, answers in enumerate(found)
+            for number, answers in enumerate(answers_of_all)
         ]
 
     def _prediction(self, answers: list[Found], null_score: float | None, cut_tokens: int) -> AnswerPrediction:
@@ -164,13 +164,13 @@ class SpanTask(TaskWithLoss):
 
         The best scores and thresholds of `squad2_scores` consider the best answers, including withheld ones.
         """
-        golds, given = _by_number(map(_gold_texts, _questions(examples))), _by_number(p.text for p in predictions)
+        golds, predicted = _by_number(map(_gold_texts, _questions(examples))), _by_number(p.text for p in predictions)
         ranked = ranked_answer_scores(golds, _by_number(map(_candidates, predictions)))
         if not self.spec.unanswerable:
-            return squad_scores(golds, given) | ranked
+            return squad_scores(golds, predicted) | ranked
         any_threshold = squad2_scores(golds, *_before_threshold(predictions))
         best = {name: value for name, value in any_threshold.items() if name.startswith("best_")}
-        return squad2_scores(golds, given) | best | ranked
+        return squad2_scores(golds, predicted) | best | ranked
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]

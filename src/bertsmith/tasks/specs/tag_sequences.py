@@ -35,11 +35,11 @@ def best_sequences(scores: Floats, borders: Ints, follows: Bools) -> tuple[Ints,
     lengths = np.diff(borders)[broken]
     order = np.argsort(-lengths, kind="stable")
     broken, lengths = broken[order], lengths[order]
-    found, exists = _search(scores, borders[broken], lengths, follows)
+    repaired, exists = _search(scores, borders[broken], lengths, follows)
     begins = np.cumsum(lengths) - lengths
-    places = np.repeat(borders[broken] - begins, lengths) + np.arange(len(found))
+    places = np.repeat(borders[broken] - begins, lengths) + np.arange(len(repaired))
     is_found = np.repeat(exists, lengths)
-    tags[places[is_found]] = found[is_found]
+    tags[places[is_found]] = repaired[is_found]
     return tags, np.sort(broken[~exists])
 
 

@@ -63,7 +63,7 @@ class TaggingTask(TaskWithLoss):
         for sentence in sentences:
             _check_sentence(sentence, gold)
         if gold:
-            check_known(sentences, self.spec.labels, training=training, what="tag")
+            check_known(sentences, self.spec.labels, training=training, noun="tag")
         if gold and self.spec.scheme:
             check_scheme(sentences, self.spec.scheme)
 
@@ -223,7 +223,10 @@ class TaggingTask(TaskWithLoss):
         self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]
     ) -> npt.NDArray[np.float64]:
         """The fraction of correct tags in each sentence, float64 [E]; 1 if it has no words."""
-        pairs = [(_gold(one), other.tags) for one, other in zip(_tagged(examples), predictions, strict=True)]
+        pairs = [
+            (_gold(sentence), prediction.tags)
+            for sentence, prediction in zip(_tagged(examples), predictions, strict=True)
+        ]
         hits = [[a == b for a, b in zip(*pair, strict=True)] for pair in pairs]
         return np.array([sum(row) / len(row) if row else 1.0 for row in hits], dtype=np.float64)
 

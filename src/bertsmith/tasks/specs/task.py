@@ -301,11 +301,11 @@ class Task(abc.ABC):
         """The prediction for an example with nothing for the model to read; None (the default) for all others."""
         return None
 
-    def averaged(self, found: Sequence[Sequence[Any]]) -> Sequence[Prediction] | None:
+    def averaged(self, predictions: Sequence[Sequence[Any]]) -> Sequence[Prediction] | None:
         """The mean of the predictions of several models of this task; None (the default) for a task without a mean.
 
         Args:
-            found: the predictions of each model for the same examples, in their order.
+            predictions: the predictions of each model for the same examples, in their order.
         """
         return None
 

@@ -139,11 +139,11 @@ def _rows_of_pairs(
     first: Encoded, second: Encoded, tokenizer: Tokenizer, settings: TaskSettings
 ) -> tuple[PackedRows, Ints, Ints]:
     """The windows of both texts of each pair, each in a row of its own; see `encode_texts`."""
-    (ours, counts), (theirs, others) = (_rows_in_windows(one, tokenizer, settings) for one in (first, second))
+    (ours, counts), (theirs, others) = (_rows_in_windows(texts, tokenizer, settings) for texts in (first, second))
     fields = [(getattr(ours, name), getattr(theirs, name)) for name in ("token_ids", "segment_ids", "lengths")]
     tokens, segments, lengths = (np.concatenate(both) for both in fields)
     rows = PackedRows(tokens, segments, lengths, np.concatenate([ours.cut_by_row, theirs.cut_by_row]))
-    owner = np.concatenate([np.repeat(np.arange(len(one)), one) for one in (counts, others)])
+    owner = np.concatenate([np.repeat(np.arange(len(rows_of)), rows_of) for rows_of in (counts, others)])
     return rows.select(np.argsort(owner, kind="stable")), counts + others, counts
 
 
@@ -177,7 +177,7 @@ def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSetting
     """The windows of each text, one if it fits, and their number per text."""
     room = settings.max_length - tokenizer.template.num_special(1)
     cut = [_windows_of(ids, room, tokenizer, settings) for ids in texts]
-    counts = np.array([len(one) for one in cut], dtype=np.int64)
+    counts = np.array([len(windows) for windows in cut], dtype=np.int64)
     parts = list(itertools.chain.from_iterable(cut))
     return pack_rows(parts, template=tokenizer.template, max_length=settings.max_length), counts
 
@@ -205,7 +205,7 @@ def _rows_with_two_windows(
         lengths = [len(ids) for ids in pair]
         ours = min(lengths[0], max(room // 2, room - lengths[1]))
         rooms = (ours, room - ours)
-        cut = [_windows_of(ids, own, tokenizer, settings) for ids, own in zip(pair, rooms, strict=True)]
+        cut = [_windows_of(ids, share, tokenizer, settings) for ids, share in zip(pair, rooms, strict=True)]
         counts[number] = count = max(map(len, cut))
         for chosen, some in zip(parts, cut, strict=True):
             chosen += [some[row * len(some) // count] for row in range(count)]

@@ -71,5 +71,7 @@ def split_dev(
 
 def _labels(examples: Sequence[Example]) -> Sequence[Sequence[str]]:
     """The labels of each example of a classification; no labels in other tasks."""
-    texts = [one for one in examples if isinstance(one, TextExample) and isinstance(one.label, str | tuple)]
-    return [labels_of(one) for one in texts] if len(texts) == len(examples) else [()] * len(examples)
+    texts = [
+        example for example in examples if isinstance(example, TextExample) and isinstance(example.label, str | tuple)
+    ]
+    return [labels_of(example) for example in texts] if len(texts) == len(examples) else [()] * len(examples)

@@ -145,15 +145,15 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
 def _require_field(values: Mapping[str, Any], field: str, location: str) -> None:
     value = values.get(field)
     if field == "endings":
-        good = isinstance(value, list) and len(value) > 1 and all(isinstance(one, str) for one in value)
+        good = isinstance(value, list) and len(value) > 1 and all(isinstance(ending, str) for ending in value)
     else:
         good = isinstance(value, str)
     if not good:
-        what = "a list of at least two texts" if field == "endings" else "a text"
+        kind = "a list of at least two texts" if field == "endings" else "a text"
         shown = [*map(brief, list(values)[:_SHOWN_KEYS]), *(["…"] if len(values) > _SHOWN_KEYS else [])]
         others = f", only {', '.join(shown)}" if values else ""
         raise InputError(
-            expected=f"{what} as {field!r} in {location}",
+            expected=f"{kind} as {field!r} in {location}",
             found=f"no such key{others}" if field not in values else brief(value),
             fix=f"add {field!r}" if field not in values else "correct the line",
         )
