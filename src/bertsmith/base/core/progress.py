@@ -150,7 +150,6 @@ def counted(count: int, noun: str, several: str = "") -> str:
     """A count followed by its noun, singular or plural.
 
     Args:
-        count: the number.
         noun: the singular.
         several: the plural; by default `noun` plus "s".
 
@@ -168,7 +167,6 @@ class Progress:
     """Shows the progress of a task; use it as a context manager.
 
     Args:
-        label: the task, e.g. "building the corpus".
         total: the total number of units, or None if unknown.
         unit: what is counted, e.g. "documents" or "bytes".
         done: units completed earlier, if the work is resumed.

@@ -132,7 +132,6 @@ class Rank:
 
     Attributes:
         index: its number, from 0.
-        count: the number of processes.
         local_index: its number among those on the same machine.
         local_count: the number of those.
         restarts: how often `torchrun` has started the processes again because one of them ended.
@@ -172,11 +171,7 @@ ALONE = Rank()  # a process that trains or evaluates by itself
 
 
 def require_torch(source: object) -> None:
-    """Checks that torch is installed, which every model but an ONNX folder needs.
-
-    Args:
-        source: the model, for the message.
-    """
+    """Checks that torch is installed, which every model but an ONNX folder needs."""
     try:
         _import_torch()
     except ModuleNotFoundError as error:
@@ -211,7 +206,6 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
     """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
     Args:
-        device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "auto", "fp32", "bf16", "fp16" or "fp64".
         local_rank: the GPU that "cuda" means when several processes train on one machine; by default the local rank of
             this process.

@@ -50,7 +50,6 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zer
 
     Args:
         series: the lines to draw; values that are not finite leave a gap.
-        x_label: label of the x axis.
         y_label: label of the y axis, with the unit.
         from_zero: start the y axis at 0.
     """
@@ -82,10 +81,7 @@ def diagonal_chart(
     """Points against the diagonal y = x, as an `<svg>` element.
 
     Args:
-        x: expected values.
         y: actual values, as many; points with a value that is not finite are omitted.
-        x_label: label of the x axis.
-        y_label: label of the y axis.
         limits: lower and upper end of both axes; by default from the values.
         joined: draw few points, joined by a line, instead of a cloud.
     """

@@ -28,8 +28,6 @@ class Key(NamedTuple):
 
     Attributes:
         style: "line", "points" or "level", as the series is drawn.
-        color: the color of the series.
-        text: its description.
     """
 
     style: str

@@ -26,12 +26,7 @@ from bertsmith.base.machine.runtime import Rank
 
 @dataclass(frozen=True)
 class Division:
-    """Among which processes a model is divided, and the device of each of them.
-
-    Attributes:
-        rank: this process among them.
-        device: its device.
-    """
+    """Among which processes a model is divided, and the device of each of them."""
 
     rank: Rank
     device: torch.device

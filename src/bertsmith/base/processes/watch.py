@@ -19,11 +19,7 @@ _SLOW, _LEAST_WAIT = 1.5, 0.5
 
 
 class Watch:
-    """Adds up the seconds of work of this process; a `with` block adds its own duration.
-
-    Args:
-        rank: this process among those that train together.
-    """
+    """Adds up the seconds of work of this process; a `with` block adds its own duration."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank, self._seconds, self._started = rank, 0.0, 0.0

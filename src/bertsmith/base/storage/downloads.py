@@ -63,11 +63,7 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
 
 
 def kept_copy(address: str, *, cache: Path | None = None) -> Path:
-    """The path of the copy of what is at an address that was used last, without asking whether it has changed there.
-
-    Args:
-        cache: as for `local_copy`.
-    """
+    """The path of the copy of what is at an address that was used last, without asking whether it has changed there."""
     address = address.rstrip("/")
     cache = (cache or CACHE).expanduser()
     copies = []

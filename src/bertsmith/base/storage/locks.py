@@ -50,21 +50,13 @@ def require_no_file(path: Path) -> None:
 
 
 def require_unused(folder: Path, fix: str, besides: Collection[str] = ()) -> None:
-    """Refuses a folder with files in it, for a command that writes a new one.
-
-    Args:
-        besides: as in `is_unused`.
-    """
+    """Refuses a folder with files in it, for a command that writes a new one."""
     if folder.is_dir() and not is_unused(folder, besides):
         raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
 
 
 def require_new_run(folder: Path, besides: Collection[str] = ()) -> None:
-    """Refuses a file, or a folder with files in it, for a new run, and says to resume only what is a run.
-
-    Args:
-        besides: as in `is_unused`.
-    """
+    """Refuses a file, or a folder with files in it, for a new run, and says to resume only what is a run."""
     require_no_file(folder)
     if folder.is_dir() and not is_unused(folder, besides):
         is_run = any(next(folder.glob(trace), None) for trace in _OF_A_RUN)

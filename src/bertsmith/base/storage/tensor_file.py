@@ -42,7 +42,6 @@ def write_tensors(
         tensors: their types and shapes, by name.
         values: the tensors themselves in the order of `order_of`, each asked for when it is written; by default those
             of `tensors`.
-        metadata: further entries of the header.
     """
     import torch
 

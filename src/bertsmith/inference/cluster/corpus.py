@@ -66,9 +66,7 @@ def build_corpus_on(
 
     Args:
         engine: see `stream`. Workers open the files themselves, so every machine needs them at the same path.
-        workers: the largest number of worker processes; None means as many as the cluster has processors.
         resume: continue an unfinished corpus; start one if there is none.
-        options: further arguments of `build_corpus`.
     """
     out, settings = Path(out), settings or CorpusSettings()
     paths = list(texts)

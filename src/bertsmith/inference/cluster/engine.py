@@ -47,8 +47,6 @@ class Stage:
         arguments: of its constructor, which each worker process calls once.
         read: turns a table of parts into tables of rows; None if the parts are the rows.
         workers: the largest number of worker processes; None: as many as there are processors for.
-        threads: processors of a worker.
-        gpus: GPUs of a worker.
         size: bytes of all rows, about; 0 if that is not known.
         resumes: whether the command has --resume, for the advice when workers fail.
     """
@@ -256,7 +254,6 @@ class _Driver:
 
     Attributes:
         folder: from which relative paths are read.
-        code: see `code_and_versions`.
         storage: the variables with the credentials and endpoints of storages.
     """
 

@@ -32,7 +32,6 @@ class Kept:
     """The results that are on disk, in parts of consecutive rows.
 
     Args:
-        folder: where they are.
         what: what is made of them, for messages.
         resume: continue from what is there.
         replace: start over, although there may be something.

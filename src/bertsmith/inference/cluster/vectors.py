@@ -37,7 +37,6 @@ class JobRecipe:
         model: anything that `load` accepts; every machine has it at the same path.
         of_tokens: one vector per word or piece instead of one per text.
         loading: arguments of `load_embedder` or `load_token_features`.
-        text: see `TextVectors`.
     """
 
     model: str
@@ -56,7 +55,6 @@ class ClusterVectors(VectorJob):
     """A job whose blocks are computed by the workers of a cluster; `close` ends their work.
 
     Args:
-        engine: see `stream`.
         recipe: of the job of every worker.
         job: the same job in this process, which computes nothing.
         source: the file, which the reader opens itself.

@@ -71,11 +71,7 @@ def count_languages_on(
     reading: ReadingSettings | None = None,
     kept: Kept | None = None,
 ) -> LanguageCounts:
-    """The word counts of each language, as `count_languages` computes them.
-
-    Args:
-        kept: as of `count_files_on`.
-    """
+    """The word counts of each language, as `count_languages` computes them."""
     listed = list(language_sources(folders))
     report = ReadReport()
     sums = {language: _Sum() for _, language in listed if language}

@@ -58,12 +58,7 @@ def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
 
 
 def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
-    """A runner of padded batches in the library: strips the padding, runs the model, restores the padding as zeros.
-
-    Args:
-        model: from `library_model`.
-        outputs: the outputs to compute.
-    """
+    """A runner of padded batches in the library: strips the padding, runs the model, restores the padding as zeros."""
 
     def run(inputs: dict[str, Ints]) -> Outputs:
         ids, mask, segments = (inputs[name].reshape(-1, inputs[name].shape[-1]) for name in INPUTS)
@@ -88,10 +83,6 @@ def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner
 
     Args:
         folder: the model folder with the configuration.
-        model: the model in the library.
-        outputs: the outputs of the runner.
-        runner: the exported model.
-        sample: rows of text.
     """
     tallies = {output.name: _Tally() for output in outputs}
     kept = None if sample.scored is None else _Kept(sample.scored)

@@ -65,7 +65,6 @@ def export(
     Args:
         source: anything that `load_any` accepts.
         destination: the folder to write; it appears complete or not at all.
-        to: "huggingface", "google" or "onnx".
         int8: with "onnx", also write a file with int8 weights.
         data: labelled examples of the model's task, or texts for a model without one, to compare on.
         task, columns: how labelled examples are read; see `DataFile`.

@@ -21,7 +21,6 @@ def require_equal(comparison: Comparison, subject: str, limit: float | None = No
     """Checks an exact export and returns the limits it meets: on the outputs and, if there is one, on the score.
 
     Args:
-        subject: the file, for the message.
         limit: overrides `FP32_LIMIT`; the limit on the score is unchanged.
     """
     most = FP32_LIMIT if limit is None else limit
@@ -52,7 +51,6 @@ def require_near(comparison: Comparison, subject: str, limit: float | None = Non
     """Checks a quantized export and returns the limit it meets: on the score if there is one, else on the outputs.
 
     Args:
-        subject: the file, for the message.
         limit: overrides `INT8_METRIC_LIMIT` or `INT8_LIMIT`.
     """
     fix = "nothing was written; omit --int8, or allow more with --limit"

@@ -26,7 +26,6 @@ class GraphEncoder:
     """The values that the layers of an encoder share, and the nodes that compute its hidden states.
 
     Args:
-        nodes: the graph; the nodes are added to it.
         ids: of the tokens, [B, S].
         mask: 1 for real tokens, [B, S].
         positions: of the tokens in their sequence, [B, S]; None: 0, 1, 2 ...

@@ -83,11 +83,7 @@ def build_graph(
 
 
 class _Heads:
-    """The heads of a model in a graph, and what they read.
-
-    Args:
-        nodes: the graph; the nodes are added to it.
-    """
+    """The heads of a model in a graph, and what they read."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes, self.config, self.tensors = nodes, nodes.config, nodes.tensors

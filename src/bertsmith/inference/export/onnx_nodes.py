@@ -18,13 +18,7 @@ class Nodes:
     """A graph under construction.
 
     Args:
-        onnx: the package.
-        config: the shape of the model.
         tensors: parameters by our name, with the prefix `bert.` in the encoder.
-
-    Attributes:
-        nodes: the nodes, in the order in which they are computed.
-        arrays: the constants by name.
     """
 
     def __init__(self, onnx: Any, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:

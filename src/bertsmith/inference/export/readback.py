@@ -35,7 +35,6 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
     The library runs both sides, because no other reader of these checkpoints can be relied on here.
 
     Args:
-        folder: the source.
         partial: the folder of the written checkpoint; the record is written there, too.
         file: the data to compare on; by default sentences that come with the package.
         limit: overrides `FP32_LIMIT`.
@@ -61,11 +60,7 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
 
 
 def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None, limit: float | None) -> list[str]:
-    """Reads a Hugging Face folder back, and runs it in `transformers` if installed; returns lines for the user.
-
-    Args:
-        folder, partial, file, limit: see `check_google`.
-    """
+    """Reads a Hugging Face folder back, and runs it in `transformers` if installed; returns lines for the user."""
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
     record: dict[str, Any] = {"format": "huggingface", "equal_tensors": count}
     lines = [f"read back: {count} tensors equal bit for bit"]

@@ -20,11 +20,8 @@ class Difference:
     """The difference between the two sides in one output.
 
     Attributes:
-        output: name of the output.
-        values: number of values compared.
         largest: largest difference in units of the spread; NaN if the other side gives NaN.
         mean: mean difference in units of the spread.
-        spread: see the module docstring.
     """
 
     output: str

@@ -26,8 +26,6 @@ class BM25(WordIndex):
     """A BM25 index of P passages.
 
     Args:
-        passages: the texts.
-        words: splits texts into words.
         k1: at least 0; with 0, the number of occurrences of a word in a passage is ignored.
         b: from 0 to 1; with 0, the length of a passage is ignored.
     """

@@ -118,7 +118,6 @@ def index_passages(
     """The index of passages: vectors are read from its file if they are there, otherwise computed and added to it.
 
     Args:
-        texts: P texts.
         embedder: computes the vectors; they are normalized.
         change: applied to the vectors before they are normalized.
         path: the index file; if None, nothing is saved.

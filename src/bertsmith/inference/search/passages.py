@@ -58,7 +58,6 @@ class TextSet:
     """Passages or queries with their ids.
 
     Attributes:
-        ids: their ids in the file.
         texts: the texts, one per id.
         skipped: number of records without text.
     """
@@ -82,10 +81,8 @@ def read_text_set(
     """The passages or queries of a file; reports how many were skipped.
 
     Args:
-        kind: the word for the texts in messages.
         text_column: the column of the text, if its name is not a common one.
         option: the option that sets this column, for messages.
-        encoding: of text files without a byte order mark.
     """
     if path.is_dir() and text_column is None:
         records = folder_records(path, kind, encoding)

@@ -42,9 +42,7 @@ class Retriever:
     """Passages and the means to search them.
 
     Attributes:
-        passages: the passages.
         words: their index of words by the name of its system; empty if there is no search by words.
-        embedder: computes query vectors.
         index: the passage vectors.
         change: the change applied to passage vectors, also applied to query vectors; None for no change.
         scorer: re-ranks the best passages; None for no re-ranking.
@@ -74,7 +72,6 @@ class Retriever:
         """The rankings of all available systems: vectors, words, both; and one re-ranked, if there is a scorer.
 
         Args:
-            system: the system to re-rank.
             top: number of passages to rank; a smaller `depth` limits how many are fused and re-ranked.
         """
         reach = max(top, self.depth)

@@ -47,7 +47,6 @@ class Occurrence:
     """An occurrence of a word in a sentence.
 
     Attributes:
-        sentence: the sentence.
         start: position of the word's first character.
         end: position after its last character.
     """

@@ -19,8 +19,6 @@ class WordCosines(WordIndex):
     """P passages as one-hot or TF-IDF vectors of length 1.
 
     Args:
-        passages: the texts.
-        words: splits texts into words.
         one_hot: only whether a word occurs counts, and all words count the same.
     """
 

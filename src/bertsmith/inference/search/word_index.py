@@ -38,12 +38,7 @@ class Words:
 
 
 class WordIndex(abc.ABC):
-    """P passages as weights of their words; a query scores the sum of the weights of the words that both have.
-
-    Args:
-        passages: the texts.
-        words: splits texts into words.
-    """
+    """P passages as weights of their words; a query scores the sum of the weights of the words that both have."""
 
     def __init__(self, passages: Iterable[str], *, words: Words | None = None) -> None:
         self.words = words or Words()

@@ -81,7 +81,6 @@ class VectorChange:
     """A fitted change.
 
     Attributes:
-        settings: the changes it makes.
         mean: float64 [D], subtracted first; zeros if nothing is subtracted.
         matrix: float64 [D, K], or None if no direction changes.
         fitted_on: the number of vectors it was fitted on.

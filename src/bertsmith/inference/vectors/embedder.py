@@ -32,14 +32,9 @@ class Embedder:
     """An encoder with a pooling.
 
     Args:
-        encoder: the encoder, with its tokenizer.
         pooling: "mean" over all tokens of the row, [CLS] and [SEP] among them; "max" over them; "cls", the vector of
             [CLS] (in a left-to-right model, of the last token); "pooler", the layer on top of it.
-        normalize: scale each vector to length 1.
-        layers: a choice of `layer_choice`.
         max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.
-        prompt: a prefix for every text.
-        prompts: the model's prompts by their names.
         dimensions: how many of the first numbers of each vector are kept; None for all. For models that were trained
             for it (Matryoshka).
         pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
@@ -47,8 +42,6 @@ class Embedder:
         special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
 
     Attributes:
-        width: the dimension of the vectors.
-        texts: the number of texts embedded, over all calls.
         cut_texts: how many of them were longer than `max_length`.
         cut_tokens: the tokens they lost.
         empty_texts: how many had no token; their vector is computed from [CLS] [SEP].

@@ -33,11 +33,8 @@ class VectorFile:
     Args:
         path: the final path; its extension gives the format, .npy or .parquet.
         made_of: what the vectors depend on (model, settings, input), for JSON. A file resumes only if this is the same.
-        width: width of the vectors.
-        half: float16 instead of float32.
         index: there are columns in addition to the vectors; a .parquet file may have some in any case.
         resume: resume a partial file; start a new one if there is none.
-        replace: overwrite an existing file, or a partial one.
 
     Attributes:
         done: the last value passed to `commit`; empty at the start.
@@ -170,7 +167,6 @@ def require_place(
     """Refuses a path where a vector file cannot be written, before its content is computed.
 
     Args:
-        inputs: the files and folders that are read; none of them is written or removed.
         index: there are columns in addition to the vectors, which may go to a separate file.
     """
     writer, sources = writer_for(path)(path, 0, index=index), list(inputs)

@@ -36,10 +36,7 @@ class VectorSummary:
     """The result of writing a vector file.
 
     Attributes:
-        out: the file.
         texts: lines read, in this run and before.
-        rows: vectors in the file.
-        width: width of the vectors.
         counts: truncated texts, tokens cut from them, empty texts and so on.
         notes: what the user should know about these counts, one sentence each.
         seconds: duration of this run; 0 if nothing was left to do.
@@ -95,12 +92,7 @@ class VectorJob(ABC):
 
 
 class TextVectors(VectorJob):
-    """One vector per text.
-
-    Args:
-        embedder: computes the vectors.
-        text: add the texts as a column.
-    """
+    """One vector per text."""
 
     def __init__(self, embedder: Embedder, *, text: bool = False) -> None:
         self.embedder, self.text = embedder, text
@@ -140,11 +132,7 @@ class TextVectors(VectorJob):
 
 
 class TokenVectorsOfTexts(VectorJob):
-    """One vector for each word or piece of each text.
-
-    Args:
-        features: computes the vectors.
-    """
+    """One vector for each word or piece of each text."""
 
     block = TOKEN_TEXTS
     index = True
@@ -208,11 +196,6 @@ def write_vectors(
 
     A file is first read once to the end, so that a damaged one is rejected before any work is done and the remaining
     time can be estimated. Stdin is read only once.
-
-    Args:
-        half: write float16.
-        resume: resume where the work stopped.
-        replace: overwrite an existing file.
     """
     sources = [] if source.is_stdin else [source.path]
     require_place(out, inputs=sources, index=job.index, resume=resume, replace=replace)

@@ -42,7 +42,6 @@ class TokenLines:
     """Rows of tokens with their vectors, for JSON.
 
     Args:
-        encoder: the encoder, with its tokenizer.
         layers: hidden states that are listed, not summed; see `layer_choice`.
         max_length: maximum tokens of a row; None: what the model reads.
 
@@ -113,7 +112,6 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
 
     Args:
         out: the caller has checked that it may be written, before the model was loaded; see `require_output`.
-        replace: overwrite an existing file.
     """
     started, done = time.monotonic(), 0
     how = lines.encoder.runtime.precision

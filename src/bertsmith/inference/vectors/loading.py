@@ -32,10 +32,6 @@ def load_encoder(
     Args:
         source: a model folder, one of sentence-transformers, a Google checkpoint, a run, a hub id or an ONNX folder.
         pooled: texts get one vector each, so every step of the recipe must be supported here.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        precision: of the matrix products.
-        products: how linear layers are computed; see `choose_inference`.
-        int8: as in `load_frozen_encoder`.
     """
     recipe = read_recipe(Path(source), pooled=pooled)
     encoder_path = source if recipe is None else recipe.encoder
@@ -75,13 +71,9 @@ def load_embedder(
     Args:
         pooling: None: as the folder says, or the mean if it says nothing.
         normalize: None: as the folder says, or no if it says nothing.
-        layers: a choice of `layer_choice`.
         max_length: None: as the folder says, or the model's positions if it says nothing.
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
         dimensions: how many of the first numbers of each vector are kept; None: as many as the folder says, or all.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        precision: of the matrix products; vectors are always float32.
-        products, int8: as in `load_encoder`.
     """
     encoder, recipe = load_encoder(
         source, pooled=True, device=device, precision=precision, products=products, int8=int8

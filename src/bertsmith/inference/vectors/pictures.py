@@ -37,7 +37,6 @@ def scatter(
 
     Args:
         groups: int64 [E], from 0.
-        names: names of the groups, for the legend.
         shown: the fraction of the variance in the plane, for the axis label.
     """
     figure = Figure(figsize=(6.8, 5.2), layout="constrained")
@@ -73,12 +72,7 @@ def cosine_histogram(before: VectorReport, after: VectorReport | None = None) ->
 
 
 def write_picture(path: Path, figure: Figure, title: str, below_html: str = "") -> None:
-    """Writes a picture, as a page if the name ends in .html.
-
-    Args:
-        title: title of the page.
-        below_html: HTML sections below the picture on the page.
-    """
+    """Writes a picture, as a page if the name ends in .html."""
     require_picture(path)
     suffix = path.suffix.lower()
     if suffix == ".html":

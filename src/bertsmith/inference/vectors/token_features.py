@@ -68,13 +68,10 @@ class TokenFeatures:
     """An encoder that computes a vector for each word or piece.
 
     Args:
-        encoder: the encoder, with its tokenizer.
-        layers: a choice of `layer_choice`.
         unit: a word's "first" piece, as in fine-tuned taggers; the "mean" of its pieces; or "pieces", one vector each.
         max_length: maximum tokens per row; None: what the model reads.
 
     Attributes:
-        width: the dimension of the vectors.
         long_texts: the number of texts read in windows, over all calls.
         empty_texts: the number of texts without pieces, which have no vector.
     """

@@ -38,9 +38,6 @@ class VectorWriter(ABC):
     """Base of the writers: appends blocks, resumes after a complete block, and finishes the file.
 
     Args:
-        path: the final path.
-        width: width of the vectors.
-        half: store float16.
         index: there are columns in addition to the vectors.
     """
 

@@ -68,11 +68,7 @@ class BagOfWords:
 
     @staticmethod
     def restored(state: Mapping[str, Any], where: str) -> "BagOfWords":
-        """The columns whose `state` this is.
-
-        Args:
-            where: the file of the state, for messages.
-        """
+        """The columns whose `state` this is."""
         settings = from_dict(TaskSettings, state["settings"], where)
         empty = TextExample(id="", first="", second="" if state["pair"] else None)
         bag = BagOfWords([empty], settings, 1 if len(state["spaces"]) > 1 else MANY_OUTPUTS + 1)
@@ -142,9 +138,6 @@ class WordSpace:
 
         D is the number of different words in the texts. If the vectors would take too much memory, the words share
         columns at random, with random signs, which changes cosines little (Weinberger et al., 2009, "Feature hashing").
-
-        Args:
-            seed: of the shared columns.
         """
         weights = self._space.weights(texts)
         used, places = np.unique(weights.indices, return_inverse=True)

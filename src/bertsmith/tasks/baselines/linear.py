@@ -102,7 +102,6 @@ def fit_linear(
         targets: as `Task.encode` returns them: numbers of labels, int64 [E]; 0 or 1 per label of a multi-label task,
             [E, K]; or numbers, float [E].
         num_outputs: K; 1 for numbers.
-        seed: determines the folds.
         penalties: the candidates, strictest first; a single one is used as it is.
         score: of held-out outputs [e, K] and the numbers of their examples [e], higher is better; it chooses the
             penalty, and the loss decides between equal scores. For scores such as Matthews correlation, which are 0 for

@@ -36,13 +36,7 @@ _SHAPE = {"spec": dict, "bag": {"pair": bool, "spaces": [{"terms": list, "rarity
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class NGramModel:
-    """A linear model on the n-grams of texts, for a task on texts or pairs of texts.
-
-    Attributes:
-        spec: the task.
-        bag: the columns.
-        linear: weight and bias.
-    """
+    """A linear model on the n-grams of texts, for a task on texts or pairs of texts."""
 
     spec: TaskSpec
     bag: BagOfWords

@@ -36,7 +36,6 @@ class TextCosine:
     """A linear model on one number, the cosine of two texts that are encoded separately.
 
     Attributes:
-        spec: the task.
         linear: weight [K, 1] and bias [K].
         encoder: gives the vectors, the means over the tokens of a text.
     """

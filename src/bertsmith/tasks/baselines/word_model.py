@@ -50,7 +50,6 @@ class WordModel:
     """Counts of words and the task that they answer: tags, an ending, an answer in the context, or a similarity.
 
     Attributes:
-        spec: the task.
         counts: plain values for JSON.
     """
 

@@ -51,9 +51,6 @@ def tag_logits(counts: Counts, sentences: Sequence[TaggedExample], labels: Seque
 
     A word that does not occur there is replaced by its lower-case spelling, by its shape and ending, by its shape, or
     by any word, whichever is the first to occur.
-
-    Args:
-        counts: from `counted_tags`.
     """
 
     @functools.cache
@@ -72,11 +69,7 @@ def counted_contexts(train: Sequence[ChoiceExample]) -> Counts:
 
 
 def choice_logits(counts: Counts, examples: Sequence[ChoiceExample]) -> Logits:
-    """A score per ending, float32 [N, 1]: the share of its words that the context has; rare words count more.
-
-    Args:
-        counts: from `counted_contexts`.
-    """
+    """A score per ending, float32 [N, 1]: the share of its words that the context has; rare words count more."""
     scores = []
     for example in examples:
         context = set(words_of_text(example.context))
@@ -112,9 +105,6 @@ def answers(counts: Counts, questions: Sequence[QuestionExample]) -> list[Answer
     In the sentence, the answer is the run of words of one kind (numbers, capitalized words, others) that are not in the
     question, of the kind that answers to this question word have in training. If the counts have a limit, a question
     whose best sentence has too few of its words has no answer.
-
-    Args:
-        counts: from `counted_answers`.
     """
     return [_answer(question, counts["rarity"], counts["kinds"], counts.get("limit")) for question in questions]
 

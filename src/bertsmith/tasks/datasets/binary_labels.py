@@ -40,7 +40,6 @@ def width_of_ones(cells: Sequence[tuple[str, str]], expected: int | None = None)
     Without such a list, all must be of zeros and ones and equally long.
 
     Args:
-        cells: the place and the content of each cell.
         expected: the width in the training file, 0 if its lists name labels; None if these cells decide.
     """
     lists = [(location, _numbers(cell, location)) for location, cell in cells if cell.strip()]

@@ -24,7 +24,6 @@ class Row:
     """A row of a table.
 
     Attributes:
-        location: file and line, or file and row.
         values: text by column name; numbers, lists and records of JSON and Parquet are given as JSON.
         unused: why its label is no gold, such as the annotator's rejection; empty if it is.
     """
@@ -53,7 +52,6 @@ def csv_rows(lines: Iterable[str], path: Path | str) -> Iterator[NumberedCells]:
 
     Args:
         lines: with their line ends.
-        path: of the table, for messages.
     """
     # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_RECORD))

@@ -35,7 +35,6 @@ def read_choices(path: Path, *, labelled: bool = True, encoding: str = UTF_8) ->
 
     Args:
         labelled: every question has a label; if False, labels are not read and may be missing.
-        encoding: of a text file without a byte order mark.
     """
     examples, skipped = [], []
     for number, (location, context, start, endings, label) in enumerate(

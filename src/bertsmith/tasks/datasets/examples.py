@@ -17,11 +17,8 @@ class TextExample:
     """A single text or a pair of texts.
 
     Attributes:
-        id: its id in the file, or its row.
-        first: text A.
         second: text B; None for a single text.
         label: the name of a class, a number (regression), several names (multi-label), or None if there is no gold.
-        location: file and row.
         pieces: the ids of each text, if it was tokenized before; see `whole_texts.with_pieces`.
     """
 
@@ -38,10 +35,8 @@ class TripletExample:
     """A text, one that belongs to it, and one or more that do not.
 
     Attributes:
-        id: its id in the file, or its row.
         texts: at least three, in this order.
         margin: by how much a teacher scores the second text above the third; None without a teacher.
-        location: file and row.
     """
 
     id: str
@@ -55,11 +50,9 @@ class ChoiceExample:
     """A context with several endings, one of which is correct.
 
     Attributes:
-        id: its id in the file, or its row.
         context: text A of every row; may be empty.
         endings: text B of each row; at least two.
         label: number of the correct ending, from 0; None if there is no gold.
-        location: file and row.
         pieces: the ids of the context and of each ending, if they were tokenized before.
     """
 
@@ -85,10 +78,8 @@ class TaggedExample:
 
     Attributes:
         id: the number of the sentence in the file, from 0.
-        words: its words.
         tags: one per word; None if there is no gold.
         document: the number of its document; neighboring sentences of the same document may serve as context.
-        location: file and line.
         offsets: (start, end) of each word in the original text, in characters; None if the input was already words.
         surroundings: the document in the file, if the sentence may be used without its neighbors; else None.
     """
@@ -115,13 +106,10 @@ class QuestionExample:
     """A question about a context.
 
     Attributes:
-        id: its id in the file.
-        question: the question.
         context: the text that contains the answer; any length.
         answers: gold answers; empty if there is no gold or no answer.
         absent_answers: gold answers whose text does not occur in the context; used for scoring only.
         is_impossible: the context contains no answer (SQuAD 2.0).
-        location: file and question.
     """
 
     id: str

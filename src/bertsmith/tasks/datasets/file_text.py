@@ -75,10 +75,8 @@ def file_text(
     r"""The text of a file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
 
     Args:
-        kind: what the file should contain, for messages.
         may_be_blank: whether the file may have nothing but white space.
         keep_ends: whether line ends stay as they are.
-        encoding: of a file without a byte order mark.
     """
 
     def error(content: str, fix: str) -> InputError:

@@ -37,7 +37,6 @@ class Columns:
     """The columns of a file that hold texts and label: by name, or by number from 0 if the file has no header.
 
     Attributes:
-        first: text A.
         second: text B; None for single texts.
         label: the gold label; None if the file has no labels.
         count: the number of columns of a file without a header; None if there is a header.
@@ -206,7 +205,6 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF
 
     Args:
         labelled: the file is a training or dev file; if False, it is a test file, which has no labels.
-        encoding: of a text file without a byte order mark.
     """
     columns = task.labelled if labelled else task.unlabelled
     if columns is None:

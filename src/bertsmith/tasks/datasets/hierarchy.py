@@ -21,7 +21,6 @@ def read_hierarchy(source: str, labels: Iterable[str], encoding: str = UTF_8) ->
 
     Args:
         source: a file, or "cpc".
-        encoding: of a file without a byte order mark.
     """
     if source == CPC:
         parents = {code: code_parent(code) for label in labels for code in _codes_of(label)}

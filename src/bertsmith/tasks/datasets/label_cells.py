@@ -38,9 +38,6 @@ def gold_of_cell(cell: str, location: str, target: Target) -> str | float | tupl
 
     A list in JSON is read as its names, `{"choices": [...]}` of Label Studio as its choices, and a record of numbers,
     such as `cats` of spaCy, as the names with 1.
-
-    Args:
-        location: file and line, for messages.
     """
     cell = cell.strip()
     if target == "labels":

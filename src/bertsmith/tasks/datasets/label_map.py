@@ -36,8 +36,6 @@ def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, comple
     """The examples with renamed labels, in order; several labels may get one name.
 
     Args:
-        examples: texts with labels, or sentences with tags.
-        names: the new name of every label.
         types: rename the types of entity tags (PER in B-PER), not whole tags; O stays.
         complete: warn of labels in the map that no example has.
     """

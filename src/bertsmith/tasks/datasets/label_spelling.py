@@ -49,7 +49,6 @@ def with_one_spelling(examples: Sequence[Example], known: Iterable[str] = ()) ->
     """The examples with one name for each label; what is renamed is listed on stderr.
 
     Args:
-        examples: of a file.
         known: the labels of the task, or of the model; a label that is none of them gets the name of the one that is
             spelled in another way. Otherwise labels are renamed if the file itself has several spellings.
     """
@@ -92,7 +91,6 @@ def in_scheme(examples: Sequence[Example], scheme: str = "", known: Iterable[str
     """The sentences with tags of BILOU, BMES or BMEWO as IOBES, and tags of another scheme than the model's in its own.
 
     Args:
-        examples: sentences of a file.
         scheme: the scheme of the model; empty if it is yet to be trained.
         known: the tags of the model; if they have letters such as L and U, they stay.
     """

@@ -116,9 +116,6 @@ def check_known(
     """Returns if all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
 
     Args:
-        labels: the known labels.
-        training: the examples are training examples.
-        noun: the word for a label in messages.
         fixed: the name of the task if its labels are fixed; otherwise they come from a training file.
     """
     known = set(labels)

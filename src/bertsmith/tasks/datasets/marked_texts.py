@@ -19,9 +19,6 @@ class MarkedText(NamedTuple):
     """A text with its spans.
 
     Attributes:
-        location: file and line, record or document.
-        text: the text.
-        spans: the spans, in code points.
         skipped: why the text is not used; empty if it is.
         document: what the texts of one document have in common; by default each text is a document.
     """
@@ -45,11 +42,7 @@ def sentences_of(
     """The texts of a file as sentences with tags.
 
     Args:
-        file: the file, for messages.
-        texts: in file order.
-        scheme: the scheme of the tags.
         flat: spans that share a word are errors; otherwise the outermost one is kept, and the others are listed.
-        read_as: the format, for messages.
         fix: what to do if no text is annotated.
     """
     examples: list[TaggedExample] = []

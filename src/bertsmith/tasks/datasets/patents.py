@@ -59,12 +59,7 @@ def subclass_of(code: str) -> str:
 
 
 def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> ExampleFile:
-    """The patents of a file; a row without text is skipped and listed.
-
-    Args:
-        gold: whether codes are read; if not, they may be missing.
-        encoding: of a text file without a byte order mark.
-    """
+    """The patents of a file; a row without text is skipped and listed."""
     examples, skipped = [], []
     for number, row in enumerate(read_table(path, encoding=encoding)):
         named = {name.strip().lower().replace(" ", "_"): name for name in row.values}

@@ -33,7 +33,6 @@ class Record(NamedTuple):
     """A record of a table.
 
     Attributes:
-        location: file and line, or file and record.
         values: by the name of the column.
         unused: why its label is no gold; empty if it is.
     """
@@ -47,7 +46,6 @@ def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) 
     """The records of a JSON file in file order.
 
     Args:
-        text: the content of the file.
         lines: one record per line, even if the text starts with a list.
         columns: names that columns of texts usually have.
     """
@@ -73,7 +71,6 @@ def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, A
     """Each value of a JSON file with its place: one value per line, or the items of one list.
 
     Args:
-        text: the content of the file.
         lines: the values are on lines even if the text starts with a list.
     """
     if not lines and text.lstrip().startswith("["):

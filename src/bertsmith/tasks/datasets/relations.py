@@ -46,8 +46,6 @@ def read_relations(
 
     Args:
         text_column, label_column: the keys or columns of text and label; by default, common names.
-        gold: whether labels are read; if not, they may be missing.
-        encoding: of a text file without a byte order mark.
     """
     if suffix_of(path) not in (".jsonl", ".json"):
         return _marked_table(path, text_column, label_column, gold=gold, encoding=encoding)

@@ -50,8 +50,6 @@ def read_spans(
 
     Args:
         text_column: the key of the text; by default `text`.
-        scheme: the scheme of the tags.
-        records: the place and the value of each record, if they have been read.
     """
     if records is None:
         content = file_text(path, kind="texts with marked spans")

@@ -38,7 +38,6 @@ def read_squad(
             original code only looks at the first answer.)
         unanswerable: in rows, which lack SQuAD's `is_impossible`, an empty list of answers means that there is none in
             the context.
-        encoding: of a text file without a byte order mark.
     """
     examples: list[QuestionExample] = []
     skipped: list[tuple[str, str]] = []

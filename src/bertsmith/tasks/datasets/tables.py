@@ -50,7 +50,6 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
 
     Args:
         suffix: the extension that gives the format; by default the file's.
-        encoding: of a text file without a byte order mark.
     """
     suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES and path.is_file() and is_fasttext(path, encoding=encoding):
@@ -107,7 +106,6 @@ def read_texts(
         target: what a label is: one class (`label`), any number of classes, as a JSON list or separated by `|`
             (`labels`), or a number (`number`); if None, labels are not read and may be missing.
         skip_unlabelled: a row with an empty label is skipped and listed, too; otherwise it is an error.
-        encoding: of a text file without a byte order mark.
         ones: how lists of labels are read, as `ExampleFile.ones` of the training file says; None if this file decides.
     """
     if suffix_of(path) in _OF_WORDS:

@@ -42,13 +42,10 @@ def read_tagged(
     """The sentences of a file, or of a folder of brat.
 
     Args:
-        task: `ner` or `pos`.
         text_column: the key of texts with marked spans.
         label_column: the key or column of tags, in records and tables of words.
         word_column, tag_column: the columns of files with a word on each line.
         scheme: of the tags that marked spans are read as; by default IOB2.
-        gold: whether tags are read in records and tables of words; if not, they may be missing.
-        encoding: of a text file without a byte order mark.
     """
     reader = None
     if is_brat(path):

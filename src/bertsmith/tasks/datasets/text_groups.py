@@ -81,7 +81,6 @@ def read_groups(
         form: one of `examples.FORMS`.
         text_column, pair_column, label_column: column names; if None, guessed from common names.
         gold: scores and labels are read.
-        encoding: of a text file without a byte order mark.
     """
     if form == TRIPLETS:
         return _without_repeats(_read_triplets(path, encoding))

@@ -47,10 +47,7 @@ def read_token_records(
     """The sentences of a file.
 
     Args:
-        records: the place and the value of each record.
-        task: `ner` or `pos`.
         label_column: the key of the tags; by default a common one.
-        gold: whether tags are read; if not, they may be missing.
     """
     names = class_names(path)
     examples: list[TaggedExample] = []

@@ -39,10 +39,7 @@ def read_word_table(
     """The sentences of a table; a row without any text is skipped and listed.
 
     Args:
-        rows: of the table.
-        task: `ner` or `pos`.
         label_column: the column of the tags; by default one with a common name.
-        gold: whether tags are read; if not, they may be missing.
     """
     rows = list(rows)
     named = {plain_name(name): name for name in rows[0].values} if rows else {}

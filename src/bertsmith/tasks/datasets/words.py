@@ -48,11 +48,6 @@ def tags_of_spans(
     >>> text = "from New Yorkers"
     >>> tags_of_spans(text, words_of(text), [MarkedSpan(5, 13, "LOC")])
     (('O', 'B-LOC', 'I-LOC'), [MarkedSpan(start=5, end=13, label='LOC')])
-
-    Args:
-        text: the text.
-        sentence: its words, from `words_of`.
-        spans: the marked spans, in any order.
     """
     assert sentence.offsets is not None, "the words of a text"
     starts, ends = np.array(sentence.offsets, dtype=np.int64).reshape(-1, 2).T

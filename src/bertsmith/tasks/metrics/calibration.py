@@ -26,9 +26,7 @@ class ReliabilityBin(NamedTuple):
     """The examples whose confidence falls into one bin.
 
     Attributes:
-        confidence: their mean confidence.
         accuracy: the fraction of them that is correct.
-        num_examples: their number, at least 1.
     """
 
     confidence: float

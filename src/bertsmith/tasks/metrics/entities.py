@@ -62,11 +62,6 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
     An entity is correct if its type and both its ends are. Each type also has its own `precision`, `recall` and `f1`,
     under names such as `PER_f1`; entities without a type count only in the overall scores. Undefined ratios are 0.
-
-    Args:
-        gold: the tags of each sentence.
-        predicted: the predicted tags of the same sentences.
-        scheme: the scheme of both.
     """
     _require_same_words(gold, predicted)
     right, in_gold, in_predicted = (collections.Counter[str]() for _ in range(3))
@@ -152,9 +147,6 @@ def rename_types(tags: Sequence[str], names: Mapping[str, str]) -> list[str]:
 
     >>> rename_types("I-PER I-ORG O".split(), {"PER": "Name", "ORG": "Name"})
     ['I-Name', 'B-Name', 'O']
-
-    Args:
-        names: the new name of every type that occurs.
     """
     renamed: list[str] = []
     before = ("O", "")

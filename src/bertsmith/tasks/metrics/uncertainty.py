@@ -33,9 +33,7 @@ class Spread:
     """Scores of several runs.
 
     Attributes:
-        mean: their mean.
         deviation: their sample standard deviation (with their number minus one as divisor); 0 for a single run.
-        values: the scores themselves.
     """
 
     mean: float
@@ -48,9 +46,7 @@ class PairedTest:
     """The difference between two systems on the same examples, and how certain it is.
 
     Attributes:
-        difference: the mean of the first minus the mean of the second.
         low: the lower end of its 95% confidence interval.
-        high: the upper end.
         p_value: the probability of a difference at least as large, in either direction, by chance; never 0.
     """
 
@@ -92,8 +88,6 @@ def paired_test(
         first: float [E], the contribution of each example to the score of the first system; or, with a statistic, rows
             [E, any] with the gold label and the prediction of each example.
         second: the same for the second system, in the same order.
-        seed: determines the draws.
-        draws: the number of bootstrap draws, and of swaps.
         statistic: the score of drawn rows, such as a correlation; by default the mean.
     """
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
@@ -136,8 +130,6 @@ def bootstrap_interval(
         values: [E] or [E, anything]; rows are drawn, so a row may contain the gold label and the prediction of an
             example.
         statistic: the score of drawn rows; by default their mean.
-        seed: determines the draws.
-        draws: the number of draws.
         confidence: a fraction, above 0 and below 1.
     """
     assert 0.0 < confidence < 1.0, confidence

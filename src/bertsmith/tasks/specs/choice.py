@@ -17,7 +17,6 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
-from bertsmith.tasks.specs.head_of_spec import head_on_rows
 from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.settings import WINDOWED, TaskSettings
 from bertsmith.tasks.specs.task import TaskWithLoss
@@ -42,7 +41,7 @@ class ChoiceTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output on the vector of a row: the score of an ending."""
-        return head_on_rows(self.spec, 1)
+        return self.head_on_rows(1)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.

@@ -32,7 +32,6 @@ from bertsmith.tasks.metrics.calibration import (
     softmax,
 )
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
-from bertsmith.tasks.specs.head_of_spec import head_on_rows
 from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.specs.named_tasks import FIXED_LABELS
 from bertsmith.tasks.specs.predictions import LabelPrediction
@@ -70,7 +69,7 @@ class ClassificationTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output per label on the vector of a row."""
-        return head_on_rows(self.spec, len(self.spec.labels))
+        return self.head_on_rows(len(self.spec.labels))
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts and labels are present and, with `training`, that labels are known; see `Task.check`."""

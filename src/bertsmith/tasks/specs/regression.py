@@ -14,7 +14,6 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS, spearman
-from bertsmith.tasks.specs.head_of_spec import head_on_rows
 from bertsmith.tasks.specs.predictions import NumberPrediction
 from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskWithLoss
@@ -49,7 +48,7 @@ class RegressionTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output on the vector of a row."""
-        return head_on_rows(self.spec, 1)
+        return self.head_on_rows(1)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts are present and gold values are numbers; see `Task.check`."""

@@ -21,7 +21,6 @@ from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.answers import answer_f1, best_threshold, ranked_answer_scores, squad2_scores, squad_scores
 from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.specs.answer_search import Found, find_answers, null_scores_of
-from bertsmith.tasks.specs.head_of_spec import head_on_tokens
 from bertsmith.tasks.specs.predictions import AnswerPrediction
 from bertsmith.tasks.specs.question_windows import encode_questions
 from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
@@ -50,7 +49,7 @@ class SpanTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with two outputs per position: start and end."""
-        return head_on_tokens(self.spec, "span", 2)
+        return self.head_on_tokens("span", 2)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that questions and contexts are present and answers are at their offsets; see `Task.check`."""

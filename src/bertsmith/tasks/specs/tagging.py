@@ -22,7 +22,6 @@ from bertsmith.tasks.datasets.examples import Example, TaggedExample
 from bertsmith.tasks.datasets.labels import check_known, check_scheme
 from bertsmith.tasks.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.entities import entity_scores, entity_spans, following_tags
-from bertsmith.tasks.specs.head_of_spec import head_on_tokens
 from bertsmith.tasks.specs.predictions import Entity, TagsPrediction
 from bertsmith.tasks.specs.sentence_windows import document_borders, sentence_windows, with_context
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
@@ -51,7 +50,7 @@ class TaggingTask(TaskWithLoss):
     @property
     def head(self) -> "Head":
         """A linear layer with one output per tag on the hidden states."""
-        return head_on_tokens(self.spec, "classifier", len(self.spec.labels))
+        return self.head_on_tokens("classifier", len(self.spec.labels))
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that sentences have words and, with `gold`, a known tag for each word. See `Task.check`.

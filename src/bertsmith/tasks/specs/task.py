@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, nearest
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
-from bertsmith.models.parts.our_names import ATTENTION, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
+from bertsmith.models.parts.our_names import ATTENTION, BILSTM, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
@@ -218,11 +218,7 @@ class Prediction(abc.ABC):
 
 
 class Task(abc.ABC):
-    """One kind of task; all methods depend only on the spec and their arguments.
-
-    Args:
-        spec: the task of this kind.
-    """
+    """One kind of task; all methods depend only on the spec and their arguments."""
 
     kind: ClassVar[str]
     # The fields of `TaskSettings` that this kind uses, besides max_length.
@@ -338,6 +334,32 @@ class Task(abc.ABC):
         """The values of a training log line, from the sums of `loss`."""
         count = sums.get("count", 0.0)
         return {"accuracy": sums["correct"] / count} if count and "correct" in sums else {}
+
+    def head_on_rows(self, outputs: int) -> "Head":
+        """A linear layer with `outputs` numbers on a vector of each row."""
+        from bertsmith.models.heads.task_head import Head
+
+        return Head(
+            part="classifier",
+            outputs=outputs,
+            pooled=True,
+            reads=self.spec.reads,
+            is_pair=self.spec.has_two_texts,
+            windows=HIERARCHICAL.get(self.spec.settings.long_text, ""),
+            **self._bilstm(),
+        )
+
+    def head_on_tokens(self, part: str, outputs: int) -> "Head":
+        """A linear layer on the hidden states of the tokens, or on the states of a BiLSTM over them."""
+        from bertsmith.models.heads.task_head import Head
+
+        if self.spec.reads != BILSTM:
+            return Head(part=part, outputs=outputs, pooled=False)
+        return Head(part=part, outputs=outputs, pooled=False, reads=BILSTM, **self._bilstm())
+
+    def _bilstm(self) -> dict[str, Any]:
+        spec = self.spec
+        return {"cells": spec.bilstm_cells, "layers": spec.bilstm_layers, "normalized": spec.normalize_layers}
 
 
 class TaskWithLoss(Task):

@@ -32,7 +32,6 @@ class Labelled(NamedTuple):
     Attributes:
         task: the name of the task whose format the file was read in.
         spec: the model's spec, with that task's official metrics if the model does not say what it was trained on.
-        examples: in file order.
     """
 
     task: str
@@ -118,11 +117,7 @@ def read_labelled(
     """Labelled examples from a file, to score a fine-tuned model on.
 
     Args:
-        folder: the model.
-        path: the file.
         task: the name of the task whose format the file has; None: the model's.
-        columns: the columns to read, for tables.
-        map_labels: new names of the labels in the file.
     """
     spec = require_spec(folder)
     is_ours = folder.metadata.spec is not None

@@ -16,9 +16,7 @@ class TaskData:
     """The examples of a task, read and checked.
 
     Attributes:
-        train: labelled examples to train on.
         dev: labelled examples for model selection; empty if there are none.
-        digests: file digests by name.
         held_out: whether `dev` was split off the training file.
         warnings: about the examples, one sentence each, which were also written to stderr.
     """

@@ -70,7 +70,6 @@ def read_examples(
     """The examples of a task in a file; skipped rows are listed on stderr.
 
     Args:
-        name: the name of a task.
         gold: labels are required; otherwise they are not read.
         training: read as training data (only the first answer to a question is kept).
         scheme: of the tags that marked spans are read as; by default IOB2.
@@ -187,7 +186,6 @@ def read_task(
         train: the training file; if not given, the preset's own examples.
         dev: the dev file; without one, a tenth of the training examples is held out.
         limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
-        map_labels: see `read_examples`.
     """
     name = task_name(name)
     train = train or bundled_examples(name)

@@ -47,10 +47,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
     """The example in a line, without gold.
 
     Args:
-        spec: the spec of the task.
         line: the line without its line break; if it begins with `{`, it is JSON.
         number: the line number, from 1; also the example's id if the line has none.
-        where: the source of the lines, for error messages.
 
     Raises:
         InputError: the line is invalid JSON or lacks a part (an empty line where several parts are needed); the message
