@@ -110,7 +110,7 @@ def _counted(
     kept: Kept | None,
 ) -> Iterator[tuple[str, str, WordCounts]]:
     """(the name, the language, the counts) of each file in order; the report gets what was read and left out."""
-    total = sum(file.size for file, _ in listed if isinstance(found, Source))
+    total = sum(file.size for file, _ in listed if isinstance(file, Source))
     made_of = {
         "rules": dataclasses.asdict(rules), "reading": dataclasses.asdict(reading), "texts": digest_of_files(listed),
     }  # fmt: skip
