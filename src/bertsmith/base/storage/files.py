@@ -281,9 +281,6 @@ def require_format(record: Mapping[str, Any], path: Path, key: str = "format") -
     Args:
         record: the content of the file, or its metadata; without a number it is read as format 1.
         key: the name of the number.
-
-    Raises:
-        InputError: the number is another one.
     """
     number = str(record.get(key, FORMAT))
     if number != str(FORMAT):

@@ -20,8 +20,6 @@ class LabelPrediction(Prediction):
     """The label of a text with its probability, and the other labels with theirs.
 
     Attributes:
-        label: the most likely label.
-        probability: its probability.
         probabilities: one per label, in the model's order; single-label probabilities sum to 1.
         labels: the names of `probabilities`.
         chosen: the predicted labels: the most likely one, or for multi-label tasks all above the threshold.
@@ -59,11 +57,7 @@ class LabelPrediction(Prediction):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberPrediction(Prediction):
-    """The predicted number for a text.
-
-    Attributes:
-        value: the number.
-    """
+    """The predicted number for a text."""
 
     value: float
 
@@ -81,9 +75,7 @@ class ChoicePrediction(Prediction):
     """The ending that fits best.
 
     Attributes:
-        index: its index, from 0.
         probabilities: one per ending; they sum to 1.
-        text: the text of the ending.
         cut_tokens: tokens cut from all rows of the example.
     """
 
@@ -133,8 +125,6 @@ class TagsPrediction(Prediction):
     """The tags of a sentence.
 
     Attributes:
-        words: the words.
-        tags: the tag of each word.
         probabilities: the probability that the model gives to each of these tags.
         entities: the entities that the tags mark, in order; empty if the tags have no scheme.
         offsets: the character span (start, end) of each word in its text; None if the sentence was given as words.
@@ -272,8 +262,8 @@ def _percent(probabilities: Sequence[float]) -> list[int]:
     [34, 33, 33]
     """
     exact = [100 * probability for probability in probabilities]
-    whole = [int(value) for value in exact]
-    by_rest = sorted(range(len(exact)), key=lambda index: whole[index] - exact[index])
-    for index in by_rest[: max(0, 100 - sum(whole))]:
-        whole[index] += 1
-    return whole
+    rounded = [int(value) for value in exact]
+    by_rest = sorted(range(len(exact)), key=lambda index: rounded[index] - exact[index])
+    for index in by_rest[: max(0, 100 - sum(rounded))]:
+        rounded[index] += 1
+    return rounded
