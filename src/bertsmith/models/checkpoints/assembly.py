@@ -32,8 +32,6 @@ class Pretrained:
         model: parameters in fp32.
         tokenizer: vocabulary and rules, or None if the source has no vocabulary.
         new_heads: the parts (pooler, mlm, nsp) that the source lacks; they are randomly initialized.
-        metadata: the metadata of the source.
-        report: how each stored name was handled.
     """
 
     model: EncoderForPreTraining
@@ -53,8 +51,6 @@ def load_pretrained(
     """The model at a path or with a hub id, with both pre-training heads.
 
     Args:
-        folder: the model as it was read.
-        seed: seed for initializing missing heads.
         changes: fields of the configuration to override, e.g. the dropout of continued pre-training.
         division: the processes to divide the model among, which all call this; each holds its rows alone.
     """
@@ -91,10 +87,8 @@ class TaskModel:
 
     Attributes:
         model: parameters in fp32.
-        tokenizer: vocabulary and rules.
         new_parts: the parts (pooler, classifier, span) that are randomly initialized.
         left_out: the parts of the source that this model does not use.
-        metadata: the metadata of the source.
     """
 
     model: EncoderForTask
@@ -119,10 +113,7 @@ def load_for_task(
     """The encoder of any source with the head of a task.
 
     Args:
-        folder: the model as it was read.
-        head: the layer on top.
         keep_head: keep the head of the source, which must then have one; otherwise the head is new.
-        seed: seed for initializing new parameters.
         changes: fields of the configuration to override, such as the dropout.
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
@@ -259,7 +250,6 @@ def give_memory(
 
     Args:
         tensors: values by name; the other parameters are randomly initialized.
-        seed: seed for initialization.
         division: see `load_pretrained`.
         mapped: see `load_for_task`.
     """

@@ -150,10 +150,8 @@ def write_card(
 
     Args:
         tensors: parameters by our name, those of the encoder prefixed with `bert.`.
-        metadata: the metadata of the model.
         library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of a model which
             `transformers` cannot compute is bertsmith itself.
-        opening: what opens the model there.
     """
     if library == "transformers" and metadata.task == SIMILARITY and (config.in_transformers or config.is_static):
         library = "sentence-transformers"

@@ -103,7 +103,6 @@ def resolve(
         source: a path, an address such as `s3://bucket/model`, "starter" for the model in the package, or an id.
         cache: folder of fetched models; by default the one that all tools for the hub share. Copies of what is at an
             address are in its folder `copies`, by default in `downloads.CACHE`.
-        endpoint: address of another hub.
         revision: branch, tag or commit; by default the main branch.
         offline: look in the cache only; from an address, the copy that was used last.
     """

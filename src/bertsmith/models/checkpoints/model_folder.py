@@ -29,11 +29,9 @@ class ModelFolder:
 
     Attributes:
         path: where it was read from.
-        config: the shape of the encoder.
         tensors: parameters by our name, those of the encoder prefixed with `bert.`; dtype as stored.
         tokenizer: vocabulary and rules; None if the folder has no vocabulary.
         metadata: the content of `bertsmith.json` (task, labels), or what other tools' files say if there is none.
-        report: how each stored name was handled.
     """
 
     path: Path

@@ -25,12 +25,7 @@ class OnnxShape:
 
     Attributes:
         parts: the parts beyond embeddings and layers that were exported, such as "pooler" and "mlm".
-        hidden_size: width of the hidden states.
-        num_hidden_layers: encoder layers.
-        vocab_size: rows of the word table.
-        type_vocab_size: segments.
         max_tokens: maximum tokens of a row, special tokens included.
-        pad_token_id: the id that fills rows of a batch.
         is_causal: each token sees only the tokens to its left.
         int8_bits: the bits of a weight in the int8 graph; 0 if there is none.
     """
@@ -51,9 +46,6 @@ class OnnxFolder:
     """The folder of an ONNX export.
 
     Attributes:
-        path: the folder.
-        shape: what has to be known to run the graph.
-        tokenizer: vocabulary and rules.
         metadata: the content of `bertsmith.json`.
     """
 

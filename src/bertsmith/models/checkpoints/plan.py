@@ -27,12 +27,10 @@ class LoadReport:
     """How each name in a checkpoint was handled.
 
     Attributes:
-        source: the file or folder.
         mapped: stored name to our name.
         skipped: stored name to the reason for skipping it.
         unknown: stored names that are unknown here; they are not loaded.
         missing: parts of the full model that are not in the checkpoint, such as "mlm".
-        notes: anything else the user should know.
     """
 
     source: str
@@ -68,7 +66,6 @@ class LoadingPlan:
     Attributes:
         take: our name to (stored name, whether to transpose).
         copies: (stored name, stored name, our name) of tensors that must have the same values.
-        report: how each stored name is handled.
     """
 
     take: dict[str, tuple[str, bool]]
@@ -90,9 +87,7 @@ def plan_loading(
     """The plan for loading a checkpoint whose tensors have these names and shapes.
 
     Args:
-        stored: names and shapes as stored.
         translate: returns the meaning of a stored name, such as `from_google`.
-        names: the parameters of the architecture.
         source: the name of the checkpoint in the report and in error messages.
         name_there: returns the stored name for one of ours, for error messages; by default the same name.
         allow_unknown: report unknown names instead of raising an error.

@@ -346,8 +346,6 @@ def write_recipe(
     """Writes the files that make a model folder one of sentence-transformers.
 
     Args:
-        folder: the folder of the encoder.
-        width: of the vectors.
         pooling: mean, cls or max.
         max_length: maximum tokens per row, including [CLS] and [SEP].
         prompts: by their names; empty ones are left out.

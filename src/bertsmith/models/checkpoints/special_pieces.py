@@ -23,9 +23,6 @@ def with_special_pieces(folder: ModelFolder, seed: int = 0) -> ModelFolder:
     """The model with a piece for the start of a row, one between two texts and one for its end, if it has none.
 
     Their vectors are drawn at random; with the layer of a task they are all that fine-tuning adds.
-
-    Args:
-        seed: of these vectors.
     """
     tokenizer, config = folder.tokenizer, folder.config
     if not isinstance(tokenizer, PipelineTokenizer) or tokenizer.template.end:

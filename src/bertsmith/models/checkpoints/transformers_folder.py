@@ -65,7 +65,6 @@ def opening_of(
     """What opens a model.
 
     Args:
-        names: of the architecture.
         parts: see `ModelFolder.parts`.
     """
     tensors_of, declared = class_of(names, parts, metadata.task, metadata.reads), metadata.architecture or ""
@@ -180,7 +179,6 @@ def config_of_folder(
 
     Args:
         stored: see `config_json`.
-        outputs: of the output layer.
     """
     values = config_json(config, opening, metadata, stored)
     if opening.only_here and config.in_transformers:

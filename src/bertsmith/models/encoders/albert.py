@@ -104,7 +104,6 @@ class AlbertModel(TransformerEncoder):
 
     Attributes:
         depth: the number of layers that are computed.
-        layers: one for each group.
     """
 
     config: AlbertConfig

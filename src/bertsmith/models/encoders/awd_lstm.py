@@ -138,7 +138,6 @@ class AwdLstmDropout:
 
     Args:
         noise: without it nothing is dropped.
-        dtype: of the activations.
     """
 
     def __init__(self, config: AwdLstmConfig, batch: Batch, noise: Noise | None, dtype: torch.dtype) -> None:

@@ -110,7 +110,6 @@ class CharacterCnn(nn.Module):
     Args:
         num_filters: F, of all convolutions together; divisible by 64.
         outputs: O.
-        num_highways: highway layers.
     """
 
     def __init__(self, num_filters: int, outputs: int, num_highways: int = MOST_HIGHWAYS) -> None:

@@ -133,13 +133,7 @@ class EncoderWithoutAttention(Encoder):
 
 
 def lstm_rows(ours: str, stored: str, inputs: str) -> tuple[Row, ...]:
-    """The parameters of one direction of a layer of LSTM.
-
-    Args:
-        ours: our name of the layer.
-        stored: its name on disk.
-        inputs: the letter of the width of its input.
-    """
+    """The parameters of one direction of a layer of LSTM."""
     return (
         Row(f"{ours}.weight_ih_l0", f"{stored}.input.weight", f"G{inputs}"),
         Row(f"{ours}.weight_hh_l0", f"{stored}.hidden.weight", "GC"),

@@ -33,11 +33,7 @@ def concat_of_rows(hidden: Tensor, batch: Batch, read: Read) -> Tensor:
 
 
 class HeadBlocks(nn.Module):
-    """A norm, a linear layer with ReLU and another norm, in front of the output layer; dropout after both norms.
-
-    Args:
-        width: of the vectors of a row.
-    """
+    """A norm, a linear layer with ReLU and another norm, in front of the output layer; dropout after both norms."""
 
     units, epsilon = HIDDEN_UNITS, 1e-5
 

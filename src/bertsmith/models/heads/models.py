@@ -78,7 +78,6 @@ class EncoderForPreTraining(_OnEncoder):
     """An encoder with the masked-LM head and, if its architecture has one, the next-sentence head.
 
     Args:
-        encoder: the encoder.
         seed: seed for initializing encoder and heads; None leaves that to the caller.
     """
 
@@ -134,8 +133,6 @@ class EncoderForTask(_OnEncoder):
     """An encoder with the head of a task.
 
     Args:
-        encoder: the encoder.
-        head: the head on top.
         seed: seed for initializing encoder and head; None leaves that to the caller.
         predicts: whether it also has the head that scores pieces, for an auxiliary loss.
     """

@@ -39,8 +39,6 @@ class PieceSampler:
     Args:
         counts: how often each piece occurs, [V]; each draw takes a piece with the chance (count + 1) / sum.
         draws: the number of draws; a piece that is drawn twice is in the sample once.
-        seed: of the draws.
-        device: of the samples.
     """
 
     def __init__(self, counts: npt.NDArray[np.integer], draws: int, seed: int, device: torch.device) -> None:

@@ -38,7 +38,6 @@ class TokenReader(nn.Module):
     """From the hidden states of each token to those of two layers of BiLSTM, [T, 2C].
 
     Args:
-        choice: the hidden states that it reads.
         width: D.
         cells: C.
         normalized: each of them is first brought to mean 0 and variance 1.
@@ -93,8 +92,6 @@ class SentenceReader(nn.Module):
             picked: hidden states [T, n, D] of the texts.
             lengths: tokens of each text.
             places: for each row, the place of its text among the sequences; of two texts, of the first and the second.
-            noise: the source of dropout of the sequences.
-            of_rows: the source of dropout of the rows.
         """
         states = self.second(
             self.first(dropped(self.mix(picked), noise, DROPOUT, lengths), lengths), lengths

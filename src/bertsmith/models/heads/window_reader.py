@@ -35,7 +35,6 @@ class WindowReader(nn.Module):
     Args:
         kind: "transformer" or "bilstm".
         width: D.
-        dropout: of the layer over the windows.
         is_pair: whether a unit has two texts.
     """
 
@@ -93,7 +92,6 @@ class _NoiseOfUnits:
     """The noise of rows, for sequences of windows: a unit has that of its first window.
 
     Args:
-        noise: of the rows.
         windows: which rows belong to a unit.
     """
 

@@ -50,7 +50,6 @@ def byte_level_json(
     """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`.
 
     Args:
-        ids, special: of the pieces.
         merges: lines, or pairs of pieces.
         is_spaced: a text is read as if it began with a space.
     """

@@ -45,7 +45,6 @@ class ModelMetadata:
 
     Attributes:
         task: "pretraining" or a kind of task; None for a model of another tool.
-        objective: the pre-training objective.
         labels: names of the classifier's rows, in their order.
         spec: the task, from `TaskSpec.to_dict`.
         own_head: the name of the user's head, if it has one.
@@ -65,7 +64,6 @@ class ModelMetadata:
         problem_type: the kind of problem of a classifier, in a model of another tool.
         scoring: how another tool's classifier reads texts and what it computes from its outputs, see
             `checkpoints.cross_encoders`.
-        other: everything else in the file, unchanged.
     """
 
     task: str | None = None
@@ -163,11 +161,7 @@ class ModelMetadata:
         return bool((self.spec or {}).get("multi_label"))
 
     def kept_layers(self, folder: Path) -> tuple[str, ...]:
-        """The linear layers that int8 keeps in higher precision; none if the metadata does not list any.
-
-        Args:
-            folder: the folder of the model, for error messages.
-        """
+        """The linear layers that int8 keeps in higher precision; none if the metadata does not list any."""
         note = self.other.get(KEPT_NOTE, {})
         kept = note.get("kept", []) if isinstance(note, dict) else None
         if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):

@@ -169,7 +169,6 @@ def unigram_json(
 
     Args:
         pieces: each with its log-probability.
-        unknown: the id of the unknown piece.
         normalizers: the steps of normalization.
         is_spaced: a text is read as if it began with a space.
     """

@@ -61,7 +61,6 @@ class TokenizerClass(NamedTuple):
 
     Attributes:
         special: its special pieces, if the files name no others.
-        model: the kind of its pieces.
         ends: its pieces for the beginning and the end of a text.
         build: returns the description, given that in the file, the switches, and the special pieces: those of a row,
             and the same with the pieces for the ends of a text around a row.
@@ -210,7 +209,6 @@ def described(folder: Path, file: Json) -> Json:
     """The description of a folder's tokenizer as `AutoTokenizer` builds it, with its added tokens.
 
     Args:
-        folder: of the tokenizer.
         file: the description in its `tokenizer.json`, or the one that its older files stand for.
     """
     chosen, source = class_of(folder), f"'{folder / PIPELINE}'"

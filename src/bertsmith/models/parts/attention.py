@@ -50,7 +50,6 @@ def attention(
         query: [R, A*d].
         key: [T, A*d].
         value: [T, A*d].
-        runs: how the flat rows are split into sequences.
         causal: a query sees only keys at or before its own position.
         window: a query sees only keys at most that many positions away.
         bias: added to the scores, [A, 2P - 1], by the position of the key minus that of the query, plus P - 1.

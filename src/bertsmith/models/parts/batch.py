@@ -218,7 +218,6 @@ class Read:
     Attributes:
         positions: int64 [R], flat and ascending.
         counts: the number of them in each sequence, at least one.
-        runs: the runs of equal (length, count).
         backward: int64 [R], where the second half of the hidden states is read, if that is elsewhere: of an encoder
             that reads in both directions, the forward half has seen a row at its end, the backward half at its start.
     """
@@ -274,7 +273,6 @@ class GatheredRows:
     """Some rows of flat arrays, ready for the model.
 
     Attributes:
-        batch: the rows.
         wanted: int64 [r], the wanted positions in them, ascending; None for all.
         chosen: int64 [r], the indices of these positions among the wanted positions of the arrays, in the same order.
     """

@@ -69,7 +69,6 @@ class Encoder(nn.Module, abc.ABC):
     """A model that turns a flat batch of tokens into hidden states: `embeddings`, then layers, a pooler on top.
 
     Attributes:
-        config: its shape.
         layers: L layers, from the bottom to the top.
         pooler: the pooler's layer; absent if the architecture has none (`EncoderConfig.can_pool`).
     """

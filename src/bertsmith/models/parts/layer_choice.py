@@ -40,7 +40,6 @@ class LayerChoice:
     """Some of the L+1 hidden states, summed or concatenated; created by `layer_choice`.
 
     Attributes:
-        name: the requested name or numbers.
         layers: their numbers, from 0 (embeddings) to L, in the order of concatenation.
         is_sum: whether they are summed; otherwise they are concatenated.
     """

@@ -69,7 +69,6 @@ def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None
     """The affine map of `layer`, computed in the dtype of `x`.
 
     Args:
-        then: the activation that follows.
         plus: a residual, added to the result; not together with `then`.
     """
     assert then is None or plus is None

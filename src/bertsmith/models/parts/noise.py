@@ -75,7 +75,6 @@ class NoiseOfTexts:
     """The noise of rows, for the sequences of their texts: those of a row share its generator, the first text first.
 
     Args:
-        noise: of the rows.
         places: see `batch.TextsApart`.
     """
 

@@ -64,8 +64,6 @@ class ParameterNames:
     Attributes:
         prefix: Hugging Face's prefix of the encoder's names, such as "bert."; a bare encoder is saved without it.
         class_prefix: the prefix of its class names in `transformers`, such as "Bert".
-        embeddings: the parameters of the embeddings.
-        layer: the parameters of one layer.
         parts: the parameters of the pooler and the heads; a checkpoint contains a part completely or not at all.
         copies: Hugging Face name of a second copy to our name of the parameter that it repeats.
         buffers: Hugging Face names, without the prefix, that are not parameters.

@@ -52,12 +52,10 @@ class Pass:
     Attributes:
         noise: the source of dropout, if any.
         trace: receives attentions, if it asks for them.
-        dtype: of the matrix products and of attention.
         earlier: keys and values of the tokens before the batch.
         bias: added to the scores of attention before the softmax, [A, 2P - 1]: by the position of the key minus that of
             the query, plus P - 1; P tokens of the longest sequence.
         turns: those of rotary positions, for all tokens, by the base of their angles.
-        source: the texts that a decoder attends to.
     """
 
     batch: Batch
@@ -305,7 +303,6 @@ class Layer(nn.Module):
 
         Args:
             keep: what dropout keeps of the output of the feed-forward network, [R, D]; None for all.
-            dtype: of the products.
         """
         inner = linear(attended.to(dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
         probability = self.config.hidden_dropout_prob

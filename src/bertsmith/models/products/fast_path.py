@@ -35,12 +35,8 @@ class PreparedFastPath:
     """What the lowest layers of a prepared encoder compute for whole sequences of one length; see `fast_path_of`.
 
     Args:
-        layers: computes them.
         layers_plain: is faster for the numbers of tokens of `prefers_plain`; None if nothing is.
         heads: A.
-        then: the activation.
-        epsilon: of the norms.
-        dtype: of the hidden states.
     """
 
     def __init__(
@@ -113,9 +109,6 @@ def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFas
 
     A layer has one if it is BERT's own layer, reads in both directions, and all its products are packed, or all are in
     int8 with fixed scales. It ends in front of the first layer that has none, or another one than the first.
-
-    Args:
-        dtype: of the activations.
     """
     config = encoder.config
     found = [_arguments(layer, dtype) for layer in encoder.stack]
@@ -243,10 +236,8 @@ def float_layer(
     Args:
         hidden: [T, D], or with rows of no meaning after T; see `rows_for_packed`.
         tokens: T.
-        by_sequence: how attention is computed.
         tensors: weight and bias of both norms, and of the products: attention output, inner layer, output, then query,
             key and value, or the three as one.
-        name, algorithm: oneDNN's, of the activation.
     """
     width = hidden.shape[1]
     parts: list[Tensor] = []
@@ -301,8 +292,6 @@ def integer_layer(
         tensors: weight and bias of both norms, `per_step` and `lift` of the inputs of query, attention output and inner
             layer, and four tensors of each product, in the order of `float_layer`: the weights as integers, their
             scales, their zero points, the bias.
-        steps, zeros: of the inputs of each product.
-        name, algorithm: oneDNN's, of the activation.
     """
     width, dtype = hidden.shape[1], hidden.dtype
     numbers = quantize_fixed(hidden, tensors[4], tensors[5])

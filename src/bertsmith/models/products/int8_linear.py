@@ -84,7 +84,6 @@ class FixedInt8Linear(PreparedLinear):
         weight: [O, K].
         bias: [O].
         bits: as in `Int8Linear`.
-        scale: of the inputs.
         dtype: of the outputs, fp32 or bf16.
         next_scale: if given, the result after an activation is handed out as the uint8 integers of this scale, which
             the next layer reads.

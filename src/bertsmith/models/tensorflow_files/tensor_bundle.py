@@ -55,7 +55,6 @@ class BundleEntry:
 
     Attributes:
         dtype: None for a type in `OTHER_DTYPES`.
-        kind: the name of the type.
         offset: bytes from the start of the shard.
         size: bytes.
         checksum: the masked CRC-32C of these bytes.
@@ -114,11 +113,7 @@ class TensorBundle:
                 )
 
     def read(self, name: str, *, verify: bool = True) -> Tensor:
-        """The values of a variable, on the CPU, in its stored dtype and shape.
-
-        Args:
-            verify: check the values against their checksum.
-        """
+        """The values of a variable, on the CPU, in its stored dtype and shape."""
         entry = self.entries[name]
         path = self.shard_path(entry.shard)
         if entry.dtype is None:

@@ -36,7 +36,6 @@ class DoctorReport:
 
     Args:
         repeated_sentences: the number of sentences with the ids of earlier ones; sentences with [UNK] are not compared.
-        repeats: the most repeated sentences and their counts.
         repeated_documents: the number of documents with the ids of earlier ones; documents that are mostly [UNK] are
             not compared. Once copies are removed, such texts differ by something that the vocabulary does not tell,
             such as accents.
@@ -48,7 +47,6 @@ class DoctorReport:
         removed: the manifest's record of what was removed; empty if nothing was to be removed.
         languages: the manifest's record of the languages; empty if the text was not read by language.
         sources: the manifest's record of the sources with a weight; empty if none has one.
-        read: the manifest's record of how the files were read.
         casing: a mismatch between vocabulary and lower-casing, or "".
         form: the setting `form` with which the files were read.
     """

@@ -50,7 +50,6 @@ class LanguageSampler:
     """Collects the documents of all languages, then writes each language as often as its share demands.
 
     Args:
-        folder: the corpus folder under construction.
         held_out: the fraction of the documents of each language to hold out.
     """
 

@@ -106,7 +106,6 @@ class WaitingDocuments:
         folder: a new folder; `remove` deletes it.
         words: also keep the words of their text, by which they are compared.
         fingerprints: also keep the band hashes of the documents, see `duplicates`.
-        urls: also keep the URLs of the documents.
     """
 
     def __init__(
@@ -178,11 +177,7 @@ class WaitingDocuments:
 
 
 class Removal:
-    """The removal of boilerplate and duplicates from the waiting documents of a corpus.
-
-    Args:
-        folder: the corpus folder under construction.
-    """
+    """The removal of boilerplate and duplicates from the waiting documents of a corpus."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, settings: RemovalSettings) -> None:
         self.folder, self.tokenizer, self.settings = folder, tokenizer, settings

@@ -340,11 +340,7 @@ def batches_of(reader: pa.RecordBatchFileReader) -> Iterator[DocumentBatch]:
 
 
 def require_shard(path: Path, entry: dict[str, Any], pieces: int) -> None:
-    """Checks that a file is the shard that an entry of the manifest describes.
-
-    Args:
-        pieces: the size of the vocabulary.
-    """
+    """Checks that a file is the shard that an entry of the manifest describes."""
     _open_shard(path, entry, schema(token_type(pieces)), verify=True)
 
 

@@ -20,14 +20,9 @@ class SplitWriter:
     """Writes each document to the training or to the held-out side, depending on its content.
 
     Args:
-        folder: the corpus folder under construction.
-        pieces: the size of the vocabulary.
         share: the fraction of the documents to hold out.
         shard_bytes: maximum bytes of tokens per shard.
         weights: how often training documents are written; once if not given.
-
-    Attributes:
-        training, held_out: the shards of both sides.
     """
 
     def __init__(

@@ -94,7 +94,6 @@ def decoded(data: bytes, *, name: str, content: str = "text", encoding: str = UT
     r"""The text of the bytes of a whole file, without its byte order mark.
 
     Args:
-        name: the file, for messages.
         content: for messages, such as "an evaluation file".
         encoding: of a file without a byte order mark.
 
@@ -138,7 +137,6 @@ class LineDecoder:
 
     Args:
         reading: what to do with such bytes.
-        name: the file, for messages.
         may_drop: whether the user can choose to drop them.
 
     Attributes:
@@ -189,7 +187,6 @@ class Utf8Stream:
 
     Args:
         read: returns the next bytes of the file; none only at the end.
-        name: the file, for messages.
         encoding: of a file without a byte order mark.
     """
 

@@ -30,7 +30,6 @@ class TextBlock:
     """A part of a source that can be parsed on its own.
 
     Args:
-        source: the name of the file.
         form: `lines`, `wrapped`, `paragraphs`, `jsonl`, `records` or `documents`.
         data: bytes; for records, values of the column; for documents, `Document` objects.
         line: the number of its first line or record, from 1.

@@ -166,7 +166,6 @@ def read_documents(
         paths: .txt, .jsonl and .parquet files, plain or .gz or .zst, and folders of them.
         url_column: the column of .jsonl and .parquet files with the URL of a document. With None, no URLs are read,
             and none of the marks of WikiExtractor either.
-        report: receives the counts while documents are consumed.
     """
     report = report if report is not None else ReadReport()
     source, url, sentences = "", "", list[str]()

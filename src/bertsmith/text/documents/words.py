@@ -22,10 +22,8 @@ class FileCounts(NamedTuple):
     """The word counts of files.
 
     Attributes:
-        total: of all files together.
         files: of each file by its name; if there are very many files or words, the later ones are together "further
             files".
-        notes: what was skipped, one sentence each.
     """
 
     total: WordCounts
@@ -37,7 +35,6 @@ class CountedFiles:
     """The files of a report on words, of which those after the first ones are counted together.
 
     Attributes:
-        files: the counts of single files by name.
         is_full: further files are counted together.
     """
 

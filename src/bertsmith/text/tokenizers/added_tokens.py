@@ -23,7 +23,6 @@ class AddedToken:
 
     Attributes:
         content: how a text spells it.
-        id: of the piece.
         single_word: only if there is no letter or digit before or after it.
         lstrip, rstrip: the white space before it, or after it, belongs to it.
         normalized: looked for in the normalized text.
@@ -82,9 +81,7 @@ class AddedTokens:
 
     Args:
         tokens: in the order in which they were added; of those with the same spelling, the first one counts.
-        normalize: returns the normalized text.
         reserved: the pieces that ordinary text does not become where special pieces are not wanted.
-        source: the name of their file in error messages.
 
     Attributes:
         raw: finds the tokens that are not normalized.
@@ -118,7 +115,6 @@ class Finder:
     """Finds tokens by their spelling.
 
     Args:
-        tokens: by spelling.
         reserved: see `AddedTokens`.
     """
 

@@ -44,7 +44,6 @@ class Charsmap:
 
     Args:
         packed: the bytes of `precompiled_charsmap`: the bytes of the trie as uint32, the trie, strings that end with 0.
-        source: the file, for error messages.
     """
 
     def __init__(self, packed: bytes, source: str) -> None:

@@ -95,7 +95,6 @@ class EncodedWithOffsets(NamedTuple):
     """The pieces of N texts with their character offsets.
 
     Attributes:
-        encoded: the ids.
         starts: int64 [P], the first character of each piece in its text.
         ends: int64 [P], one past the last character of each piece.
     """

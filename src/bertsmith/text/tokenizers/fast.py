@@ -85,8 +85,6 @@ class FastEncoder:
     """Encodes many texts, with the same result as `basic_tokens` and `Segmenter` on every string.
 
     Args:
-        vocabulary: the pieces.
-        rules: how text is split into words.
         cache_entries: maximum number of cached units; above it the cache is reset to the vocabulary.
         threads: number of threads; by default one for each core that this process may use.
         look: receives the bytes of the texts.

@@ -80,7 +80,6 @@ class BatchSegmenter:
     """Splits arrays of words into pieces.
 
     Args:
-        vocabulary: the pieces.
         max_word_characters: a longer word becomes one [UNK].
     """
 
@@ -181,7 +180,6 @@ class WordsSegmenter:
     """Splits lists of words into pieces, with the result of `Segmenter` on each.
 
     Args:
-        vocabulary: the pieces.
         max_word_characters: a longer word becomes one [UNK].
     """
 

@@ -120,7 +120,6 @@ class KeyTable:
         """(values int32 [n], indices of the keys that were not found); the value of such a key is undefined.
 
         Args:
-            keys: the keys to look up.
             ignore: indices to skip: their values are undefined, and they count as found.
         """
         slots = (hash_keys(keys) >> self._shift).view(np.int64)

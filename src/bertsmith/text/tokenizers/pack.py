@@ -125,7 +125,6 @@ def pack_rows(
 
     Args:
         first: N texts, flat or as a list of rows of ids.
-        second: N more, for pairs.
         template: the special tokens around the texts.
         max_length: maximum tokens in a row, with [CLS] and [SEP].
         truncation: see above.

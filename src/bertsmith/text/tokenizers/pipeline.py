@@ -28,13 +28,7 @@ _SPACE_MARKS = ("\u0120", "\u2581")  # the space before a word in byte-level BPE
 
 
 class PipelineTokenizer(Tokenizer):
-    """A tokenizer defined by a `tokenizer.json`.
-
-    Args:
-        description: the parsed file.
-        special: the special pieces of the model.
-        source: the name of the file in error messages.
-    """
+    """A tokenizer defined by a `tokenizer.json`."""
 
     kind = "pieces"
 

@@ -107,7 +107,6 @@ class Tokenizer(abc.ABC):
         """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear.
 
         Args:
-            ids: consecutive pieces.
             words: whole words that contain them, with one space between words.
             before: the pieces of these words before `ids`.
         """
@@ -146,8 +145,6 @@ def say_special(tokenizer: Tokenizer, pieces: Iterable[str], special_tokens: Spe
     Said once in a process for each vocabulary and each of the two. A mask is no surprise where masks are filled.
 
     Args:
-        tokenizer: of the text.
-        pieces: the special pieces in the text.
         special_tokens: how the text is read, see `Tokenizer.encode_batch`.
     """
     special = tokenizer.vocabulary.special

@@ -46,7 +46,6 @@ class Unigram:
 
     Args:
         pieces: each with its log-probability, in the order of the ids.
-        unknown: the id of the unknown piece.
         excluded: ids that no text becomes.
     """
 
@@ -119,10 +118,8 @@ class UnigramPipeline:
 
     Args:
         description: the parsed file, which `of` has checked.
-        steps: of normalization.
         metaspace: the pre-tokenizer that marks spaces.
         splits_first: whether words end at any white space, before spaces are marked.
-        source: the file, for error messages.
 
     Attributes:
         encode_special_tokens: whether the text of a special piece is ordinary text.

@@ -49,8 +49,6 @@ class Vocabulary:
     """Pieces and their ids. In a WordPiece vocabulary, a piece that continues a word starts with `##`.
 
     Args:
-        pieces: all pieces in the order of their ids.
-        special: the special pieces.
         source: the name of this vocabulary in error messages, such as the path of its file.
         whole: number of pieces at the end that are never part of a word: added tokens that are no WordPieces.
         has_ids: whether the file states the ids; if they are line numbers, a missing line would change them.

@@ -63,7 +63,6 @@ def windows(
     Args:
         question_ids: ids of the question, of which at most `max_question` are kept; None for windows over a single
             text.
-        context_ids: ids of the context.
         template: the special tokens around the texts.
         max_length: maximum tokens in a row, with [CLS] and [SEP].
         stride: tokens between the starts of consecutive windows.

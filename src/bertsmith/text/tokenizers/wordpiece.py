@@ -44,8 +44,6 @@ class WordPieceTokenizer(Tokenizer):
     """BERT's tokenizer for one vocabulary and one set of rules.
 
     Args:
-        vocabulary: the pieces.
-        rules: how text is cleaned and split into words.
         added: the added tokens, special pieces among them; by default these alone.
         cache_entries: maximum number of words cached with their pieces; they also take a bounded number of bytes.
         threads: threads for `encode_batch`; by default one for each core that this process may use.
@@ -299,7 +297,6 @@ class OffsetEncoder:
     Valid only if no rule of the tokenizer looks across a space, so that a chunk has the same pieces everywhere.
 
     Args:
-        encode: returns the pieces of one chunk.
         most_entries: maximum number of cached chunks.
     """
 
@@ -311,7 +308,6 @@ class OffsetEncoder:
         """The ids of all texts, with the first character of each piece and one past its last, int64 [P].
 
         Args:
-            texts: the texts.
             in_chunks: False if a piece may contain a space.
         """
         ids: list[int] = []

@@ -51,7 +51,6 @@ def learn_byte_pairs(
     half of the room, and `[unused]` pieces fill a vocabulary for which the words have too few pairs.
 
     Args:
-        word_counts: words and their counts.
         size: the total number of pieces.
         special: the special pieces, which come first.
         max_word_characters: longer words are ignored.

@@ -53,7 +53,6 @@ class Candidates:
     """Candidates and their occurrences; made by `find_candidates`.
 
     Args:
-        text: all words in one string.
         position: int64 [C], the position in `text` of one occurrence of each candidate.
         length: int32 [C], its number of letters.
         is_inner: bool [C], whether it continues a word.

@@ -28,7 +28,6 @@ class TextFigures:
     """How the words of one text are split; all figures count repetitions.
 
     Args:
-        name: the name of the text.
         chunks: stretches between white space.
         words: basic tokens: words and punctuation characters.
         pieces: the pieces of all words, [UNK] included.
@@ -86,7 +85,6 @@ class VocabularyReport:
 
     Args:
         texts: one entry per text.
-        total: all texts together.
         size: the number of pieces of the vocabulary.
         spare: the number of `[unused]` pieces.
         never_used: the number of other pieces that no text uses, without the special pieces.
@@ -144,7 +142,6 @@ def vocabulary_report(
     """The report on how `vocabulary` splits some texts.
 
     Args:
-        vocabulary: the pieces.
         counts: the word counts of each text by its name; only `WordCounts` include chunks, otherwise words are used.
         total: the word counts of all texts together, if they are known.
         max_word_characters: longer words are [UNK].

@@ -78,7 +78,6 @@ class WordCounts(Mapping[str, int]):
     """How often each word occurs; as a mapping, the words and their counts.
 
     Args:
-        words: distinct words.
         counts: int64 [W], how often each occurs.
         sources: int64 [W], the number of sources in which it occurs.
         spread: int64 [W], the damped count (see `DAMPING`).
@@ -163,7 +162,6 @@ class WordCounter:
     makes the counts independent of the order of the files.
 
     Args:
-        rules: how text is split into words.
         threads: the number of threads; by default one per core available to this process.
     """
 

@@ -38,10 +38,8 @@ class ProcessMemory:
     Attributes:
         parameters: of the model, heads included; of a divided one, those of the process that holds the most.
         gradients: of the trained parameters, once for each lane that computes a micro-batch, and once for their sum.
-        moments: the state of the optimizer.
         activations: of the micro-batches that are computed side by side, with the casts of the weights to the
             precision of the products and what the backward pass adds at its peak.
-        checkpoint: a checkpoint on disk.
         gathered: of a divided model, whole parameters and their gradients while they are used.
     """
 
@@ -88,14 +86,9 @@ def memory_of(
     """The memory of a process that trains a model.
 
     Args:
-        optimizer: its name.
-        dtype: of the matrix products.
-        rows: of a micro-batch.
         length: tokens of each of these rows.
-        predictions: in each row.
         lanes: micro-batches that are computed side by side.
         recomputes: whether what is inside a layer is computed again in the backward pass.
-        processes: those that the model is divided among.
     """
     model = bare_model(config)
     if recomputes:
@@ -157,11 +150,8 @@ def activation_bytes(
     """The bytes that a micro-batch adds to model and gradients at the peak of its forward and backward pass.
 
     Args:
-        model: on the meta device.
-        dtype: of the matrix products.
         rows: of the micro-batch, all of one length.
         length: tokens of each row.
-        predictions: in each row.
     """
     ids = np.zeros(rows * length, dtype=np.int64)
     batch = Batch.from_flat(ids, ids, np.full(rows, length))

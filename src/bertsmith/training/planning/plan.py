@@ -28,20 +28,10 @@ class RunPlan:
     """What a pre-training takes.
 
     Attributes:
-        parameters: of the model.
-        precision: of the matrix products.
         step: the settings that a step of the model depends on.
-        corpus_tokens: in the corpus.
-        steps: of the run.
-        tokens: of its rows.
-        passes: over the corpus.
-        rates: of one process.
-        memory: of one process.
         available: bytes of memory for one process; 0 if unknown.
         work: the products of a step, by part; nothing if the architecture is not counted.
         seconds: by part of the run: steps, exchange, evaluations, checkpoints.
-        notes: what the plan does not know.
-        settings: those of the plan.
     """
 
     parameters: int
@@ -143,7 +133,6 @@ def seconds_of(steps: int, training: TrainSettings, durations: Durations, start:
     """The seconds of a run by part, as the training loop spends them.
 
     Args:
-        steps: of the run.
         start: the seconds until the first step.
     """
     every = training.evaluate_every or -(-steps // EVALUATIONS)

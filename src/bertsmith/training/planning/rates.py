@@ -165,12 +165,8 @@ def estimated_rates(device: str, memory: int, reached: float, *, work: float, to
     """The rates of a GPU that is not here.
 
     Args:
-        device: what it is called.
         memory: in bytes.
         reached: the floating-point operations per second of products that it reaches.
-        work: the floating-point operations of a step.
-        tokens: of a step.
-        sequences: of a step.
     """
     return Rates(
         source=ESTIMATED,

@@ -15,7 +15,6 @@ class PretrainingBatch:
     """A micro-batch with its targets.
 
     Attributes:
-        batch: the rows as the model reads them.
         read: the positions that a head reads.
         predicted: int64 [M], indices into the last hidden states for the masked-LM head; None without predictions.
         targets: int64 [M], the gold pieces at those positions.

@@ -60,8 +60,6 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     Args:
         model: a randomly initialized model, which is changed in place. If it is divided among processes, all of them
             call this, and hold what is changed as a whole meanwhile.
-        corpus: the corpus that it will be trained on.
-        seed: seed of the random directions.
     """
     with whole_parameters(model, *_CHANGED):
         _initialize(model, corpus, seed)

@@ -18,11 +18,7 @@ from bertsmith.training.pretraining.stream import Documents
 
 
 def factor_of_layer(model: EncoderForPreTraining, name: str, decay: float) -> float:
-    """`decay` to the power of the number of layers above a parameter; 1 for the last layer, the pooler and the heads.
-
-    Args:
-        name: that of the parameter in the model.
-    """
+    """`decay` to the power of the number of layers above a parameter; 1 for the last layer and what is above it."""
     if not name.startswith(PREFIX):
         return 1.0
     encoder = model.encoder

@@ -23,8 +23,6 @@ class RowsWithTargets:
     """Rows with their targets, sorted by length.
 
     Args:
-        rows: the rows.
-        find_targets: finds their targets.
         pairs: whether a label of each row is predicted.
         step: the step that they belong to, counted from 0.
     """

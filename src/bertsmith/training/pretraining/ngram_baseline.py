@@ -84,12 +84,7 @@ class NgramBaseline:
 
     @classmethod
     def of(cls, documents: Documents, num_pieces: int, spare_ids: Sequence[int] = ()) -> "NgramBaseline":
-        """The baseline of the documents, with fitted weights if there are at least two documents.
-
-        Args:
-            num_pieces: the size of the vocabulary.
-            spare_ids: those of its spare pieces.
-        """
+        """The baseline of the documents, with fitted weights if there are at least two documents."""
         order = generator(0, "n-gram fitting documents").permutation(documents.num_documents)
         apart = np.sort(order[: max(1, int(FITTING_SHARE * len(order)))])
         rest = np.setdiff1d(order, apart)

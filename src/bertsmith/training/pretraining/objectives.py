@@ -42,7 +42,6 @@ class LossTerm:
 
     Attributes:
         name: the prefix of its sums and figures in the log, e.g. `mlm_loss`, `mlm_accuracy`; `lm` of language models.
-        parts: the model parts besides the encoder that it trains.
         logits: returns its logits, [targets, classes], from the output of the model; None if no row has a target.
         targets: returns its targets, int64 [targets], from a micro-batch.
         step_count: returns the number by which the sum over the step is divided.
@@ -92,8 +91,6 @@ class Objective:
 
     Attributes:
         name: the value of the setting `objective`.
-        help: its part of that setting's help text.
-        walk: splits a document into the spans of rows.
         shortest_document: the minimum number of tokens for a document to make a row.
         positive_pairs: the name for pairs with label 1; None if a row has one part.
         relation: what the head of pairs judges about the second part: that it follows the first, or that both are in
@@ -105,7 +102,6 @@ class Objective:
         carries_state: whether the corpus is read as tracks of contiguous text, with the state of a recurrent model
             carried from step to step, of each direction; otherwise it is read in rows that do not know of each other.
         repeats_text: whether both parts of a row are the same text, of which the second is regenerated.
-        terms: the terms that the loss sums.
     """
 
     name: str

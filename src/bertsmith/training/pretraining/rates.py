@@ -16,7 +16,6 @@ class RatesReport:
     """Counts over the measured rows; every percentage in the table is a ratio of two of them.
 
     Attributes:
-        objective: the objective of the settings.
         rows: the number of rows measured.
         tokens: their tokens, special tokens included.
         predicted: predicted positions.

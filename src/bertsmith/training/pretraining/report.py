@@ -42,9 +42,7 @@ class Samples:
     """A table of examples for the report, such as filled masks.
 
     Attributes:
-        title: the heading of the table.
         header: the names of the columns; empty for no header.
-        rows: the cells, as text.
     """
 
     title: str
@@ -63,9 +61,6 @@ def write_report(
 
     Args:
         runs: one run folder, or several to compare; several are plotted over tokens, to compare them at equal work.
-        out: another path for the page.
-        title: the heading of the page.
-        samples: tables of examples, in order.
     """
     paths = [runs] if isinstance(runs, Path) else list(runs)
     shown = [

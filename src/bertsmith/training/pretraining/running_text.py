@@ -21,7 +21,6 @@ def warn_without_running_text(corpus: Corpus, data: PretrainingDataSettings) -> 
     are in random order, or blank lines divide them.
 
     Args:
-        corpus: the corpus of the run.
         data: the objective, and whether rows run on over the borders of sentences.
     """
     if data.contiguous:

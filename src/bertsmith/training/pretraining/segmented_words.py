@@ -85,9 +85,6 @@ class Language(NamedTuple):
     """A language whose words a segmenter finds.
 
     Attributes:
-        name: in English.
-        package: the segmenter.
-        extra: installs the package.
         load: returns the function that splits a text into words whose concatenation is the text.
         has: whether all characters of a text, which is not empty, are of its script.
         otherwise: what masks of whole words do without the segmenter, in a warning.
@@ -166,7 +163,6 @@ def warn_of_words(
     """Says what keeps whole-word masks from covering words: see `warn_of_missing_words` and `warn_of_lost_marks`.
 
     Args:
-        rules, vocabulary: of the corpus.
         counts: how often each piece occurs in it, int64 [V].
         settings: the languages whose words are masked.
     """
@@ -200,7 +196,6 @@ def warn_of_lost_marks(rules: TextRules, settings: Sequence[str]) -> None:
     """Says that a segmenter reads text whose vowels, tones and voicing marks the text rules have removed.
 
     Args:
-        rules: of the corpus.
         settings: the languages whose words are masked.
     """
     asked = [setting for setting in ("japanese_words", "thai_words") if setting in settings]
@@ -218,7 +213,6 @@ class SegmentedWords:
     With both, Chinese characters next to kana are Japanese, and all others are Chinese.
 
     Args:
-        vocabulary: the pieces.
         segments: for each setting of `LANGUAGES` that is on its segmenter, see `segmenter`.
     """
 

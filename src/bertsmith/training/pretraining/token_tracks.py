@@ -68,8 +68,6 @@ class TokenTracks:
     """B tracks over the tokens of documents.
 
     Args:
-        documents: the corpus.
-        vocabulary: its vocabulary.
         tracks: B.
         shortest: tokens that a track should have at least before the next one begins.
         backward: read from right to left.

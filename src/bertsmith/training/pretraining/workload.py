@@ -59,8 +59,6 @@ class Phase:
     """A part of the run with one row length.
 
     Attributes:
-        stream: the rows.
-        find_targets: finds their targets.
         share: the fraction of the steps that belongs to this phase.
     """
 
@@ -74,11 +72,7 @@ class Pretraining(Workload):
 
     Args:
         model: the model with both heads.
-        documents: the corpus.
         held_out: documents for evaluation, or None.
-        vocabulary: the vocabulary of the corpus.
-        data: how documents become rows.
-        runtime: device and precision.
         rows_per_step: rows per optimizer step.
         tokens_per_step: a token budget instead.
         long_length: the row length of the last phase, or None for one length throughout.
