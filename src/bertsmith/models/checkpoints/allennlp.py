@@ -66,7 +66,7 @@ def read_allennlp(folder: Path, *, rules: TextRules | None = None, allow_unknown
     arrays, unknown = _read_hdf5(weights, _shapes(config), allow_unknown=allow_unknown)
     tensors = {name: torch.from_numpy(np.array(array, order="C")) for name, array in tensors_of(arrays, config).items()}
     require_numbers(tensors, source)
-    plan = plan_loading({name: tuple(one.shape) for name, one in tensors.items()}, Match, config, NAMES, source)
+    plan = plan_loading({name: tuple(tensor.shape) for name, tensor in tensors.items()}, Match, config, NAMES, source)
     mapped = {name: ", ".join(ours) for name, ours in _names(config).items()}
     report = dataclasses.replace(plan.report, mapped=mapped, unknown=unknown).with_notes(*notes)
     tokenizer = WordPieceTokenizer(vocabulary, rules or TextRules(lowercase=False))
@@ -79,7 +79,7 @@ def config_of(options: Any, pieces: int, source: str = "options.json") -> ElmoCo
     """The shape in an `options.json`, with a vocabulary of that many pieces."""
     lstm, characters = (_section(options, name, source) for name in ("lstm", "char_cnn"))
     filters = characters.get("filters")
-    total = sum(one[1] for one in filters) if _are_filters(filters) else 0
+    total = sum(pair[1] for pair in filters) if _are_filters(filters) else 0
     shape = {
         "dim": _number(lstm, "dim", source),
         "projection_dim": _number(lstm, "projection_dim", source),
@@ -95,7 +95,7 @@ def config_of(options: Any, pieces: int, source: str = "options.json") -> ElmoCo
         ("char_cnn.max_characters_per_token", characters.get("max_characters_per_token"), (MOST_CHARACTERS,)),
         (
             "char_cnn.filters",
-            [tuple(one) for one in filters] if _are_filters(filters) else filters,
+            [tuple(pair) for pair in filters] if _are_filters(filters) else filters,
             ([*filters_of(total)],),
         ),
     )
@@ -280,14 +280,14 @@ def _text_of(path: Path) -> str:
 
 def _only(folder: Path, pattern: str) -> Path:
     """The one file of a folder that matches."""
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
+    paths = sorted(folder.glob(pattern))
+    if len(paths) != 1:
         raise InputError(
             expected=f"one {pattern} in '{folder}'",
-            found=", ".join(path.name for path in found) or "none",
+            found=", ".join(path.name for path in paths) or "none",
             fix="keep the files of one model in a folder",
         )
-    return found[0]
+    return paths[0]
 
 
 def _section(options: Any, name: str, source: str) -> Mapping[str, Any]:
@@ -325,5 +325,5 @@ def _clip(section: Mapping[str, Any], name: str, source: str) -> float:
 
 def _are_filters(value: Any) -> TypeGuard[list[list[int]]]:
     return isinstance(value, list) and all(
-        isinstance(one, list) and len(one) == 2 and all(type(part) is int for part in one) for one in value
+        isinstance(pair, list) and len(pair) == 2 and all(type(part) is int for part in pair) for pair in value
     )

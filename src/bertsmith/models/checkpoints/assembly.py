@@ -1,4 +1,4 @@
-"""Loads a model with its heads (those of pre-training or that of a task) from any source, and saves it to a folder."""
+"""Loads a model with its heads (of pre-training or of a task) from any source, and saves it to a folder."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -275,18 +275,18 @@ def _require_own_head(
     """Checks that the folder contains the parameters of the user's head, in the shapes that its class creates."""
     assert head.own is not None, "a head of the user"
     wanted = {name: list(tensor.shape) for name, tensor in state.items() if part_of(name) == OWN_HEAD}
-    found = {name: list(tensor.shape) for name, tensor in folder.tensors.items() if part_of(name) == OWN_HEAD}
-    if not found:
+    stored = {name: list(tensor.shape) for name, tensor in folder.tensors.items() if part_of(name) == OWN_HEAD}
+    if not stored:
         raise CheckpointError(
             expected=f"a model that was fine-tuned with the head {head.own.__name__!r} in '{folder.name}'",
             found=", ".join(folder.parts) or "no head",
             fix="omit the head, or name the model that was fine-tuned with it",
         )
-    if wanted != found or (
+    if wanted != stored or (
         head.uses_pooler(folder.config) and folder.config.can_pool and "bert.pooler.weight" not in taken
     ):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.name}': {wanted}",
-            found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",
+            found=f"{stored}, written by {folder.metadata.own_head or 'a head of an unknown class'}",
             fix="pass the class that the model was fine-tuned with",
         )

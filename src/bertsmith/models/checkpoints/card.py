@@ -3,7 +3,7 @@
 Every line comes from the model and its metadata, so a folder explains itself wherever it is copied. What a program
 cannot know (licence, language, intended use) is left to the person who publishes the model, and the card says so.
 
-Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for the content of a card; the header is that of
+Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for the content of a card; for the header,
 huggingface.co/docs/hub/model-cards.
 """
 
@@ -149,9 +149,9 @@ def write_card(
     """Writes the card of a model next to its files, as Markdown with the header that the hub reads.
 
     Args:
-        tensors: parameters by our name, those of the encoder prefixed with `bert.`.
-        library: the library besides bertsmith that reads these files, one of `LIBRARIES`; that of a model which
-            `transformers` cannot compute is bertsmith itself.
+        tensors: parameters by our name, the encoder's prefixed with `bert.`.
+        library: the library besides bertsmith that reads these files, one of `LIBRARIES`; bertsmith itself for a model
+            that `transformers` cannot compute.
     """
     if library == "transformers" and metadata.task == SIMILARITY and (config.in_transformers or config.is_static):
         library = "sentence-transformers"
@@ -179,8 +179,8 @@ def with_additions(card: str, older: str) -> str | None:
     People add text below the last heading, and keys to the header, such as the licence.
     """
     header, text = _parts(older)
-    _, found, added = text.partition(_UNKNOWN)
-    if not found:
+    _, heading, added = text.partition(_UNKNOWN)
+    if not heading:
         return None
     new_header, new_text = _parts(card)
     if any(line.startswith(_LICENCE) for line in header):  # which they may have changed
@@ -269,7 +269,7 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
     scores = {name: value for name, value in metadata.scores.items() if isinstance(value, int | float)}
     if not scores:
         return
-    table = "\n".join(("| score | value |", "|---|---|", *(f"| {one} | {scores[one]:.4f} |" for one in scores)))
+    table = "\n".join(("| score | value |", "|---|---|", *(f"| {name} | {scores[name]:.4f} |" for name in scores)))
     if metadata.task == "pretraining":
         note = "On held-out documents of the corpus; losses and entropies in nats."
     else:
@@ -282,7 +282,7 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
 
 
 def _chosen(training: Mapping[str, Any]) -> Iterator[str]:
-    """What the dev examples chose in a training."""
+    """The choices that the dev examples made in a training."""
     # Older models do not say what was kept.
     if training.get("kept") == BEST_EVALUATION or training.get("best_step") != training.get("steps"):
         yield BEST_EVALUATION
@@ -305,7 +305,7 @@ def _training(metadata: ModelMetadata) -> Iterator[str]:
     if metadata.sources:
         more = len(metadata.sources) - _MOST_SOURCES
         rest = [f"- and {more:,} more files, all of them in `{METADATA}`"] if more > 0 else []
-        yield "## Text\n\n" + "\n".join([*(f"- {one}" for one in metadata.sources[:_MOST_SOURCES]), *rest])
+        yield "## Text\n\n" + "\n".join([*(f"- {source}" for source in metadata.sources[:_MOST_SOURCES]), *rest])
 
 
 def _cost(metadata: ModelMetadata) -> Iterator[str]:
@@ -377,7 +377,7 @@ def _continues(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _opens(opening: Opening, config: EncoderConfig, metadata: ModelMetadata, library: str) -> str:
-    """What opens the folder besides bertsmith."""
+    """A sentence on the libraries that open the folder besides bertsmith."""
     if library == "bertsmith" and config.in_transformers:
         return (
             f"It does not load in `transformers`: only bertsmith computes {opening.only_here}. Other libraries refuse "

@@ -33,7 +33,7 @@ _ACTIVATIONS = {"Identity": "", "Sigmoid": "sigmoid", "Softmax": "softmax"}
 def read_scoring(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """How another tool's folder scores texts, as plain values; None if it is no classifier of whole texts.
 
-    That is the `activation` ("default" if a CrossEncoder names none; absent if the folder is that of no CrossEncoder),
+    That is the `activation` ("default" if a CrossEncoder names none; absent if the folder has no CrossEncoder),
     the default `prompt`, all `prompts`, `max_length` in tokens and `lowercase`.
 
     Args:

@@ -15,7 +15,7 @@ from bertsmith.models.parts.parameter_names import ParameterNames
 
 
 def split_fused(stored: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, with those of each fused layer under names of their own.
+    """The tensors of a checkpoint, with a name for each layer of a fused one.
 
     A tensor that cannot be split into equal parts keeps its name, which is then an unknown one.
     """

@@ -25,7 +25,7 @@ from bertsmith.models.encoders.bert import NAMES
 from bertsmith.models.model_files.metadata import ModelMetadata, read_metadata, write_metadata
 from bertsmith.models.model_files.tokenizer_files import guess_rules, read_rules
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
-from bertsmith.models.parts.our_names import BLOCKS, OWN_HEAD, READER, whole
+from bertsmith.models.parts.our_names import BLOCKS, OWN_HEAD, READER, with_prefix
 from bertsmith.models.parts.parameter_names import Match
 from bertsmith.models.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -79,8 +79,8 @@ def read_google(
     Args:
         source: the folder, a prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
         config: the shape of the model, if there is no `bert_config.json` next to it.
-        rules: text rules; by default those in the metadata, or else those of the original code with the casing that
-            fits the vocabulary.
+        rules: text rules; by default from the metadata, or else as in the original code, with the casing that fits
+            the vocabulary.
         allow_unknown: skip variables with unknown names, and report them.
         verify: compare every tensor with its checksum.
     """
@@ -187,7 +187,7 @@ def write_google(
             else f"one that reads {metadata.reads}",
             fix="write a Hugging Face folder, which keeps it",
         )
-    ours = {whole(name): tensor for name, tensor in tensors.items()}
+    ours = {with_prefix(name): tensor for name, tensor in tensors.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
     plan_loading(shapes, Match, config, NAMES, "the model to be written", vectors_of_row=metadata.vectors_of_row)
     metadata.check_labels(ours)
@@ -198,7 +198,7 @@ def write_google(
     variables = dict(_to_disk(name, tensor) for name, tensor in ours.items())
     if optimizer is not None:
         for slot, moments in (("adam_m", optimizer.first), ("adam_v", optimizer.second)):
-            variables |= dict(_to_disk(whole(name), moment, f"/{slot}") for name, moment in moments.items())
+            variables |= dict(_to_disk(with_prefix(name), moment, f"/{slot}") for name, moment in moments.items())
         if optimizer.step is not None:
             variables["global_step"] = torch.tensor(optimizer.step, dtype=torch.int64)
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
@@ -233,18 +233,18 @@ def find_prefix(source: Path | str) -> Path:
         return source.with_name(source.name.rpartition(".data-")[0])
     if not source.is_dir():
         return source
-    found = sorted(path.name.removesuffix(".index") for path in source.glob("*.index"))
-    if not found:
+    prefixes = sorted(path.name.removesuffix(".index") for path in source.glob("*.index"))
+    if not prefixes:
         raise InputError(
             expected=f"a checkpoint (.index and .data files) in '{source}'", found="none", fix="use another folder"
         )
     named = _latest(source / "checkpoint")
-    if len(found) == 1 or named in found or PREFIX in found:
-        return source / (found[0] if len(found) == 1 else named if named in found else PREFIX)
+    if len(prefixes) == 1 or named in prefixes or PREFIX in prefixes:
+        return source / (prefixes[0] if len(prefixes) == 1 else named if named in prefixes else PREFIX)
     raise InputError(
         expected=f"one checkpoint in '{source}'",
-        found=", ".join(found),
-        fix=f"choose one, such as '{source / found[-1]}'",
+        found=", ".join(prefixes),
+        fix=f"choose one, such as '{source / prefixes[-1]}'",
     )
 
 

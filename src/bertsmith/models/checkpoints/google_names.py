@@ -6,7 +6,7 @@ Source: the variable scopes of the original modeling.py, run_classifier.py and r
 import re
 
 from bertsmith.models.encoders.bert import NAMES
-from bertsmith.models.parts.parameter_names import Match, Row, Skip
+from bertsmith.models.parts.parameter_names import Match, Skip
 
 _BY_GOOGLE = {row.google: Match(row.ours, row.transposed) for row in NAMES.rows()}
 _NUMBER = re.compile(r"(?<=^bert/encoder/layer_)(0|[1-9][0-9]{0,2})(?=/)")
@@ -41,9 +41,5 @@ def to_google(ours: str) -> tuple[str, bool]:
     >>> to_google("bert.layers.2.intermediate.weight")
     ('bert/encoder/layer_2/intermediate/dense/kernel', True)
     """
-    row, number = _row(ours)
+    row, number = NAMES.row_of(ours)
     return row.google.replace("{i}", number), row.transposed
-
-
-def _row(ours: str) -> tuple[Row, str]:
-    return NAMES.row_of(ours)

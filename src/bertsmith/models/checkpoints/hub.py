@@ -66,7 +66,7 @@ def require_source(source: Path | str) -> None:
 
 
 def model_name(source: Path | str) -> str:
-    """The name of a model: its id, starter, or the last part of its path; for a run's model folder, that of the run.
+    """The name of a model: its id, starter, or the last part of its path; for a run's model folder, the run's.
 
     What does not exist keeps its name: an id, an address.
 
@@ -79,8 +79,8 @@ def model_name(source: Path | str) -> str:
     if not path.exists():
         return str(source)
     path = path.resolve()
-    if path.parent.name == "snapshots" and (found := _CACHED.fullmatch(path.parent.parent.name)):
-        return f"{found[1]}/{found[2]}"
+    if path.parent.name == "snapshots" and (match := _CACHED.fullmatch(path.parent.parent.name)):
+        return f"{match[1]}/{match[2]}"
     return path.parent.name if path.name == "model" and path.parent.name else path.name
 
 

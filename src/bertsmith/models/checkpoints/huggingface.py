@@ -42,7 +42,7 @@ from bertsmith.models.model_files.metadata import (
 from bertsmith.models.model_files.tokenizer_files import lowercased, with_rules, with_segments
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS, whole
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS, with_prefix
 from bertsmith.models.parts.parameter_names import Match, ParameterNames
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ def read_model_folder(
     """The model in a Hugging Face folder, written by bertsmith or by other tools.
 
     Args:
-        rules: text rules to use instead of those of the folder.
+        rules: text rules to use instead of the folder's.
         allow_unknown: skip tensors with unknown names, and report them.
         verify: compare the files with the digests in `bertsmith.json`.
     """
@@ -152,7 +152,7 @@ def write_model_folder(
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
     names = architecture_of(config).names
-    ours = {whole(name): tensor for name, tensor in tensors.items()}
+    ours = {with_prefix(name): tensor for name, tensor in tensors.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
     plan_loading(shapes, Match, config, names, "the model to be written", vectors_of_row=metadata.vectors_of_row)
     if tokenizer is not None:
@@ -210,7 +210,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _declared(values: dict[str, Any]) -> tuple[str | None, str | None]:
-    """What another tool says about the task of its model: its class, and the kind of problem."""
+    """The task of another tool's model as the tool declares it: its class, and the kind of problem."""
     classes, problem = values.get("architectures"), values.get("problem_type")
     first = classes[0] if isinstance(classes, list) and classes else None
     return first if isinstance(first, str) else None, problem if isinstance(problem, str) else None

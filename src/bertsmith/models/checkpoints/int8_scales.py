@@ -41,7 +41,7 @@ def write_scales(folder: ModelFolder, scales: Mapping[str, InputScale], rows: in
 
 
 class RecordedInt8(NamedTuple):
-    """What `bertsmith quantize` recorded in a model, as far as it is used.
+    """The record of `bertsmith quantize` in a model, as far as it is used.
 
     Attributes:
         kept: the linear layers that stay in higher precision.
@@ -55,7 +55,7 @@ class RecordedInt8(NamedTuple):
 
 
 def recorded_int8(folder: ModelFolder, runtime: Runtime) -> RecordedInt8:
-    """What is used of the record of a model; with plain products, there is one scale per token."""
+    """The usable part of the record of a model; with plain products, there is one scale per token."""
     kept = folder.metadata.kept_layers(folder.path)
     if runtime.precision != "int8" or runtime.products == "plain":
         return RecordedInt8(kept, None, "")
@@ -85,7 +85,7 @@ def read_scales(folder: ModelFolder) -> tuple[dict[str, InputScale] | None, str]
 
 
 def _mismatch(folder: ModelFolder, about: Any) -> str:
-    """Why the scales are not those of this model; empty if they are."""
+    """The reason why the scales do not belong to this model; empty if they do."""
     path = folder.path / SCALES
     if not isinstance(about, dict) or not path.is_file() or digest_file(path) != about.get("digest"):
         return "are missing or were changed"
@@ -95,7 +95,7 @@ def _mismatch(folder: ModelFolder, about: Any) -> str:
 
 
 def _digest_of_weights(folder: ModelFolder) -> str | None:
-    """The recorded digest of the weights, or that of their file if none is recorded; None without such a file."""
+    """The recorded digest of the weights, or of their file if none is recorded; None without such a file."""
     digests, file = folder.metadata.other.get("digests"), folder.path / _WEIGHTS
     recorded = digests.get(_WEIGHTS) if isinstance(digests, dict) else None
     return recorded or (digest_file(file) if file.is_file() else None)

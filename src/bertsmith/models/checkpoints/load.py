@@ -53,7 +53,7 @@ def load_any(
         source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
             its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, "starter"
             for the model in the package, or an id such as `google-bert/bert-base-uncased`.
-        rules: text rules to use instead of those of the folder.
+        rules: text rules to use instead of the folder's.
         allow_unknown: skip tensors with unknown names, and report them.
         cache, endpoint, offline: see `hub.resolve`; used only for an id or an address.
 

@@ -29,7 +29,7 @@ class ModelFolder:
 
     Attributes:
         path: where it was read from.
-        tensors: parameters by our name, those of the encoder prefixed with `bert.`; dtype as stored.
+        tensors: parameters by our name, the encoder's prefixed with `bert.`; dtype as stored.
         tokenizer: vocabulary and rules; None if the folder has no vocabulary.
         metadata: the content of `bertsmith.json` (task, labels), or what other tools' files say if there is none.
     """
@@ -58,10 +58,10 @@ class ModelFolder:
         return self.tokenizer
 
 
-def no_vocabulary(place: Path | str) -> CheckpointError:
+def no_vocabulary(folder: Path | str) -> CheckpointError:
     """The error for a model without a vocabulary."""
     return CheckpointError(
-        expected=f"a vocabulary next to the model in '{place}'",
+        expected=f"a vocabulary next to the model in '{folder}'",
         found="no vocab.txt or tokenizer.json",
         fix="put the vocab.txt or tokenizer.json of the model there",
     )

@@ -21,7 +21,7 @@ _AGAIN = "export the model again (bertsmith convert MODEL DIR --to onnx)"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnnxShape:
-    """What has to be known of a model to run its graph.
+    """The facts about a model that running its graph needs.
 
     Attributes:
         parts: the parts beyond embeddings and layers that were exported, such as "pooler" and "mlm".
@@ -55,7 +55,7 @@ class OnnxFolder:
     metadata: ModelMetadata
 
     def graph(self, precision: str) -> Path:
-        """The file to run: that of fp32, which is also the choice of auto, or that of int8."""
+        """The file to run: of fp32, which is also the choice of auto, or of int8."""
         path = self.path / (INT8_GRAPH if precision == "int8" else GRAPH)
         if precision not in ("auto", "fp32", "int8") or not path.is_file():
             has = [name for name, file in (("fp32", GRAPH), ("int8", INT8_GRAPH)) if (self.path / file).is_file()]

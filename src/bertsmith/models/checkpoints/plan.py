@@ -110,26 +110,26 @@ def plan_loading(
 
     for name in stored:
         match translate(name):
-            case Match() as found if found.copy:
-                second.append((name, found))
-            case Match() as found if found.ours == POSITIONS and config.position_embedding_type != "absolute":
+            case Match() as known if known.copy:
+                second.append((name, known))
+            case Match() as known if known.ours == POSITIONS and config.position_embedding_type != "absolute":
                 skipped[name] = "a table that this configuration computes"
-            case Match() as found if found.ours in take:
-                twice.append(f"{take[found.ours][0]} and {name} are the same parameter")
-            case Match() as found:
-                take[found.ours] = (name, found.transposed)
-                mapped[name] = found.ours
+            case Match() as known if known.ours in take:
+                twice.append(f"{take[known.ours][0]} and {name} are the same parameter")
+            case Match() as known:
+                take[known.ours] = (name, known.transposed)
+                mapped[name] = known.ours
             case Skip(reason):
                 skipped[name] = reason
             case None:
                 unknown.append(name)
-    for name, found in second:
-        if found.ours in take:
-            copies.append((take[found.ours][0], name, found.ours))
+    for name, known in second:
+        if known.ours in take:
+            copies.append((take[known.ours][0], name, known.ours))
             skipped[name] = "a copy of a parameter"
         else:
-            take[found.ours] = (name, found.transposed)
-            mapped[name] = found.ours
+            take[known.ours] = (name, known.transposed)
+            mapped[name] = known.ours
 
     shapes, missing = _expected(take, stored, config, names, vectors_of_row)
     prefixes = (names.prefix, "bert/")
@@ -189,7 +189,7 @@ def _expected(
     names: ParameterNames,
     vectors_of_row: int,
 ) -> tuple[dict[str, Shape], tuple[str, ...]]:
-    """The required shapes, including those of every part with at least one tensor, and the absent parts."""
+    """The required shapes, including every part with at least one tensor, and the absent parts."""
     shapes: dict[str, Shape] = dict(names.required_shapes(config))
     present = {part_of(ours) for ours in take}
     for part in names.parts:

@@ -1,6 +1,6 @@
 """The published BERT, DistilBERT and RoBERTa checkpoints: name, hub id, sizes, casing, languages.
 
-A list, not a downloader: `local_copies` finds those that are on this machine.
+A list, not a downloader: `local_copies` finds the copies on this machine.
 """
 
 import dataclasses
@@ -151,19 +151,19 @@ def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[
 
     for folder in folders:
         if not Path(folder).is_dir():
-            found = "a file" if Path(folder).exists() else "nothing"
-            raise InputError(expected=f"a folder at '{folder}'", found=found, fix="check the path")
-    places = {}
+            problem = "a file" if Path(folder).exists() else "nothing"
+            raise InputError(expected=f"a folder at '{folder}'", found=problem, fix="check the path")
+    copies = {}
     for model in PUBLISHED_MODELS:
         for folder in folders:
-            place = Path(folder) / model.name
-            if any(place.glob("*.index")) or _has_weights(place):
-                places[model.name] = place
-        for file in ("config.json",) if model.name not in places else ():
+            copy = Path(folder) / model.name
+            if any(copy.glob("*.index")) or _has_weights(copy):
+                copies[model.name] = copy
+        for file in ("config.json",) if model.name not in copies else ():
             cached = huggingface_hub.try_to_load_from_cache(model.hub_id, file, cache_dir=cache)
             if isinstance(cached, str) and _has_weights(Path(cached).parent):
-                places[model.name] = Path(cached).parent
-    return places
+                copies[model.name] = Path(cached).parent
+    return copies
 
 
 def _has_weights(folder: Path) -> bool:

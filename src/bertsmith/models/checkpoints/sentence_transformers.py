@@ -35,7 +35,7 @@ _USUAL: Mapping[str, Mapping[str, Any]] = {
         "document_length": None,
         "query_expansion": None,
         "tokenizer_name_or_path": None,
-        **{f"{of}_{what}": {} for of in ("model", "tokenizer", "config", "processor") for what in ("args", "kwargs")},
+        **{f"{of}_{kind}": {} for of in ("model", "tokenizer", "config", "processor") for kind in ("args", "kwargs")},
     },
     "Normalize": {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"},
 }
@@ -162,7 +162,7 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
 
 
 def is_cross_encoder(folder: Path) -> bool:
-    """Whether a folder is that of a CrossEncoder, whose modules score pairs; see `cross_encoders.py`."""
+    """Whether a folder has a CrossEncoder, whose modules score pairs; see `cross_encoders.py`."""
     kind = about_of(folder).get("model_type")
     if isinstance(kind, str):
         return kind == CROSS_ENCODER
@@ -171,7 +171,7 @@ def is_cross_encoder(folder: Path) -> bool:
 
 
 def about_of(folder: Path) -> dict[str, Any]:
-    """What a folder says about the model as a whole."""
+    """The settings of the model as a whole."""
     about = read_object(folder / ABOUT)
     kind = about.get("model_type")
     if kind not in (None, SENTENCE_TRANSFORMER, CROSS_ENCODER):
@@ -252,12 +252,12 @@ def modules_of(folder: Path) -> list[dict[str, Any]]:
 
 def inside(folder: Path, path: str) -> Path:
     """The folder of a module, which must be inside the model's folder."""
-    place = folder / path
-    if not place.resolve().is_relative_to(folder.resolve()):
+    module = folder / path
+    if not module.resolve().is_relative_to(folder.resolve()):
         raise CheckpointError(
             expected=f"modules inside '{folder}'", found=f"one at {path!r}", fix="download the model again"
         )
-    return place
+    return module
 
 
 def _pooling(path: Path) -> tuple[str, bool]:
@@ -365,8 +365,8 @@ def write_recipe(
     if not is_static:
         without = {ARGUMENTS: {"add_pooling_layer": False}} if lacks_pooler else {}
         write_json(folder / _ENCODER_SETTINGS, {"max_seq_length": max_length, "do_lower_case": False, **without})
-    given = {name: text for name, text in prompts.items() if text}
-    about = {"prompts": given, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+    filled = {name: text for name, text in prompts.items() if text}
+    about = {"prompts": filled, "default_prompt_name": None, "similarity_fn_name": "cosine"}
     write_json(folder / ABOUT, about)
     if is_static:
         return

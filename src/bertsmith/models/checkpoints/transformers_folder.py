@@ -1,4 +1,4 @@
-"""What opens a model folder in `transformers`: a class of its own, a file of code in the folder, or nothing.
+"""The way to open a model folder in `transformers`: a class of its own, a file of code in the folder, or nothing.
 
 A folder names a class of `transformers` only if that class computes the model exactly. A head that no class has is
 computed by `modeling_bertsmith.py`, which is written next to the weights; `transformers` asks for
@@ -36,7 +36,7 @@ _ACTIVATIONS = {"regression": "linear.Identity", "multi_label_classification": "
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What opens a folder.
+    """The ways to open a folder.
 
     Attributes:
         tensors_of: the class of `transformers` whose tensor names the folder has.
@@ -55,14 +55,14 @@ class Opening:
 
     @property
     def readers(self) -> str:
-        """What opens a model that `transformers` does not, as advice."""
+        """The readers of a model that `transformers` does not, as advice."""
         return "use it with bertsmith" + (f", or convert it with --to onnx, {self.in_onnx}" if self.in_onnx else "")
 
 
 def opening_of(
     config: EncoderConfig, names: ParameterNames, parts: Collection[str], metadata: ModelMetadata
 ) -> Opening:
-    """What opens a model.
+    """The ways to open a model.
 
     Args:
         parts: see `ModelFolder.parts`.
@@ -85,7 +85,7 @@ def opening_of(
 
 
 def _only_here(config: EncoderConfig, parts: Collection[str], metadata: ModelMetadata) -> tuple[str, str]:
-    """What a fine-tuned model has that only bertsmith computes, and what ONNX Runtime gives of it; else nothing."""
+    """The part of a fine-tuned model that only bertsmith computes, and what ONNX Runtime gives of it; else nothing."""
     spec = metadata.spec or {}
     settings = spec.get("settings") or {}
     long_text = settings.get("long_text") or ""
@@ -142,7 +142,7 @@ def config_json(
 
     Args:
         stored: the type of the stored numbers, in which other libraries would compute. Answers and vectors that have to
-            be those of bertsmith are computed in fp32.
+            equal bertsmith's are computed in fp32.
     """
     values = {
         **({"architectures": [opening.tensors_of]} if config.in_transformers else {}),
@@ -216,7 +216,7 @@ def longest_of(config: EncoderConfig, metadata: ModelMetadata) -> int:
 
 
 def reads_of(reads: str) -> str:
-    """What a head without a class in `transformers` reads: where the encoder has no pooler, what that would read."""
+    """The input of a head without a class in `transformers`: where the encoder has no pooler, what that would read."""
     return "cls" if reads == "pooler" else reads
 
 

@@ -52,16 +52,18 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     wrong: list[str] = []
     for shard, names in _shards(path).items():
         try:
-            found = _read_file(folder / shard)
+            read = _read_file(folder / shard)
         except (CheckpointError, InputError) as error:
             wrong.append(f"{shard} ({error.found})")
             continue
-        absent, extra = sorted(names - set(found)), sorted(set(found) - names)
-        said = [f"{what}: {some(which)}" for what, which in (("lacks", absent), ("also has", extra)) if which]
+        absent, extra = sorted(names - set(read)), sorted(set(read) - names)
+        said = [
+            f"{relation}: {some(listed)}" for relation, listed in (("lacks", absent), ("also has", extra)) if listed
+        ]
         if said:
             wrong.append(f"{shard} ({'; '.join(said)})")
         elif not wrong:
-            tensors |= found
+            tensors |= read
     if wrong:
         raise CheckpointError(
             expected=f"'{folder}' to contain the files and tensors listed in '{path.name}'",
@@ -85,9 +87,9 @@ def weight_file(folder: Path) -> Path:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes tensors, one after another; those that share memory are written separately.
+    """Writes tensors, one after another; tensors that share memory are written separately.
 
-    They may be those of the file that is replaced, which are mapped from it as a rule.
+    They may come from the file that is replaced, which are mapped from it as a rule.
     """
     try:
         with atomic_file(path) as file:
@@ -99,8 +101,8 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
     """`sha256:` and the hexadecimal SHA-256 of named tensors, independent of their order and device.
 
-    Run folders record it, so it stays the same for the same names and bytes. That of tensors which are divided among
-    processes is that of the whole ones; all of the processes ask for it.
+    Run folders record it, so it stays the same for the same names and bytes. Of tensors that are divided among
+    processes it is the digest of the whole ones; all of the processes ask for it.
     """
     parts = []
     for name, tensor in sorted(tensors.items()):

@@ -1,7 +1,7 @@
 """State dicts saved from inside a training wrapper, whose names have its prefix in front of the model's own.
 
 `DistributedDataParallel` adds "module.", `torch.compile` adds "_orig_mod.", and a program that holds the model as an
-attribute adds the name of that, such as "model." or "encoder.". The names are otherwise those of the model.
+attribute adds its name, such as "model." or "encoder.". The names are otherwise the model's.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 def without_wrappers(stored: Mapping[str, Value], names: ParameterNames) -> tuple[dict[str, Value], list[str]]:
-    """What is stored under the names of the model itself, and a note if prefixes were removed.
+    """The stored values by the names of the model itself, and a note if prefixes were removed.
 
     A prefix of an attribute is removed if all names have it and more names are known without it. Nothing is removed if
     two names would become the same.

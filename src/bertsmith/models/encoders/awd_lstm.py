@@ -47,7 +47,7 @@ GRADIENT_TOKENS = 20 * 70
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AwdLstmConfig(ConfigWithoutAttention):
-    """The shape of an AWD-LSTM; the rates of dropout are those of ULMFiT."""
+    """The shape of an AWD-LSTM; the rates of dropout are ULMFiT's."""
 
     model_type: ClassVar[str] = "awd-lstm"
     display_name: ClassVar[str] = "AWD-LSTM"
@@ -156,7 +156,7 @@ class AwdLstmDropout:
         return self._noise.keep(rate, [width] * rows, self._dtype).view(rows, width) / (1 - rate)
 
     def words(self, x: Tensor, batch: Batch) -> Tensor:
-        """Word vectors [T, D] without those of dropped types."""
+        """Word vectors [T, D] without the dropped types."""
         if self._types is None:
             return x
         return x * self._types[_rows_of(batch.lengths, range(batch.num_rows), x), batch.token_ids].unsqueeze(1)
@@ -221,16 +221,16 @@ class AwdLstmModel(EncoderWithoutAttention):
     def states(
         self, batch: Batch, read: Read | None, noise: Noise | None, dtype: torch.dtype | None, memory: Memory | None
     ) -> tuple[list[Tensor], Tensor]:
-        """The hidden states before dropout, those of the inner layers [T, C], and the output after it."""
+        """The hidden states before dropout, of the inner layers [T, C], and the output after it."""
         dtype = dtype or self.word_table.dtype
         drops = AwdLstmDropout(self.config, batch, noise, dtype)
         embedded = drops.words(F.embedding(batch.token_ids, self.word_table).to(dtype), batch)
         before = self._first_states(memory)
         early = self._early_lengths(batch.lengths)
         if early is None:
-            found, states = self._read(embedded, batch.lengths, range(batch.num_rows), before, drops)
+            inner, states = self._read(embedded, batch.lengths, range(batch.num_rows), before, drops)
         else:
-            found, states = self._read_in_two(embedded, batch.lengths, early, before, drops)
+            inner, states = self._read_in_two(embedded, batch.lengths, early, before, drops)
         if memory is not None:
             named = {
                 f"{kind}.{layer}": tensor
@@ -238,7 +238,7 @@ class AwdLstmModel(EncoderWithoutAttention):
                 for kind, tensor in zip(("hidden", "cells"), state, strict=True)
             }
             memory.replace(named, batch.lengths)
-        hidden = [embedded, *found]
+        hidden = [embedded, *inner]
         if read is not None:
             hidden[-1] = read.pick(hidden[-1])
         of_rows = batch.lengths if read is None else read.counts
@@ -271,14 +271,14 @@ class AwdLstmModel(EncoderWithoutAttention):
         Args:
             rows: the number of each sequence in the batch, which its dropout depends on.
         """
-        found, last = list[Tensor](), list[State]()
+        outputs, last = list[Tensor](), list[State]()
         for number, (layer, state) in enumerate(zip(cast("Sequence[LstmLayer]", self.layers), states, strict=True)):
             x = drops.features(number, x, lengths, rows)
             weight = drops.weight(number, layer.weight_hh_l0)
             x, after = layer(x, lengths, state, backward=self.config.reads_backward, hidden_weight=weight)
-            found.append(x)
+            outputs.append(x)
             last.append(after)
-        return found, last
+        return outputs, last
 
     def _read_in_two(
         self,
@@ -291,10 +291,10 @@ class AwdLstmModel(EncoderWithoutAttention):
         """As `_read`, without gradients for the first `early` tokens that are read of each row."""
         of_row, of_early = np.asarray(lengths), np.asarray(early)
         starts = np.cumsum(of_row) - of_row
-        place = np.arange(of_row.sum()) - np.repeat(starts, of_row)
+        time = np.arange(of_row.sum()) - np.repeat(starts, of_row)
         if self.config.reads_backward:
-            place = np.repeat(of_row, of_row) - 1 - place
-        is_early = place < np.repeat(of_early, of_row)
+            time = np.repeat(of_row, of_row) - 1 - time
+        is_early = time < np.repeat(of_early, of_row)
         long = np.flatnonzero(of_early).tolist()
         before = torch.from_numpy(np.flatnonzero(is_early)).to(x.device)
         after = torch.from_numpy(np.flatnonzero(~is_early)).to(x.device)

@@ -175,8 +175,8 @@ class CharacterCnn(nn.Module):
         longest = int((spelled != PADDING).sum(dim=1).max())
         spelled = spelled[:, : min(longest + _WIDEST, MOST_CHARACTERS)]
         characters = F.embedding(spelled, self.character.weight).to(dtype).transpose(1, 2)  # [U, E, c]
-        found = [self.get_submodule(f"convolution{width}")(characters) for width, _ in CONVOLUTIONS]
-        vectors = torch.cat(found, dim=1)  # [U, F]
+        parts = [self.get_submodule(f"convolution{width}")(characters) for width, _ in CONVOLUTIONS]
+        vectors = torch.cat(parts, dim=1)  # [U, F]
         for number in range(self.num_highways):
             vectors = self.get_submodule(f"highway{number}")(vectors)
         return linear(vectors, self.projection)

@@ -99,7 +99,7 @@ class ElmoConfig(ConfigWithoutAttention):
     def axes(self) -> dict[str, int]:
         """See `EncoderConfig`; H of one direction, C cells, G gates of all cells, F filters, a to g of each width."""
         cells = self.intermediate_size
-        own = {
+        axes = {
             "H": self.hidden_size // 2,
             "C": cells,
             "G": 4 * cells,
@@ -109,7 +109,7 @@ class ElmoConfig(ConfigWithoutAttention):
         }
         return (
             super().axes
-            | own
+            | axes
             | {letter: count for letter, (_, count) in zip(_WIDTHS, filters_of(self.filters), strict=True)}
         )
 
@@ -219,8 +219,8 @@ class ElmoLayer(nn.Module):
             backward: which direction.
         """
         lstm = self.get_submodule("backward_lstm" if backward else "forward_lstm")
-        found, after = lstm(x, lengths, state, backward=backward)
-        return found if self.is_first else found + x, after
+        outputs, after = lstm(x, lengths, state, backward=backward)
+        return outputs if self.is_first else outputs + x, after
 
 
 def _side_by_side(halves: Mapping[bool, Tensor]) -> Tensor:

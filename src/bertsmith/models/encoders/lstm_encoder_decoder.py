@@ -140,7 +140,7 @@ class LstmEncoderDecoder(EncoderDecoder):
         """The attention weights of each pair, with a row for each target token and a column for each source token."""
         _, weights = self._read(target, self.encode(source), None, None, None)
         of_pairs = weights.split_with_sizes(target.lengths)
-        return [one[:, :length] for one, length in zip(of_pairs, source.lengths, strict=True)]
+        return [of_pair[:, :length] for of_pair, length in zip(of_pairs, source.lengths, strict=True)]
 
     def _read(
         self,
@@ -205,7 +205,7 @@ def _named(number: int, state: State) -> dict[str, Tensor]:
 
 
 def _after(states: list[State], fed: Tensor) -> dict[str, Tensor]:
-    """What a decoder remembers: the state of each layer, and the attentional vector that it is fed next."""
+    """The memory of a decoder: the state of each layer, and the attentional vector that it is fed next."""
     named = {_FED: fed}
     for number, state in enumerate(states):
         named |= _named(number, state)

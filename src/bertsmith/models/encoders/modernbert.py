@@ -166,15 +166,15 @@ class ModernBertConfig(EncoderConfig):
             changed["local_rope_theta"] = changed.get("global_rope_theta")
         kinds = values.get("layer_types")
         if isinstance(kinds, list) and kinds:
-            whole = [number for number, kind in enumerate(kinds) if kind == _GLOBAL]
-            every = whole[1] if len(whole) > 1 else len(kinds)
+            global_layers = [number for number, kind in enumerate(kinds) if kind == _GLOBAL]
+            distance = global_layers[1] if len(global_layers) > 1 else len(kinds)
             require(
-                kinds == [_LOCAL if number % every else _GLOBAL for number in range(len(kinds))],
+                kinds == [_LOCAL if number % distance else _GLOBAL for number in range(len(kinds))],
                 expected="a layer of global attention at equal distances in layer_types",
-                found=f"global ones at {', '.join(map(str, whole)) or 'none'} of {len(kinds)}",
+                found=f"global ones at {', '.join(map(str, global_layers)) or 'none'} of {len(kinds)}",
                 fix="use another model",
             )
-            changed["global_attn_every_n_layers"] = every
+            changed["global_attn_every_n_layers"] = distance
         return super().from_dict(changed)
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:

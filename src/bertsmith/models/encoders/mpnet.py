@@ -99,7 +99,7 @@ class MpnetModel(TransformerEncoder):
 
 
 def bias_by_distance(table: Tensor, longest: int) -> Tensor:
-    """The bias [A, 2P - 1] by the position of the key minus that of the query, plus P - 1; see `Pass.bias`.
+    """The bias [A, 2P - 1] by the position of the key minus the query's, plus P - 1; see `Pass.bias`.
 
     Args:
         table: a bias for each range of distance, [ranges, A].
@@ -116,7 +116,7 @@ def ranges_of(distances: Tensor) -> Tensor:
     [0, 1, 7, 8, 15, 15, 17, 31]
 
     Args:
-        distances: the position of the key minus that of the query.
+        distances: the position of the key minus the query's.
     """
     half = _RANGES // 2
     single = half // 2

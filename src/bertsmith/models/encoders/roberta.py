@@ -1,7 +1,7 @@
 """RoBERTa: BERT's layers, one segment, positions that start after the padding id, byte-level BPE.
 
 A classifier of whole texts has a pooler of its own, which Hugging Face stores in the head. XLM-RoBERTa is the same with
-a vocabulary of 100 languages, whose pieces are those of SentencePiece.
+a vocabulary of 100 languages, with pieces of SentencePiece.
 
 Source: Liu et al. (2019), "RoBERTa: A Robustly Optimized BERT Pretraining Approach"; Conneau et al. (2020),
 "Unsupervised Cross-lingual Representation Learning at Scale"; the module names of Hugging Face's RoBERTa.

@@ -2,7 +2,7 @@
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, V vocabulary, D width.
 
-The vector of a text is the mean of those of its pieces. Special pieces ([CLS], [SEP], [UNK] ...) have the vector 0 and
+The vector of a text is the mean of its pieces' vectors. Special pieces ([CLS], [SEP], [UNK] ...) have the vector 0 and
 get no gradient, so they change the length of a mean but not its direction, and a text without known pieces has the
 vector 0.
 
@@ -93,8 +93,8 @@ class StaticModel(EncoderWithoutAttention):
 def special_ids(vocabulary: Vocabulary) -> np.ndarray:
     """The ids of the special pieces, int64, ascending."""
     names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
-    found = {getattr(vocabulary, name, None) for name in names}
-    return np.array(sorted(one for one in found if one is not None), dtype=np.int64)
+    ids = {getattr(vocabulary, name, None) for name in names}
+    return np.array(sorted(id for id in ids if id is not None), dtype=np.int64)
 
 
 NAMES = ParameterNames(

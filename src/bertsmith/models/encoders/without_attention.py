@@ -92,7 +92,7 @@ class EncoderWithoutAttention(Encoder):
             initialize(self, config.initializer_range, seed)
 
     def new_embeddings(self) -> nn.Module:
-        """What gives a piece its vector, without initial values: by default a table."""
+        """The module that gives a piece its vector, without initial values: by default a table."""
         return nn.ModuleDict({"word": Embedding(self.config.vocab_size, self.config.hidden_size)})
 
     @abc.abstractmethod

@@ -113,7 +113,7 @@ class EncoderForPreTraining(_OnEncoder):
             first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
             backward: int64 [M'], indices into the last hidden states whose backward half predicts the piece before.
             targets: the pieces at `masked` and at `backward`, int64 [M] and [M']; only a sample needs them.
-            sample: the logits are those of the target and of these pieces, [M, 1 + S]; only with two directions.
+            sample: the logits are the target's and of these pieces, [M, 1 + S]; only with two directions.
             trace, memory: see `Encoder.forward`.
         """
         hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace, memory=memory)
@@ -169,7 +169,7 @@ class EncoderForTask(_OnEncoder):
     def num_head_parameters(self) -> int:
         """The number of parameters of the output layer; 0 without one."""
         part = self.head.saved_part
-        return sum(one.numel() for name, one in self.named_parameters() if part_of(name) == part)
+        return sum(parameter.numel() for name, parameter in self.named_parameters() if part_of(name) == part)
 
     @property
     def outputs(self) -> int:
@@ -205,18 +205,18 @@ class EncoderForTask(_OnEncoder):
         dtype: torch.dtype | None = None,
         frozen: bool = False,
         trace: Trace | None = None,
-        whole: bool = False,
+        all_positions: bool = False,
     ) -> Tensor:
         """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
-        A pooled head gives one row of logits per row of the batch, [N, K]; one whose result is a vector, that of each
-        row, [N, D] in the width of the encoder.
+        A pooled head gives one row of logits per row of the batch, [N, K]; one whose result is a vector gives one
+        vector per row, [N, D] in the width of the encoder.
 
         Args:
             read: the positions; not used by a pooled head, because the encoder says which position represents a row.
             frozen: run the encoder (except its pooler) without dropout and without gradients.
-            trace: see `Encoder.forward`; of a head that reads texts apart, it is that of their sequences.
-            whole: compute the last layer for all tokens, so that the trace has all of its hidden states.
+            trace: see `Encoder.forward`; of a head that reads texts apart, of their sequences.
+            all_positions: compute the last layer for all tokens, so that the trace has all of its hidden states.
         """
         head = self.head
         pools_mean = head.on_pooler and self.config.pools_mean
@@ -228,10 +228,12 @@ class EncoderForTask(_OnEncoder):
             below = None if below is None else NoiseOfTexts(below, batch.texts_apart.places)
         if head.has_reader and trace is None:
             trace = Trace()
-        whole = whole or head.has_reader
+        all_positions = all_positions or head.has_reader
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
-            hidden = self.encoder(sequences, read=None if whole else read, noise=below, dtype=dtype, trace=trace)
-        if whole and read is not None:
+            hidden = self.encoder(
+                sequences, read=None if all_positions else read, noise=below, dtype=dtype, trace=trace
+            )
+        if all_positions and read is not None:
             hidden = hidden[read.positions]
         if head.uses_pooler(self.config):
             hidden = self.encoder.pool(mean_of_rows(hidden, batch.lengths) if pools_mean else hidden)
@@ -274,7 +276,7 @@ class EncoderForTask(_OnEncoder):
         return linear(hidden, layer)
 
     def _read_windows(self, vectors: Tensor, batch: Batch, noise: Noise | None) -> Tensor:
-        """The vector of the whole text for each of its rows, [N, 512], from those of the rows, [N, D]."""
+        """The vector of the whole text for each of its rows, [N, 512], from the rows' vectors, [N, D]."""
         windows = batch.windows
         assert windows is not None, "the windows of a text are computed together"
         dtype = self.output_layer.get_parameter("weight").dtype
@@ -283,7 +285,7 @@ class EncoderForTask(_OnEncoder):
         return units[list(windows.unit_of_row)]
 
     def _read_states(self, trace: Trace, batch: Batch, read: Read | None, noise: Noise | None) -> Tensor:
-        """What the BiLSTM makes of the texts of each row, [N, 512], or of the tokens that are read, [R, 2C]."""
+        """The vectors of the BiLSTM for the texts of each row, [N, 512], or of the tokens that are read, [R, 2C]."""
         dtype = self.output_layer.get_parameter("weight").dtype
         picked = self._choice.pick(trace.hidden_states).to(dtype)  # [T, n, D]
         if not self.head.pooled:

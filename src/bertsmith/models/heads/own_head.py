@@ -19,7 +19,7 @@ class OwnHead(nn.Module, abc.ABC):
     """A head that you write: subclass it, build your layers in `__init__`, return logits from `forward`.
 
     It replaces the linear layer of any kind of task; the task defines what the rows and columns of its logits mean. Its
-    parameters are saved under `own_head.` next to those of the encoder, learn at the full learning rate, and are
+    parameters are saved under `own_head.` next to the encoder's, learn at the full learning rate, and are
     initialized like all others: matrices from a truncated normal, biases to 0, layer norms to 1. Weight decay skips
     parameters with "norm" or "bias" in their names.
 
@@ -45,35 +45,35 @@ class OwnHead(nn.Module, abc.ABC):
         """
 
 
-def require_own_head(found: Any) -> type[OwnHead]:
+def require_own_head(cls: Any) -> type[OwnHead]:
     """The class, if a model can have it as its head."""
-    if not (isinstance(found, type) and issubclass(found, OwnHead)):
+    if not (isinstance(cls, type) and issubclass(cls, OwnHead)):
         raise ConfigError(
             expected="a subclass of bertsmith.OwnHead as head",
-            found=f"the class {found.__name__}" if isinstance(found, type) else f"an object, {found!r}"[:80],
+            found=f"the class {cls.__name__}" if isinstance(cls, type) else f"an object, {cls!r}"[:80],
             fix="derive the class from bertsmith.OwnHead, and pass the class itself",
         )
-    if inspect.isabstract(found):
+    if inspect.isabstract(cls):
         raise ConfigError(
             expected="a head with a method `forward`",
-            found=f"{found.__name__} without one",
+            found=f"{cls.__name__} without one",
             fix="return logits [R, K] from forward(self, hidden)",
         )
-    return found
+    return cls
 
 
 def new_own_head(cls: type[OwnHead], config: "EncoderConfig", outputs: int) -> OwnHead:
     """An instance of the user's head."""
     head, name = cls(config, outputs), cls.__name__
-    if dropping := [place for place, module in head.named_modules() if _drops(module)]:
+    if dropping := [module_name for module_name, module in head.named_modules() if _drops(module)]:
         raise ConfigError(
             expected=f"a head without dropout, so that a resumed training repeats: the model applies dropout to what "
             f"{name} receives",
             found=f"dropout in {', '.join(dropping)}",
             fix="remove it, and set the dropout of the model with --dropout (in Python dropout=0.1)",
         )
-    parameters = {place for place, _ in head.named_parameters()}
-    others = sorted({*head.state_dict(), *(place for place, _ in head.named_buffers())} - parameters)
+    parameters = {module_name for module_name, _ in head.named_parameters()}
+    others = sorted({*head.state_dict(), *(module_name for module_name, _ in head.named_buffers())} - parameters)
     if others or not parameters:
         raise ConfigError(
             expected=f"parameters in {name}, each under one name, and no other state",

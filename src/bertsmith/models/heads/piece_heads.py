@@ -1,6 +1,6 @@
 """The heads that score the pieces of the vocabulary: the masked-LM head of BERT, and the word table alone.
 
-All of them use the word table; that of GPT has no parameters of its own.
+All of them use the word table; GPT's has no parameters of its own.
 
 Letters: M positions, D width, E width of the embeddings, V vocabulary.
 

@@ -51,7 +51,7 @@ def apart_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
 
     a and b are the means of the hidden states of the sequences in `batch.texts_apart`, to which `hidden` belongs.
 
-    Source: Reimers and Gurevych (2019), section 3; the vectors are those of `pair_of_rows`.
+    Source: Reimers and Gurevych (2019), section 3; for the vectors, see `pair_of_rows`.
     """
     apart = batch.texts_apart
     means = mean_of_rows(hidden, apart.batch.lengths)[list(apart.places)]  # [2N, D]

@@ -55,7 +55,7 @@ class PieceSampler:
 
 
 def sampled_logits(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, sample: PieceSample) -> Tensor:
-    """Logits [M, 1 + S]: first that of each target, then those of the sample; a target's second one is -infinity.
+    """Logits [M, 1 + S]: first of each target, then of the sample; a target's second one is -infinity.
 
     Args:
         hidden: [M, H].

@@ -23,6 +23,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from bertsmith.models.heads.row_vectors import compared
 from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.models.parts.layer_mix import joined_states
 from bertsmith.models.parts.layers import ScaledLinear, linear
@@ -35,7 +36,7 @@ Lengths = tuple[int, ...]
 
 
 class TokenReader(nn.Module):
-    """From the hidden states of each token to those of two layers of BiLSTM, [T, 2C].
+    """The states of two layers of BiLSTM over the hidden states of each token, [T, 2C].
 
     Args:
         width: D.
@@ -93,17 +94,15 @@ class SentenceReader(nn.Module):
             lengths: tokens of each text.
             places: for each row, the place of its text among the sequences; of two texts, of the first and the second.
         """
-        states = self.second(
-            self.first(dropped(self.mix(picked), noise, DROPOUT, lengths), lengths), lengths
-        )  # [T, 2C]
+        states = self.first(dropped(self.mix(picked), noise, DROPOUT, lengths), lengths)
+        states = self.second(states, lengths)  # [T, 2C]
         if self.attends:
             states = torch.cat([states, attended(states, lengths, places)], dim=1)  # [T, 4C]
             states = self.third(dropped(states, noise, DROPOUT, lengths), lengths)
         texts = torch.segment_reduce(states, "max", lengths=torch.tensor(lengths, device=states.device))
         texts = texts[list(places)]
         if self.is_pair:
-            one, other = texts.view(-1, 2, texts.shape[1]).unbind(1)  # [N, 2C] each
-            texts = torch.cat([one, other, (one - other).abs(), one * other], dim=1)
+            texts = compared(texts.view(-1, 2, texts.shape[1]))  # [N, 8C]
         ones = (1,) * len(texts)
         vectors = linear(dropped(texts, of_rows, DROPOUT, ones), self.hidden).tanh()
         return dropped(vectors, of_rows, DROPOUT, ones)
@@ -112,16 +111,16 @@ class SentenceReader(nn.Module):
 def attended(states: Tensor, lengths: Lengths, places: tuple[int, ...]) -> Tensor:
     """For each token the mean of the states of the other text of its row, weighted by a softmax of products, [T, 2C].
 
-    >>> one, other = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 4.0]])
-    >>> attended(torch.cat([one, other]), (1, 2), (0, 1))
+    >>> first, second = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 4.0]])
+    >>> attended(torch.cat([first, second]), (1, 2), (0, 1))
     tensor([[0., 3.],
             [1., 0.],
             [1., 0.]])
     """
     parts = torch.split(states, list(lengths))
-    found: list[Tensor | None] = [None] * len(parts)
-    for one, other in zip(places[::2], places[1::2], strict=True):
-        products = parts[one] @ parts[other].T  # [tokens of one, tokens of the other]
-        found[one] = products.softmax(dim=1) @ parts[other]
-        found[other] = products.T.softmax(dim=1) @ parts[one]
-    return torch.cat(cast("list[Tensor]", found))
+    means: list[Tensor | None] = [None] * len(parts)
+    for first, second in zip(places[::2], places[1::2], strict=True):
+        products = parts[first] @ parts[second].T  # [tokens of one, tokens of the other]
+        means[first] = products.softmax(dim=1) @ parts[second]
+        means[second] = products.T.softmax(dim=1) @ parts[first]
+    return torch.cat(cast("list[Tensor]", means))

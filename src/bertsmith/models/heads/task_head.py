@@ -35,7 +35,7 @@ class Head:
             is ignored.
         own: the class of the user's head.
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
-        is_vector: whether that vector is the result itself. `outputs` is then that of a layer on the vectors of two
+        is_vector: whether that vector is the result itself. `outputs` is then of a layer on the vectors of two
             rows and their difference, which only training has; 0 for none.
         has_product: whether that layer also reads their product.
         cells: of that BiLSTM, in each direction.

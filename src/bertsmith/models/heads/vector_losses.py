@@ -90,8 +90,8 @@ def _cosent(cosines: Tensor, scores: Tensor) -> Tensor:
 def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -> Tensor:
     """The cross-entropy of the labels, summed, from parts [U, D]; of narrower vectors by their part of the layer."""
     assert isinstance(layer, nn.Linear), "softmax has a layer"
-    whole = layer.in_features // len(parts)
-    inputs = torch.cat([F.pad(part, (0, whole - part.shape[1])) for part in parts], dim=1)
+    width = layer.in_features // len(parts)
+    inputs = torch.cat([F.pad(part, (0, width - part.shape[1])) for part in parts], dim=1)
     return F.cross_entropy(linear(inputs, layer), labels, reduction="sum")
 
 
@@ -112,10 +112,10 @@ def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale:
     text_of = ids[unit_of, place_of]
     unit_vectors = F.normalize(vectors, dim=1)
     scores = unit_vectors[first] @ unit_vectors[~is_first].T * scale  # [U, C]
-    own = torch.arange(units, device=vectors.device)[:, None]
+    unit = torch.arange(units, device=vectors.device)[:, None]
     is_equal = text_of[None, :] == ids[:, :1]
     has_equal_first, is_second = ids[:, :1] == ids[None, :, 0], ids[:, 1:2] == text_of[None, :]  # [U, U] and [U, C]
     is_partner = has_equal_first.to(scores.dtype) @ is_second.to(scores.dtype) > 0
-    left_out = (is_equal | is_partner) & (unit_of[None, :] != own)
+    left_out = (is_equal | is_partner) & (unit_of[None, :] != unit)
     target = (first + 1) - torch.arange(1, units + 1, device=vectors.device)  # index among the C
     return F.cross_entropy(scores.masked_fill(left_out, -torch.inf), target)

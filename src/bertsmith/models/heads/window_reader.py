@@ -89,7 +89,7 @@ class WindowReader(nn.Module):
 
 
 class _NoiseOfUnits:
-    """The noise of rows, for sequences of windows: a unit has that of its first window.
+    """The noise of rows, for sequences of windows: a unit has the noise of its first window.
 
     Args:
         windows: which rows belong to a unit.

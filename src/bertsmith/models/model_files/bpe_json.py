@@ -10,7 +10,7 @@ Source: Radford et al. (2018), section 4.1; `text_utils.py` of the original code
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bertsmith.models.model_files.row_json import ONLY_UNKNOWN, added_json, template_json
+from bertsmith.models.model_files.row_json import HEAD, ONLY_UNKNOWN, added_json, template_json
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.text_rules_json import normalizer_json, pre_tokenizer_json
 from bertsmith.text.tokenizers.vocabulary import CONTINUATION, END_OF_WORD, SPECIAL_PIECES, SpecialPieces
@@ -20,9 +20,7 @@ def wordpiece_json(ids: Mapping[str, int], rules: TextRules, special: SpecialPie
     """The `tokenizer.json` of WordPieces, with the rows of BERT."""
     around = (special.cls, special.sep)
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **HEAD,
         "added_tokens": [
             added_json(piece, ids[piece])
             for piece in sorted(special, key=lambda token: ids.get(token, -1))
@@ -56,9 +54,7 @@ def byte_level_json(
     processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
     byte_level = {"type": "ByteLevel", "add_prefix_space": is_spaced, "trim_offsets": True, "use_regex": True}
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **HEAD,
         "added_tokens": [{**added_json(piece, ids.get(piece)), "lstrip": piece == special.mask} for piece in special],
         "normalizer": None,
         "pre_tokenizer": byte_level,
@@ -69,18 +65,7 @@ def byte_level_json(
             "add_prefix_space": is_spaced,
         },
         "decoder": {**byte_level, "add_prefix_space": True},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": "",
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": ids,
-            "merges": _pairs(merges),
-        },
+        "model": _byte_pairs(ids, merges, unknown=None, suffix=""),
     }
 
 
@@ -88,26 +73,13 @@ def gpt_json(ids: Mapping[str, int], merges: Sequence[Any]) -> dict[str, Any]:
     """The `tokenizer.json` of GPT's BPE, from its `vocab.json` and the lines of `merges.txt`."""
     unknown = ONLY_UNKNOWN.unk
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **HEAD,
         "added_tokens": [added_json(unknown, ids[unknown])] if unknown in ids else [],
         "normalizer": normalizer_json(TextRules()),
         "pre_tokenizer": pre_tokenizer_json(TextRules()),
         "post_processor": None,
         "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": unknown,
-            "continuing_subword_prefix": "",
-            "end_of_word_suffix": END_OF_WORD,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": dict(ids),
-            "merges": _pairs(merges),
-        },
+        "model": _byte_pairs(ids, merges, unknown=unknown, suffix=END_OF_WORD),
     }
 
 
@@ -128,6 +100,22 @@ def learned_json(ids: Mapping[str, int], merges: Sequence[str], rules: TextRules
             [special.cls], [special.sep], [special.sep], {piece: ids[piece] for piece in special}, second_segment=1
         ),
         "model": {**plain["model"], "unk_token": special.unk},
+    }
+
+
+def _byte_pairs(ids: Mapping[str, int], merges: Sequence[Any], *, unknown: str | None, suffix: str) -> dict[str, Any]:
+    """The model of a `tokenizer.json` with byte pairs; `suffix` marks the end of a word."""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": unknown,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": suffix,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "vocab": dict(ids),
+        "merges": _pairs(merges),
     }
 
 

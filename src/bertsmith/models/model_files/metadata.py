@@ -41,7 +41,7 @@ RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
-    """What is known about a model besides its weights and its shape.
+    """The facts about a model besides its weights and its shape.
 
     Attributes:
         task: "pretraining" or a kind of task; None for a model of another tool.
@@ -50,7 +50,7 @@ class ModelMetadata:
         own_head: the name of the user's head, if it has one.
         trained_on: digests of the data.
         training: settings and results of the training, for people to read.
-        steps: optimizer steps of pre-training; in a fine-tuned model, those of its base model.
+        steps: optimizer steps of pre-training; in a fine-tuned model, of its base model.
         tokens: tokens of pre-training, likewise.
         continued_from: of a model whose pre-training continued from another one: the "task" of that one, and the
             "tokens" that it had read before, None if that is unknown. `steps` and `tokens` do not count them.
@@ -115,12 +115,12 @@ class ModelMetadata:
         other = values.pop("other")
         # A fine-tuned model lists its labels and scores even if there are none.
         always = ("labels", "scores") if self.spec is not None else ()
-        found = {name: value for name, value in values.items() if name in always or value not in (None, (), {})}
-        if "labels" in found:
-            found["labels"] = list(self.labels)
-        if "sources" in found:
-            found["sources"] = list(self.sources)
-        return {**found, **other}
+        known = {name: value for name, value in values.items() if name in always or value not in (None, (), {})}
+        if "labels" in known:
+            known["labels"] = list(self.labels)
+        if "sources" in known:
+            known["sources"] = list(self.sources)
+        return {**known, **other}
 
     @property
     def all_tokens(self) -> int | None:
@@ -137,7 +137,7 @@ class ModelMetadata:
 
     @property
     def reads(self) -> str:
-        """What the head of a task on whole texts reads, one of `our_names.READS`."""
+        """The input of the head of a task on whole texts, one of `our_names.READS`."""
         return str((self.spec or {}).get("reads", "pooler"))
 
     @property

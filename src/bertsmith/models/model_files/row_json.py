@@ -30,6 +30,7 @@ TOKENIZER_FILES = (
 
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 ONLY_UNKNOWN = SpecialPieces(pad="", unk="<unk>", cls="", sep="", mask="")  # those of GPT
+HEAD: Mapping[str, Any] = {"version": "1.0", "truncation": None, "padding": None}  # of a `tokenizer.json`
 _FIRST: Mapping[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
 
 

@@ -19,6 +19,7 @@ from bertsmith.base.storage.files import read_json, regular_bytes
 from bertsmith.models.model_files.row_json import (
     ALBERT_FILE,
     BYTE_LEVEL,
+    HEAD,
     SWITCHES,
     XLM_ROBERTA_FILE,
     added_json,
@@ -58,7 +59,7 @@ def describe_xlm_roberta(folder: Path) -> tuple[Path, dict[str, Any]] | None:
 
 @dataclasses.dataclass(frozen=True)
 class SentencePieceFile:
-    """What is read of a file.
+    """The content of a file that is read.
 
     Attributes:
         pieces: each with its log-probability, in the order of the ids.
@@ -75,14 +76,14 @@ def read_sentencepiece(path: Path) -> SentencePieceFile:
     try:
         for field, value in _fields(regular_bytes(path)):
             if field == 1 and isinstance(value, bytes):
-                found = dict(_fields(value))
-                text, score = found[1], found.get(2, 0)
+                piece = dict(_fields(value))
+                text, score = piece[1], piece.get(2, 0)
                 assert isinstance(text, bytes), "a piece"
                 number = score if isinstance(score, int) else struct.unpack("<I", score)[0]
                 pieces.append((text.decode("utf-8"), struct.unpack("<f", struct.pack("<I", number))[0]))
             elif field == 2 and isinstance(value, bytes):
-                found_kind = dict(_fields(value)).get(3, _UNIGRAM)
-                kind = found_kind if isinstance(found_kind, int) else 0
+                stated = dict(_fields(value)).get(3, _UNIGRAM)
+                kind = stated if isinstance(stated, int) else 0
             elif field == 3 and isinstance(value, bytes):
                 table = dict(_fields(value)).get(2, b"")
                 charsmap = table if isinstance(table, bytes) else b""
@@ -130,7 +131,7 @@ def albert_steps(*, lowercase: bool, keep_accents: bool) -> list[dict[str, Any]]
 
 
 def xlm_roberta_json(file: SentencePieceFile) -> dict[str, Any]:
-    """The description of an XLM-RoBERTa's tokenizer, whose ids are those of fairseq."""
+    """The description of an XLM-RoBERTa's tokenizer, whose ids are fairseq's."""
     first = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     pieces = [*first, *file.pieces[3:], ("<mask>", 0.0)]
     ids = {piece: id for id, (piece, _) in enumerate(pieces)}
@@ -175,9 +176,7 @@ def unigram_json(
     scheme = "always" if is_spaced else "never"
     metaspace = {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": scheme, "split": True}
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **HEAD,
         "added_tokens": [],
         "normalizer": {"type": "Sequence", "normalizers": list(normalizers)} if normalizers else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
@@ -194,29 +193,29 @@ def unigram_json(
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a message, each with its number; a nested message, a string or a 4-byte number as bytes."""
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
         field, wire = key >> 3, key & 7
         if wire == 0:
-            value, place = _varint(data, place)
+            value, position = _varint(data, position)
             yield field, value
             continue
         size = {1: 8, 5: 4}.get(wire)
         if wire == 2:
-            size, place = _varint(data, place)
-        if size is None or place + size > len(data):
+            size, position = _varint(data, position)
+        if size is None or position + size > len(data):
             raise ValueError(field)
-        yield field, data[place : place + size]
-        place += size
+        yield field, data[position : position + size]
+        position += size
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
-        value, place, shift = value | (byte & 127) << shift, place + 1, shift + 7
+        byte = data[position]
+        value, position, shift = value | (byte & 127) << shift, position + 1, shift + 7
         if byte < 128:
-            return value, place
+            return value, position
         if shift > 63:
-            raise ValueError(place)
+            raise ValueError(position)

@@ -17,17 +17,17 @@ from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 def read_tokenizer_file(path: Path) -> Tokenizer:
     """The tokenizer in a `tokenizer.json` of its own, or in a folder.
 
-    The special pieces of a file of its own are those of BERT or RoBERTa, or only `<unk>`: the first that it has.
+    The special pieces of a file of its own are BERT's, RoBERTa's, or only `<unk>`: the first that it has.
     """
     if path.is_dir():
-        found, _ = read_tokenizer(path, ModelMetadata())
-        if found is None:
+        tokenizer, _ = read_tokenizer(path, ModelMetadata())
+        if tokenizer is None:
             raise InputError(
                 expected=f"a vocabulary in '{path}'",
                 found="no vocab.txt, tokenizer.json, or vocab.json with merges.txt",
                 fix="check the path",
             )
-        return found
+        return tokenizer
     require_file(path, "a tokenizer.json")
     value = read_json(path)
     description: dict[str, Any] = value if isinstance(value, dict) else {}
@@ -40,5 +40,7 @@ def read_tokenizer_file(path: Path) -> Tokenizer:
     )
     named = {token.get("content") for token in added if isinstance(token, dict)} if isinstance(added, list) else set()
     usual = (SPECIAL_PIECES, BYTE_LEVEL, ONLY_UNKNOWN)
-    special = next((one for one in usual if named.issuperset(filter(None, one))), ONLY_UNKNOWN)
+    special = next(
+        (special_pieces for special_pieces in usual if named.issuperset(filter(None, special_pieces))), ONLY_UNKNOWN
+    )
     return PipelineTokenizer(description, special, source=f"'{path}'")

@@ -39,15 +39,15 @@ Json = dict[str, Any]
 class Switches:
     """The settings in a `tokenizer_config.json`, with their types checked."""
 
-    def __init__(self, values: Json, place: Path) -> None:
-        self.values, self._place = values, place
+    def __init__(self, values: Json, path: Path) -> None:
+        self.values, self._path = values, path
 
     def flag(self, name: str, default: bool | None) -> bool | None:
         """A setting that is true or false; null and absence mean the default."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
             raise InputError(
-                expected=f"true or false for {name} in '{self._place}'", found=repr(value), fix="correct it"
+                expected=f"true or false for {name} in '{self._path}'", found=repr(value), fix="correct it"
             )
         return default if value is None else value
 
@@ -62,7 +62,7 @@ class TokenizerClass(NamedTuple):
     Attributes:
         special: its special pieces, if the files name no others.
         ends: its pieces for the beginning and the end of a text.
-        build: returns the description, given that in the file, the switches, and the special pieces: those of a row,
+        build: returns the description, given the one in the file, the switches, and the special pieces: of a row,
             and the same with the pieces for the ends of a text around a row.
     """
 
@@ -185,7 +185,7 @@ _USUAL = {
 
 
 def class_of(folder: Path) -> TokenizerClass | None:
-    """The class that builds the steps of a folder's tokenizer; None if they are those of its `tokenizer.json`."""
+    """The class that builds the steps of a folder's tokenizer; None if its `tokenizer.json` has them."""
     model, config = read_object(folder / "config.json"), read_object(folder / SWITCHES)
     kind = model.get("model_type")
     if kind == "modernbert":
@@ -284,8 +284,8 @@ class _Named:
 
     Attributes:
         special: the special pieces, with the class's own for what the files leave out.
-        ends: the same with the pieces for the ends of a text in place of those for the ends of a row.
-        ids: those of the added tokens whose ids are stated.
+        ends: the same with the pieces for the ends of a text in place of the pieces for the ends of a row.
+        ids: of the added tokens whose ids are stated.
     """
 
     def __init__(self, folder: Path, config: Json, file: Json, usual: Mapping[str, str]) -> None:
@@ -383,7 +383,7 @@ class _AddedList:
             self._by_id[id] = token
 
     def require_ids(self, stated: Mapping[str, Any]) -> None:
-        """Refuses tokens whose ids are others than those that the files state."""
+        """Refuses tokens with other ids than the files state."""
         wrong = [(content, id) for content, id in stated.items() if content and self._ids[content] != id]
         for content, id in wrong:
             raise VocabularyError(
@@ -397,7 +397,7 @@ def _ids_in(entries: Any) -> Json:
     return {entry["content"]: entry["id"] for entry in entries or ()}
 
 
-def _token(value: Any, place: str, *, special: bool = False) -> Json:
+def _token(value: Any, source: str, *, special: bool = False) -> Json:
     """A token with all flags."""
     entry = value if isinstance(value, dict) else {"content": value}
     content = entry.get("content")
@@ -405,27 +405,27 @@ def _token(value: Any, place: str, *, special: bool = False) -> Json:
     flags = {name: entry.get(name, False) for name in _FLAGS}
     flags |= {"special": is_special, "normalized": entry.get("normalized", not is_special)}
     if not isinstance(content, str) or not all(isinstance(flag, bool) for flag in flags.values()):
-        raise _damaged(place, value)
+        raise _damaged(source, value)
     return {"content": content, **flags}
 
 
-def _pairs(value: Any, place: str) -> Iterable[tuple[str, Any]]:
+def _pairs(value: Any, source: str) -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict) or not all(str(id).isdecimal() for id in value):
-        raise _damaged(place, value)
+        raise _damaged(source, value)
     return value.items()
 
 
-def _require_ids(file: Json, place: str) -> None:
+def _require_ids(file: Json, source: str) -> None:
     """Returns if each added token of a description has an id."""
     entries = file.get("added_tokens") or []
     for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or type(entry.get("id")) is not int:
-            raise _damaged(place, entry)
+            raise _damaged(source, entry)
 
 
-def _damaged(place: str, value: Any) -> VocabularyError:
+def _damaged(source: str, value: Any) -> VocabularyError:
     return VocabularyError(
-        expected=f"added tokens by their ids, with true or false for {', '.join(_FLAGS)}, in {place}",
+        expected=f"added tokens by their ids, with true or false for {', '.join(_FLAGS)}, in {source}",
         found=repr(value)[:80],
         fix="restore the file",
     )

@@ -74,7 +74,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
         rules, notes = read_rules(folder, vocabulary, metadata)
         file = wordpiece_json(vocabulary.index, rules, SPECIAL_PIECES)
     description = described(folder, file)
-    pieces, whole = _pieces(description, source)
+    pieces, num_added = _pieces(description, source)
     if vocabulary is not None and vocabulary.pieces != tuple(pieces[: len(vocabulary)]):
         raise VocabularyError(
             expected=f"the same pieces in vocab.txt and tokenizer.json of '{folder}'",
@@ -82,7 +82,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
             fix="remove the file that does not belong to the model",
         )
     special = special_named(folder, SPECIAL_PIECES)
-    rows = Vocabulary(pieces, special=special, source=source, whole=whole, has_ids=has_ids)
+    rows = Vocabulary(pieces, special=special, source=source, whole=num_added, has_ids=has_ids)
     stated = rules_of(description) if recorded is None else recorded
     if stated is not None and stated != (recorded or rules_of(file)):
         case = "lower-cased" if stated.lowercase else "not lower-cased"
@@ -110,7 +110,7 @@ def _recorded_rules(folder: Path, metadata: ModelMetadata) -> TextRules | None:
 
 
 def read_rules(folder: Path, vocabulary: Vocabulary, metadata: ModelMetadata) -> tuple[TextRules, list[str]]:
-    """The rules of a `vocab.txt`, and notes: from the metadata, `tokenizer_config.json`, or those of `transformers`.
+    """The rules of a `vocab.txt`, and notes: from the metadata, `tokenizer_config.json`, or as in `transformers`.
 
     `transformers` lower-cases text where no file says anything, even if the vocabulary has capital letters.
     """
@@ -232,7 +232,7 @@ def _lines(path: Path) -> list[str]:
 def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
     """The tokenizer of a folder with a GPT, and notes; None if there is no vocabulary.
 
-    It is that of `tokenizer.json`, or of `vocab.json` and `merges.txt`; a GPT that was trained here has WordPieces.
+    It comes from `tokenizer.json`, or from `vocab.json` and `merges.txt`; a GPT that was trained here has WordPieces.
 
     Args:
         metadata: see `read_wordpiece`.

@@ -18,7 +18,7 @@ _TELLING = 100  # dev examples; fewer can hardly tell a model from a baseline, w
 
 
 def weakness_of(metadata: ModelMetadata) -> str:
-    """What the dev examples of a fine-tuned model say against its answers; "" if nothing, or if nothing is recorded."""
+    """A sentence on what the dev examples say against the answers of a model; "" if nothing, or nothing is recorded."""
     if metadata.training.get("collapsed"):
         return "this model gave the same answer to every dev example: it has learned nothing"
     reasons = [*_mostly_wrong(metadata), *_against_baseline(metadata)]
@@ -31,7 +31,7 @@ def saved_baseline(source: Path) -> str:
     """Where the baseline that is recorded for a model is saved, as the end of a sentence; "" if it is not in its run.
 
     Args:
-        source: the folder of the model, or that of its run.
+        source: the folder of the model, or of its run.
     """
     folder = source if (source / METADATA).is_file() else source / "model"
     baseline = read_metadata(folder).baseline or {}

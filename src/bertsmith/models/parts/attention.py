@@ -52,7 +52,7 @@ def attention(
         value: [T, A*d].
         causal: a query sees only keys at or before its own position.
         window: a query sees only keys at most that many positions away.
-        bias: added to the scores, [A, 2P - 1], by the position of the key minus that of the query, plus P - 1.
+        bias: added to the scores, [A, 2P - 1], by the position of the key minus the query's, plus P - 1.
         query_positions: int64 [R], the position of each query in its sequence; needed with fewer queries than keys
             if what a query sees depends on its position.
         dropout: probability with which an attention weight is dropped; needs `noise`.
@@ -86,8 +86,8 @@ def attention(
             keep = kept[taken : taken + count].view(run.rows, heads, -1)
             taken += count
         if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
-            places = _positions(run, query_positions, query.device) if run.queries < run.length else None
-            context = local_attention(q, k, v, window, places=places, keep=keep, scale_kept=1 / (1 - dropout))
+            positions = _positions(run, query_positions, query.device) if run.queries < run.length else None
+            context = local_attention(q, k, v, window, positions=positions, keep=keep, scale_kept=1 / (1 - dropout))
         else:
             mask = _mask(run, query_positions, query.device, causal=causal, window=window, bias=bias)
             if drops or probabilities is not None:
@@ -105,8 +105,8 @@ def attention(
         if joined is None:
             contexts.append(flat.reshape(run.rows * run.queries, -1))
         else:
-            place = joined[run.query : run.query + run.rows * run.queries]
-            place.view(flat.shape).copy_(flat)
+            target = joined[run.query : run.query + run.rows * run.queries]
+            target.view(flat.shape).copy_(flat)
     if joined is not None:
         return joined
     return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
@@ -158,7 +158,7 @@ def _mask(
     window: int | None,
     bias: Tensor | None,
 ) -> Tensor | None:
-    """What a query sees, [n or 1, A or 1, r, s]: True for keys that it sees, or numbers to add; None if it sees all."""
+    """The keys that a query sees, [n or 1, A or 1, r, s]: True for these, or numbers to add; None if it sees all."""
     if bias is None and not causal and (window is None or run.length <= window + 1):
         return None
     positions = _positions(run, query_positions, device)

@@ -52,7 +52,7 @@ class Batch:
         row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
         device: "torch.device | str" = "cpu",
     ) -> "Batch":
-        """A batch from flat arrays, such as those of `text.tokenizers.pack`.
+        """A batch from flat arrays, as `text.tokenizers.pack` makes them.
 
         Args:
             token_ids: [T].
@@ -141,8 +141,8 @@ class TextsApart:
     """The texts of N rows of two, as 2N sequences that do not see each other.
 
     Attributes:
-        batch: the sequences, ascending by length. Their noise is that of their rows, see `noise.NoiseOfTexts`.
-        places: where in the batch the first text of the first row is, its second text, those of the second row ...
+        batch: the sequences, ascending by length. For their noise see `noise.NoiseOfTexts`.
+        places: where in the batch the first text of the first row is, its second text, the texts of the second row ...
     """
 
     batch: Batch
@@ -310,11 +310,11 @@ def gather_rows(
         row_ids: the ids of the rows in the batch, [n]; 0, 1, 2 ... if not given.
 
     >>> tokens, lengths = np.array([2, 7, 3, 2, 9, 9, 3]), np.array([3, 4])
-    >>> found = gather_rows(
+    >>> gathered = gather_rows(
     ...     np.array([1, 0]), token_ids=tokens, segment_ids=0 * tokens, lengths=lengths,
     ...     wanted=np.array([1, 4, 5]), wanted_per_row=np.array([1, 2]),
     ... )
-    >>> found.batch.token_ids.tolist(), found.read.positions.tolist(), found.chosen.tolist()
+    >>> gathered.batch.token_ids.tolist(), gathered.read.positions.tolist(), gathered.chosen.tolist()
     ([2, 9, 9, 3, 2, 7, 3], [1, 2, 5], [1, 2, 0])
     """
     if len(rows) == len(lengths) == 1:

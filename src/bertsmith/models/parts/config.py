@@ -175,7 +175,7 @@ class EncoderConfig:
 
     @functools.cached_property
     def embedding_width(self) -> int:
-        """Width of the embeddings; if it is not that of the hidden states, a projection follows."""
+        """Width of the embeddings; if the hidden states have another, a projection follows."""
         return self.hidden_size
 
     @functools.cached_property
@@ -266,7 +266,7 @@ class EncoderConfig:
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> Self:
-        """The configuration of a named size; those of BERT are tiny, mini, small, medium, base, large.
+        """The configuration of a named size; BERT's are tiny, mini, small, medium, base, large.
 
         >>> BertConfig.named("base").num_parameters()
         109482240

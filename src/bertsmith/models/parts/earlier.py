@@ -17,7 +17,7 @@ from bertsmith.models.parts.runs import Runs, runs_of
 
 
 class Earlier:
-    """What attention needs to continue sequences: their earlier keys and values, and where the new tokens are.
+    """The past of sequences that attention continues: their earlier keys and values, and where the new tokens are.
 
     Args:
         memory: of the sequences of the batch, or an empty one; `save` replaces it.

@@ -140,7 +140,7 @@ class Encoder(nn.Module, abc.ABC):
         Args:
             read: the positions to compute; all of them if not given.
             noise: the source of dropout; without it nothing is dropped.
-            dtype: dtype of the activations; that of the parameters if not given.
+            dtype: dtype of the activations; as the parameters if not given.
             trace: receives the hidden states, and the attentions if it asks for them.
             memory: what was read of the same sequences before; the batch continues them, and afterwards the memory
                 includes it. A causal encoder has one, and so has the half of another that reads from left to right.

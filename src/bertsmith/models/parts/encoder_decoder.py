@@ -1,4 +1,4 @@
-"""What every encoder-decoder has: one word table, an encoder of the source text, a decoder that writes the target text.
+"""The parts of every encoder-decoder: a word table, an encoder of the source text, a decoder that writes the target.
 
 Letters: T target tokens, D width, V vocabulary.
 

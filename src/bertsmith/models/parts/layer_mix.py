@@ -69,7 +69,7 @@ class Concatenated(nn.Module):
 
 
 def joined_states(choice: LayerChoice, *, normalized: bool = False) -> WeightedMix | Concatenated:
-    """What makes one vector of the chosen hidden states: a sum with learned weights, or their concatenation."""
+    """The module that joins the chosen hidden states: a sum with learned weights, or their concatenation."""
     if choice.is_sum:
         return WeightedMix(len(choice.layers), normalized=normalized)
     return Concatenated(normalized=normalized)

@@ -80,7 +80,7 @@ def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None
 
 
 def joined_activation(then: str | None) -> tuple[tuple[str, str], str | None]:
-    """What oneDNN joins to a product, as its name and algorithm, and the activation that is left for afterwards."""
+    """The activation that oneDNN joins to a product, as its name and algorithm, and the one that is left for later."""
     if then is None or then in ONEDNN_ACTIVATIONS:
         return ONEDNN_ACTIVATIONS[then or "linear"], None
     return ONEDNN_ACTIVATIONS["linear"], then
@@ -110,7 +110,7 @@ def _bias(layer: nn.Linear | nn.LayerNorm, dtype: torch.dtype) -> Tensor | None:
 
 
 def activation(x: Tensor, name: str) -> Tensor:
-    """What the activation of this name, one of `config.ACTIVATIONS`, makes of `x`.
+    """`x` after the activation of this name, one of `config.ACTIVATIONS`.
 
     Source: Hendrycks and Gimpel (2016), of GELU in its exact form, in its tanh approximation, which differs by at most
     4.73e-4, and in its logistic one (quick_gelu).
@@ -163,8 +163,8 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
 
 def initial_values(module: nn.Module, name: str, deviation: float, seed: int) -> Tensor:
     """The initial values of one parameter of a module, which may be on the meta device; see `initialize`."""
-    shape, (place, _, last) = module.get_parameter(name).shape, name.rpartition(".")
-    owner = module.get_submodule(place)
+    shape, (path, _, last) = module.get_parameter(name).shape, name.rpartition(".")
+    owner = module.get_submodule(path)
     if name.endswith("bias") or last.startswith("bias"):
         values = torch.tensor(getattr(owner, "initial_bias", (0.0,)))
         return values.repeat_interleave(shape.numel() // len(values)).view(shape)

@@ -36,7 +36,7 @@ def local_attention(
     value: Tensor,
     window: int,
     *,
-    places: Tensor | None = None,
+    positions: Tensor | None = None,
     keep: Tensor | None = None,
     scale_kept: float = 1.0,
 ) -> Tensor:
@@ -47,11 +47,11 @@ def local_attention(
         key: [n, A, s, d].
         value: [n, A, s, d].
         window: w.
-        places: int64 [n, r], the position of each query in its sequence; None if every token is one, and r is s.
+        positions: int64 [n, r], the position of each query in its sequence; None if every token is one, and r is s.
         keep: 1 or 0 for each weight, [n, A, local_weights(s, w)]; the kept ones are multiplied by `scale_kept`.
     """
-    if places is not None:
-        index = places[:, None, :, None].expand(-1, query.shape[1], -1, query.shape[3])
+    if positions is not None:
+        index = positions[:, None, :, None].expand(-1, query.shape[1], -1, query.shape[3])
         query = torch.zeros_like(key).scatter(2, index, query)
     rows, heads, length, width = query.shape
     block = _block(window)
@@ -67,8 +67,8 @@ def local_attention(
         kept = keep.view(rows, heads, blocks, block, seen_keys).transpose(1, 2).reshape(-1, heads, block, seen_keys)
         scores = ((q / math.sqrt(width)) @ k.transpose(-1, -2)).masked_fill(~mask, -math.inf)
         context = (scores.softmax(-1) * kept) @ v * scale_kept
-    whole = context.view(rows, blocks, heads, block, width).transpose(1, 2).reshape(rows, heads, -1, width)
-    return whole[:, :, :length] if places is None else whole.gather(2, index)
+    contexts = context.view(rows, blocks, heads, block, width).transpose(1, 2).reshape(rows, heads, -1, width)
+    return contexts[:, :, :length] if positions is None else contexts.gather(2, index)
 
 
 def _block(window: int) -> int:

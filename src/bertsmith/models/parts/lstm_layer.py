@@ -3,7 +3,7 @@
 Letters: T tokens in the flat batch, N sequences, K inputs, C cells, O outputs: C, or the width of the projection.
 
 Sequences of any length and order are read together without padding: the layer sorts them by length, and each time
-step computes only the sequences that are long enough for it. Names and layout of the parameters are those of torch's
+step computes only the sequences that are long enough for it. Names and layout of the parameters are as in torch's
 `nn.LSTM` with one layer; the four gates are in its order: input, forget, cell, output.
 
 Source: Hochreiter and Schmidhuber (1997); Sak et al. (2014), "Long Short-Term Memory Based Recurrent Neural Network
@@ -148,14 +148,14 @@ class LstmLayer(nn.Module):
         """The state after one further token of each sequence, whose input [N, K] may depend on the state before.
 
         Args:
-            weights: those of `weights`, in the dtype of `x`.
+            weights: from `weights`, in the dtype of `x`.
         """
         from_input, recurrent, input_bias, recurrent_bias, *projection = weights
         return self._next(F.linear(x, from_input, input_bias + recurrent_bias), state, recurrent, projection)
 
-    def _next(self, given: Tensor, state: State, recurrent: Tensor, projection: list[Tensor]) -> State:
+    def _next(self, from_input: Tensor, state: State, recurrent: Tensor, projection: list[Tensor]) -> State:
         """The state after one token, from what its input gives to the gates, [N, 4C], and the state before."""
-        entry, forget, candidate, output = F.linear(state[0], recurrent).add(given).chunk(4, dim=1)
+        entry, forget, candidate, output = F.linear(state[0], recurrent).add(from_input).chunk(4, dim=1)
         cells = forget.sigmoid() * state[1] + entry.sigmoid() * candidate.tanh()
         if self.cell_clip is not None:
             cells = cells.clamp(-self.cell_clip, self.cell_clip)
@@ -171,9 +171,9 @@ class LstmLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `_by_torch`, one time step after another, with the clips."""
         from_input, recurrent, input_bias, recurrent_bias, *projection = weights
-        given = F.linear(x, from_input, input_bias + recurrent_bias)  # [T, 4C]
+        of_inputs = F.linear(x, from_input, input_bias + recurrent_bias)  # [T, 4C]
         outputs, ended = [], []
-        for now in torch.split(given, counts.tolist()):
+        for now in torch.split(of_inputs, counts.tolist()):
             if len(now) < len(hidden):
                 ended.append((hidden[len(now) :], cells[len(now) :]))
                 hidden, cells = hidden[: len(now)], cells[: len(now)]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 @dataclasses.dataclass
 class Memory:
-    """The memory of N sequences, which a forward pass reads and replaces; an empty one is that of no tokens.
+    """The memory of N sequences, which a forward pass reads and replaces; an empty one has no tokens.
 
     Attributes:
         tensors: by name, each with the sequences along axis 0; what they hold is the encoder's own business.

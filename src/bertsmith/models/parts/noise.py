@@ -72,7 +72,7 @@ class RowNoise:
 
 
 class NoiseOfTexts:
-    """The noise of rows, for the sequences of their texts: those of a row share its generator, the first text first.
+    """The noise of rows, for the sequences of their texts, which share the generator of the row, the first text first.
 
     Args:
         places: see `batch.TextsApart`.
@@ -83,7 +83,7 @@ class NoiseOfTexts:
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
         """See `Noise.keep`; the elements of a sequence depend on its row alone."""
-        in_rows = [sizes[place] for place in self._places]
+        in_rows = [sizes[sequence] for sequence in self._places]
         of_rows = [first + second for first, second in zip(in_rows[::2], in_rows[1::2], strict=True)]
         parts = self._noise.keep(probability, of_rows, dtype).split_with_sizes(in_rows)
         return torch.cat([parts[number] for number in np.argsort(self._places)])

@@ -8,19 +8,24 @@ from bertsmith.base.core.errors import ConfigError
 
 PREFIX = "bert."  # of the encoder's names
 OWN_HEAD = "own_head"  # the part of a head that the user wrote
-# What a head of whole rows reads: the pooler on top of the position that represents the row (`Encoder.read_of_rows`),
-# the hidden state of that position, the mean of the last hidden states over all tokens, special ones included, or for
-# rows of two texts four vectors that compare the means of both, which the encoder reads together in one row ("pair",
-# `row_vectors.pair_of_rows`) or each by itself ("apart", `row_vectors.apart_of_rows`), or that position, the maximum
-# and the mean over all tokens, with a hidden layer on top ("concat", `head_blocks.py`), or what a BiLSTM makes of all
-# hidden states, with attention between two texts or without ("bilstm-attention", "bilstm", `sentence_reader.py`). The
-# maximum over all tokens alone ("max") is for vectors of texts, which have no layer on top.
-PAIR, APART, CONCAT = "pair", "apart", "concat"
+# The input of a head on whole rows.
+PAIR = "pair"  # a comparison of the means of two texts that the encoder reads together, `row_vectors.pair_of_rows`
+APART = "apart"  # the same of two texts that the encoder reads one by one, `row_vectors.apart_of_rows`
+CONCAT = "concat"  # the position that represents the row, the maximum and the mean of all tokens, `head_blocks.py`
+BILSTM = "bilstm"  # a BiLSTM over all hidden states, `sentence_reader.py`
+ATTENTION = "bilstm-attention"  # the same, with attention between two texts
+MAX = "max"  # the maximum over all tokens; for vectors of texts, which have no layer on top
 OF_TWO_TEXTS = (PAIR, APART)
-BILSTM, ATTENTION = "bilstm", "bilstm-attention"
 READERS = (BILSTM, ATTENTION)
-MAX = "max"
-READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS, CONCAT, *READERS, MAX)
+READS = (
+    "pooler",  # the pooler on top of the position that represents the row, `Encoder.read_of_rows`
+    "cls",  # the hidden state of that position
+    "mean",  # the mean of the last hidden states over all tokens, special ones included
+    *OF_TWO_TEXTS,
+    CONCAT,
+    *READERS,
+    MAX,
+)
 VECTORS_OF_PAIR = 4
 VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
 BLOCKS = "blocks"  # the hidden layer of a head that reads "concat"
@@ -37,10 +42,10 @@ NO_TEXT = -1  # the id of a text that a unit does not have
 PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, OWN_HEAD, PROJECTION)
 
 
-def whole(ours: str) -> str:
+def with_prefix(ours: str) -> str:
     """Our name with the prefix of the encoder, whether it was there or not.
 
-    >>> whole("layers.0.query.bias"), whole("bert.pooler.bias"), whole("mlm.bias")
+    >>> with_prefix("layers.0.query.bias"), with_prefix("bert.pooler.bias"), with_prefix("mlm.bias")
     ('bert.layers.0.query.bias', 'bert.pooler.bias', 'mlm.bias')
     """
     return PREFIX + ours if ours.startswith(("embeddings.", "layers.", "final_norm.", "pooler.")) else ours

@@ -1,7 +1,7 @@
 """A table of parameter names (ours, Hugging Face's and Google's), shapes, and which matrices are stored transposed.
 
 Axes: V vocabulary, P positions, S segments, D width, E width of the embeddings, I feed-forward width, K labels (any
-number), and those of an architecture of its own (`EncoderConfig.axes`).
+number), and axes that only one architecture has (`EncoderConfig.axes`).
 An architecture has one `ParameterNames`. No file is touched in this module.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.models.parts.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, READER, part_of, whole
+from bertsmith.models.parts.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, READER, part_of, with_prefix
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
@@ -124,8 +124,8 @@ class ParameterNames:
             if full.endswith(old):
                 full = full.removesuffix(old) + new
         for kind, names in self.variants.items():
-            own = set(names.values()) - self._by_huggingface.keys()
-            if not own & set(stored) and (own or declared != self.class_prefix + kind):
+            only_in_variant = set(names.values()) - self._by_huggingface.keys()
+            if not only_in_variant & set(stored) and (only_in_variant or declared != self.class_prefix + kind):
                 continue
             by_name = {theirs: ours for ours, theirs in names.items()}
             if full in by_name:
@@ -159,7 +159,7 @@ class ParameterNames:
         Args:
             architecture: the class of `transformers` that will read it; a bare encoder has no prefix.
         """
-        full = whole(ours)
+        full = with_prefix(ours)
         kind = architecture.removeprefix(self.class_prefix)
         result = self.variants.get(kind, {}).get(full) or self._spelled(full)
         return result.removeprefix(self.prefix) if kind == "Model" else result
@@ -196,7 +196,7 @@ class ParameterNames:
 
     def row_of(self, ours: str) -> tuple[Row, str]:
         """The row of one of our parameters, and the number of its layer."""
-        template, number = _split(whole(ours))
+        template, number = _split(with_prefix(ours))
         return self._by_ours[template], number
 
     @functools.cached_property

@@ -77,7 +77,7 @@ class Score(nn.Module, abc.ABC):
         return self.compare(query, self.prepare(keys))
 
     def prepare(self, keys: Tensor) -> Tensor:
-        """What `compare` needs of the keys, with one vector for each."""
+        """The part of `compare` that depends on the keys alone, with one vector for each."""
         return keys
 
     @abc.abstractmethod
@@ -172,7 +172,7 @@ class AttentionalState(nn.Module):
 
 
 def new_score(name: str, query_width: int, key_width: int) -> Score:
-    """A score by its name, without initial values; the inner width of "concat" is that of the queries."""
+    """A score by its name, without initial values; the inner width of "concat" is the queries'."""
     require_score(name)
     if name == "general":
         return GeneralScore(query_width, key_width)

@@ -1,4 +1,4 @@
-"""What a decoder attends to: the encoder's states of the source texts, and their keys and values in each layer.
+"""The input of a decoder's attention: states of the source texts, and their keys and values in each layer.
 
 Letters: N sequences, S tokens of all source texts, D width.
 """

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:
-    """What all layers share in one forward pass.
+    """The state that all layers share in one forward pass.
 
     Attributes:
         noise: the source of dropout, if any.
@@ -55,7 +55,7 @@ class Pass:
         earlier: keys and values of the tokens before the batch.
         bias: added to the scores of attention before the softmax, [A, 2P - 1]: by the position of the key minus that of
             the query, plus P - 1; P tokens of the longest sequence.
-        turns: those of rotary positions, for all tokens, by the base of their angles.
+        turns: of rotary positions, for all tokens, by the base of their angles.
     """
 
     batch: Batch
@@ -155,7 +155,7 @@ class TransformerEncoder(Encoder):
         return hidden.to(dtype)
 
     def shared(self, basis: Pass) -> Pass:
-        """What the layers share in a forward pass; an architecture adds what it computes once for all of them."""
+        """The state that the layers share in a forward pass; an architecture adds what it computes once for all."""
         return basis
 
     def stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
@@ -178,7 +178,7 @@ def allows_fast_path(shared: Pass, hidden: Tensor) -> bool:
 
 
 def _computed_twice(layer: "Layer", hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
-    """What `layer` returns; in the backward pass it is computed again, with the same dropout.
+    """The result of `layer`; in the backward pass it is computed again, with the same dropout.
 
     Source: Chen et al. (2016), "Training Deep Nets with Sublinear Memory Cost", section 4.
     """
@@ -214,7 +214,7 @@ class Embeddings(nn.Module):
             self.projection = nn.Linear(width, config.hidden_size)
 
     def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype, earlier: Earlier | None = None) -> Tensor:
-        """The input representation [T, D]; positions follow those of the tokens that were read earlier."""
+        """The input representation [T, D]; positions follow the tokens that were read earlier."""
         config = self.config
         longest = max(batch.lengths) if earlier is None else earlier.longest
         own_positions = batch.positions if earlier is None else earlier.positions

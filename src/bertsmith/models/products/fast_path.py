@@ -32,7 +32,7 @@ _OFTEN = 4  # calls before `torch.jit` takes over, which itself takes a tenth of
 
 
 class PreparedFastPath:
-    """What the lowest layers of a prepared encoder compute for whole sequences of one length; see `fast_path_of`.
+    """The lowest layers of a prepared encoder, for whole sequences of one length; see `fast_path_of`.
 
     Args:
         layers_plain: is faster for the numbers of tokens of `prefers_plain`; None if nothing is.
@@ -67,7 +67,7 @@ class PreparedFastPath:
         """The hidden states [T, D] after each of the lowest layers, at most `most`, in the same dtype.
 
         Args:
-            hidden: those of `rows` sequences, [T, D].
+            hidden: of `rows` sequences, [T, D].
         """
         layers = self._layers
         if self._layers_plain is not None and prefers_plain(hidden):
@@ -111,8 +111,8 @@ def fast_path_of(encoder: TransformerEncoder, dtype: torch.dtype) -> PreparedFas
     int8 with fixed scales. It ends in front of the first layer that has none, or another one than the first.
     """
     config = encoder.config
-    found = [_arguments(layer, dtype) for layer in encoder.stack]
-    alike = list(itertools.takewhile(lambda one: one[0] is found[0][0], found))
+    of_layers = [_arguments(layer, dtype) for layer in encoder.stack]
+    alike = list(itertools.takewhile(lambda of_layer: of_layer[0] is of_layers[0][0], of_layers))
     if not alike or alike[0][0] is None:
         return None
     function = alike[0][0]
@@ -152,10 +152,10 @@ def _of_products(layer: Layer, dtype: torch.dtype, *, plain: bool = False) -> tu
 
 
 def _of_integers(tensors: list[Tensor], integer: list[FixedInt8Linear]) -> tuple[list[Tensor], list[float], list[int]]:
-    """The arguments of `integer_layer`, from those of the norms and the products of a layer."""
+    """The arguments of `integer_layer`, from the tensors of the norms and the products of a layer."""
     # The inputs of the queries, of the attention output and of the inner layer.
-    readers = [one for reader in (integer[3], integer[0], integer[1]) for one in (reader.per_step, reader.lift)]
-    weights = [one for part in integer for one in (*part.weights, part.bias)]
+    readers = [tensor for reader in (integer[3], integer[0], integer[1]) for tensor in (reader.per_step, reader.lift)]
+    weights = [tensor for part in integer for tensor in (*part.weights, part.bias)]
     scales = [part.input_scale for part in integer]
     return [*tensors, *readers, *weights], [scale.step for scale in scales], [scale.zero for scale in scales]
 
@@ -171,7 +171,9 @@ def _packed(layer: Layer) -> list[PackedLinear]:
 
 
 def _norms(layer: Layer, dtype: torch.dtype) -> list[Tensor]:
-    return [one.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for one in (norm.weight, norm.bias)]
+    return [
+        tensor.to(dtype) for norm in (layer.attention_norm, layer.output_norm) for tensor in (norm.weight, norm.bias)
+    ]
 
 
 def float_layers(
@@ -254,7 +256,7 @@ def float_layer(
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor, name: str, algorithm: str) -> Tensor:
-    """What `PackedLinear.forward` computes, followed by the activation of this name, or "none"."""
+    """The result of `PackedLinear.forward`, followed by the activation of this name, or "none"."""
     if weight.is_mkldnn:
         mapped: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, name, [], algorithm)
         return mapped
@@ -331,8 +333,10 @@ def attended_by(projected: list[Tensor], rows: int, heads: int, by_sequence: boo
     """
     width = projected[0].shape[1] * len(projected) // 3
     parts: list[Tensor] = []
-    for one in projected:
-        apart = one.view(rows, -1, one.shape[1] * heads // width, width // heads).transpose(1, 2)  # [n, A or 3A, s, d]
+    for part in projected:
+        apart = part.view(rows, -1, part.shape[1] * heads // width, width // heads).transpose(
+            1, 2
+        )  # [n, A or 3A, s, d]
         parts.extend(apart.chunk(3 // len(projected), 1))
     if by_sequence:
         context = attend_by_sequence(parts[0], parts[1], parts[2])
@@ -347,7 +351,7 @@ def scripted(function: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
-            found: Callable[..., list[Tensor]] = torch.jit.script(function)
+            script: Callable[..., list[Tensor]] = torch.jit.script(function)
         except Exception:  # noqa: BLE001 - torch.jit may be absent, or reads a source file that has changed since its import
             return function
-    return found
+    return script

@@ -118,10 +118,10 @@ class FixedInt8Linear(PreparedLinear):
 
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], or of uint8 integers of this layer's scale; see `PreparedLinear`."""
-        given = (self.integers(x), self.input_scale.step, self.input_scale.zero, *self.weights)
+        arguments = (self.integers(x), self.input_scale.step, self.input_scale.zero, *self.weights)
         if plus is not None and plus.dtype == self.dtype:
             mapped = torch.ops.onednn.qlinear_pointwise.binary(
-                *given, plus, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, "none", [], ""
+                *arguments, plus, self.bias, 1.0, 0, self.dtype, 1.0, 0, "add", 1.0, "none", [], ""
             )
             assert isinstance(mapped, Tensor)
             return mapped
@@ -129,7 +129,7 @@ class FixedInt8Linear(PreparedLinear):
         step, zero, dtype = 1.0, 0, self.dtype
         if then is not None and left is None and self.next_scale is not None:
             step, zero, dtype = self.next_scale.step, self.next_scale.zero, torch.uint8
-        mapped = torch.ops.onednn.qlinear_pointwise(*given, self.bias, step, zero, dtype, name, [], algorithm)
+        mapped = torch.ops.onednn.qlinear_pointwise(*arguments, self.bias, step, zero, dtype, name, [], algorithm)
         return finished(mapped, left, plus)
 
 

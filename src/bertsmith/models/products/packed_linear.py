@@ -74,8 +74,8 @@ class PackedLinear(PreparedLinear):
 
     def _dense(self) -> Tensor:
         """The weights as they were given, [O, K]."""
-        given = self._given
-        return self.weight.to_dense() if given is None else given
+        dense = self._given
+        return self.weight.to_dense() if dense is None else dense
 
     def __getstate__(self) -> dict[str, Any]:
         """The layer with the weights as they were given: packed ones can be neither copied nor pickled."""
@@ -108,7 +108,7 @@ def rows_for_packed(tokens: int) -> int:
     """The rows that packed products compute for this number of tokens, of which the last ones have no meaning.
 
     oneDNN compiles a primitive for each number of rows, in about a millisecond. Rounded up by 3 rows of 64 at most, few
-    numbers are left up to 512, so that a small cache holds those of most texts; see
+    numbers are left up to 512, so that a small cache suffices for most texts; see
     `base.machine.processor.limit_primitives`.
     """
     if tokens > 512:

@@ -2,7 +2,7 @@
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-The encoder is still that of `transformer.py`; `prepare` replaces its linear layers in place, by those of
+`prepare` replaces the linear layers of an encoder of `transformer.py` in place, by those of
 `packed_linear.py` and, in int8, of `int8_linear.py`. Whole sequences of one length take the way of `fast_path.py`.
 """
 
@@ -48,7 +48,7 @@ def prepare(
 ) -> nn.Module:
     """The model with the linear layers of its encoder replaced, in place; it can no longer be trained or saved.
 
-    In fp32 and fp64 nothing is replaced if the products stay those of torch. The weights are finite: every checkpoint
+    In fp32 and fp64 nothing is replaced if torch computes the products. The weights are finite: every checkpoint
     reader has checked them.
 
     Args:

@@ -81,12 +81,12 @@ def forward_work(
         is_last = number == len(encoder.stack)
         asking = read if is_last else tokens
         of_queries = (layer.query, layer.attention_output, layer.intermediate, layer.output)
-        layers += 2 * asking * sum(one.weight.numel() for one in of_queries)
+        layers += 2 * asking * sum(part.weight.numel() for part in of_queries)
         layers += 2 * tokens * (layer.key.weight.numel() + layer.value.weight.numel())
         seen = lengths if layer.window is None else np.minimum(lengths, 2 * layer.window + 1)
         attention += 4 * encoder.config.hidden_size * float(((queries if is_last else lengths) * seen).sum())
     per_prediction = 0
     if head is not None and predictions:
         per_prediction = encoder.word_table.numel()
-        per_prediction += sum(one.numel() for one in head.parameters() if one.dim() == 2)
+        per_prediction += sum(part.numel() for part in head.parameters() if part.dim() == 2)
     return Work(layers=layers, attention=attention, head=2 * predictions * per_prediction)

@@ -83,8 +83,8 @@ def write_table(items: Iterable[tuple[bytes, bytes]]) -> bytes:
     index_builder = _BlockBuilder(1)
     for key, value in index:
         index_builder.add(key, value)
-    place = _append_block(out, index_builder.finish())
-    return bytes(out) + (metaindex + place).ljust(FOOTER_BYTES - len(MAGIC), b"\0") + MAGIC
+    handle = _append_block(out, index_builder.finish())
+    return bytes(out) + (metaindex + handle).ljust(FOOTER_BYTES - len(MAGIC), b"\0") + MAGIC
 
 
 class _BlockBuilder:

@@ -302,9 +302,9 @@ def _require_data(path: Path) -> None:
     require_file(path, "the data file of a TensorFlow checkpoint")
 
 
-def _unsound(path: Path, found: str) -> CheckpointError:
+def _unsound(path: Path, problem: str) -> CheckpointError:
     return CheckpointError(
         expected=f"the index of a TensorFlow checkpoint (V2) in '{path}'",
-        found=found,
+        found=problem,
         fix="download or copy the checkpoint again",
     )

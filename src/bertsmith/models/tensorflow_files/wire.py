@@ -90,15 +90,15 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         at += size
 
 
-def expect_number(value: int | bytes, what: str) -> int:
+def expect_number(value: int | bytes, field: str) -> int:
     """The value of a number field."""
     if isinstance(value, bytes):
-        raise WireError(f"bytes instead of {what}")
+        raise WireError(f"bytes instead of {field}")
     return value
 
 
-def expect_bytes(value: int | bytes, what: str) -> bytes:
+def expect_bytes(value: int | bytes, field: str) -> bytes:
     """The value of a byte-string field."""
     if isinstance(value, int):
-        raise WireError(f"a number instead of {what}")
+        raise WireError(f"a number instead of {field}")
     return value

@@ -148,7 +148,7 @@ class Finetuning(Workload):
             dtype=self.runtime.dtype,
             frozen=self.frozen,
             trace=trace,
-            whole=trace is not None,
+            all_positions=trace is not None,
         )
         loss, sums = with_loss(self.task).loss(logits, micro_batch)
         loss = loss / micro_batch.step_targets

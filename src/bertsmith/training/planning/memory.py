@@ -1,6 +1,6 @@
 """The memory of a training in bytes, counted without allocating it.
 
-Parameters, gradients and optimizer state follow from the shapes. The activations are those of one micro-batch: its
+Parameters, gradients and optimizer state follow from the shapes. The activations are of one micro-batch: its
 forward and backward pass runs on fake tensors, which have a shape and no storage, and every storage that an operation
 would allocate is counted from its creation to its end. What operations allocate inside is not seen.
 """
@@ -36,7 +36,7 @@ class ProcessMemory:
     """The bytes in the memory of a process, at the peak of a step.
 
     Attributes:
-        parameters: of the model, heads included; of a divided one, those of the process that holds the most.
+        parameters: of the model, heads included; of a divided one, in the process that holds the most.
         gradients: of the trained parameters, once for each lane that computes a micro-batch, and once for their sum.
         activations: of the micro-batches that are computed side by side, with the casts of the weights to the
             precision of the products and what the backward pass adds at its peak.
@@ -94,12 +94,13 @@ def memory_of(
     if recomputes:
         model.encoder.recompute_layers()
     freeze_unused(model, objective)
-    trained = [one for one in model.parameters() if one.requires_grad]
+    trained = [tensor for tensor in model.parameters() if tensor.requires_grad]
     state = OPTIMIZERS[optimizer](model).state_tensors()
     parameters, gradients, moments = (
-        sum(most_of(one, processes) for one in tensors) for tensors in (model.parameters(), trained, state.values())
+        sum(most_of(tensor, processes) for tensor in tensors)
+        for tensors in (model.parameters(), trained, state.values())
     )
-    checkpoint = sum(most_of(one, 1) for one in (*model.parameters(), *state.values()))
+    checkpoint = sum(most_of(tensor, 1) for tensor in (*model.parameters(), *state.values()))
     gathered = _gathered(model) if processes > 1 else 0
     activations = 0
     if counts_activations(config):
@@ -127,9 +128,9 @@ def _gathered(model: nn.Module) -> int:
     block in use, the next one and the buffer in which it arrives, gradients and the buffer from which they are sent.
     """
     blocks = blocks_of(model)
-    inside = {id(one) for block in blocks for one in block.parameters()}
-    outside = sum(4 * one.numel() for one in model.parameters() if id(one) not in inside)
-    largest = max((sum(4 * one.numel() for one in block.parameters()) for block in blocks), default=0)
+    inside = {id(parameter) for block in blocks for parameter in block.parameters()}
+    outside = sum(4 * parameter.numel() for parameter in model.parameters() if id(parameter) not in inside)
+    largest = max((sum(4 * parameter.numel() for parameter in block.parameters()) for block in blocks), default=0)
     return 2 * outside + 5 * largest
 
 
@@ -205,16 +206,16 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, before: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.peak, self._now = 0, 0
-        self._sizes = {one.untyped_storage()._cdata: 0 for one in before}
+        self._sizes = {tensor.untyped_storage()._cdata: 0 for tensor in before}
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Runs the operation and counts the storages of its results."""
         result = func(*args, **(kwargs or {}))
-        for one in tree_leaves(result):
-            if isinstance(one, Tensor):
-                storage = one.untyped_storage()
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                storage = leaf.untyped_storage()
                 if storage._cdata not in self._sizes:
                     self._sizes[storage._cdata] = storage.nbytes()
                     self._now += storage.nbytes()
@@ -225,12 +226,12 @@ class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def leave_out_gradient(self, parameter: Tensor) -> None:
         """Counts the gradient of a parameter no longer."""
         assert parameter.grad is not None
-        place = parameter.grad.untyped_storage()._cdata
-        self._now -= self._sizes.get(place, 0)
-        self._sizes[place] = 0
+        key = parameter.grad.untyped_storage()._cdata
+        self._now -= self._sizes.get(key, 0)
+        self._sizes[key] = 0
 
-    def _forget(self, place: int) -> None:
-        self._now -= self._sizes.pop(place, 0)
+    def _forget(self, key: int) -> None:
+        self._now -= self._sizes.pop(key, 0)
 
 
 class AnyNoise:

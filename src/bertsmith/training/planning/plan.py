@@ -1,6 +1,6 @@
 """The plan of a training run: memory, steps, hours, price, and what takes them.
 
-The seconds of a run are those of its start, its steps, the exchange of gradients between processes, its evaluations and
+The seconds of a run are of its start, its steps, the exchange of gradients between processes, its evaluations and
 its checkpoints.
 """
 
@@ -25,7 +25,7 @@ _CENTURY = 100 * 365.25 * 24 * 3600  # seconds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What a pre-training takes.
+    """The cost of a pre-training.
 
     Attributes:
         step: the settings that a step of the model depends on.
@@ -56,7 +56,7 @@ class RunPlan:
 
     @property
     def price(self) -> float | None:
-        """Of all machines together; None if that of one is not given."""
+        """Of all machines together; None if the price of one is not given."""
         return None if self.settings.price is None else self.settings.price * self.settings.machines * self.hours
 
     def lines(self) -> list[str]:
@@ -69,7 +69,7 @@ class RunPlan:
         fits = f" of {size(self.available)}" if self.available else ""
         peak = memory.peak(rate.kind)
         most = f", at most about {size(peak)} including freed memory that it keeps" if peak > memory.total else ""
-        found = [
+        lines = [
             f"model: {amount(self.parameters)} parameters, {self.precision}",
             f"memory of a process: {size(memory.total)}{fits} ({', '.join(parts)}){most}, besides Python and torch",
             f"disk: {size(memory.checkpoint)} for each checkpoint",
@@ -83,8 +83,8 @@ class RunPlan:
             f"time goes to: {shares(self.seconds)}",
         ]
         if self.work.total:
-            found.append(f"work of a step: {self.work.total / 1e12:.3g} TFLOP, {shares(vars(self.work))}")
-        return found
+            lines.append(f"work of a step: {self.work.total / 1e12:.3g} TFLOP, {shares(vars(self.work))}")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -135,8 +135,8 @@ def seconds_of(steps: int, training: TrainSettings, durations: Durations, start:
     Args:
         start: the seconds until the first step.
     """
-    every = training.evaluate_every or -(-steps // EVALUATIONS)
-    evaluations = -(-steps // every) + training.evaluate_at_start
+    interval = training.evaluate_every or -(-steps // EVALUATIONS)
+    evaluations = -(-steps // interval) + training.evaluate_at_start
     working = start + steps * durations.step + evaluations * durations.evaluation
     checkpoints = 1.0
     if training.save_every is not None:

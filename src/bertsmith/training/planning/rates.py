@@ -49,7 +49,7 @@ class Rates:
 
     Attributes:
         source: `MEASURED` here, `READ` from a plan, or `ESTIMATED`.
-        device: what the seconds are those of.
+        device: to which the seconds apply.
         kind: "cpu" or "cuda".
         memory: of the machine, or of the GPU, in bytes; 0 if unknown.
         lanes: micro-batches that are computed side by side.
@@ -125,7 +125,7 @@ def _threads(described: Mapping[str, Any]) -> str:
 def _checkpoint_seconds(trainer: Trainer) -> float:
     """The seconds to write a checkpoint to the folder for temporary files; 0 if there is no room for it."""
     tensors = [*trainer.workload.model.parameters(), *trainer.optimizer.state_tensors().values()]
-    needed = sum(one.numel() * one.element_size() for one in tensors)
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     with tempfile.TemporaryDirectory(prefix="bertsmith-plan-") as folder:
         if shutil.disk_usage(folder).free < 2 * needed:
             return 0.0
@@ -142,23 +142,23 @@ def read_rates(path: Path, *, parameters: int, precision: str | None, step: Mapp
         precision: the precision that was asked for, if any; the other plan must have it.
         step: the settings that a step depends on; the other plan must have the same.
     """
-    found = read_json(path)
-    if wrong := misfit(found, _KEYS):
+    plan = read_json(path)
+    if wrong := misfit(plan, _KEYS):
         raise InputError(expected=f"a plan in '{path}', written with --json", found=wrong, fix="write it again")
-    if found["parameters"] != parameters or precision not in (None, found["precision"]):
+    if plan["parameters"] != parameters or precision not in (None, plan["precision"]):
         raise InputError(
             expected=f"a plan of a model with {parameters:,} parameters" + (f" in {precision}" if precision else ""),
-            found=f"one with {found['parameters']:,} in {found['precision']} in '{path}'",
+            found=f"one with {plan['parameters']:,} in {plan['precision']} in '{path}'",
             fix="plan the same model there",
         )
-    if other := {name: found["step"].get(name) for name in step if found["step"].get(name) != step[name]}:
+    if other := {name: plan["step"].get(name) for name in step if plan["step"].get(name) != step[name]}:
         raise InputError(
             expected="a plan with " + ", ".join(f"{name} = {step[name]!r}" for name in other),
             found=", ".join(f"{value!r}" for value in other.values()) + f" in '{path}'",
             fix="plan the same steps there",
         )
-    names = {one.name for one in dataclasses.fields(Rates)} - {"source"}
-    return Rates(source=READ, **{name: found["rates"][name] for name in names}), str(found["precision"])
+    names = {field.name for field in dataclasses.fields(Rates)} - {"source"}
+    return Rates(source=READ, **{name: plan["rates"][name] for name in names}), str(plan["precision"])
 
 
 def estimated_rates(device: str, memory: int, reached: float, *, work: float, tokens: float, sequences: float) -> Rates:

@@ -38,11 +38,11 @@ _GPU, _CPU = "cuda", "cpu"
 
 
 def plan_pretraining(corpus: Path | str, **settings: Any) -> RunPlan:
-    """What a pre-training with these settings will take: memory, steps, hours.
+    """The cost of a pre-training with these settings: memory, steps, hours.
 
     Nothing is written but the index of a corpus at an address, which the run needs too.
 
-    The rates are those of a few real steps on this machine, unless `device` names a GPU that is not here, or `rates` a
+    The rates come from a few real steps on this machine, unless `device` names a GPU that is not here, or `rates` a
     plan that was written elsewhere.
 
     Args:
@@ -55,58 +55,58 @@ def plan_pretraining(corpus: Path | str, **settings: Any) -> RunPlan:
     """
     require_host(corpus)
     known = [PlanSettings, PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
-    own = PlanSettings(**split_settings(settings, known)[PlanSettings])
-    others = {name: value for name, value in settings.items() if name not in vars(own)}
+    plan_settings = PlanSettings(**split_settings(settings, known)[PlanSettings])
+    others = {name: value for name, value in settings.items() if name not in vars(plan_settings)}
     has_budget = any(others.get(name) is not None for name in BUDGETS)
-    return _Planning(corpus, own, others if has_budget else {**others, "steps": _OPEN}, has_budget).plan()
+    return _Planning(corpus, plan_settings, others if has_budget else {**others, "steps": _OPEN}, has_budget).plan()
 
 
 class _Planning:
     """A plan in progress: the settings of the run, and the size of its steps."""
 
-    def __init__(self, corpus: Path | str, own: PlanSettings, others: dict[str, Any], has_budget: bool) -> None:
-        self.own, self.has_budget = own, has_budget
+    def __init__(self, corpus: Path | str, settings: PlanSettings, others: dict[str, Any], has_budget: bool) -> None:
+        self.settings, self.has_budget = settings, has_budget
         self.run, self.data, self.training = settings_from_recipe(others)
-        ranks = own.machines * own.processes
+        ranks = settings.machines * settings.processes
         self.divided_among = ranks if self.training.shard else 1
         self.gpu: Gpu | None = None
-        if own.device not in ("auto", _CPU) and not own.device.startswith(_GPU):
-            self.gpu = named_gpu(own.device)
-        self.is_here = self.gpu is None and own.rates is None
+        if settings.device not in ("auto", _CPU) and not settings.device.startswith(_GPU):
+            self.gpu = named_gpu(settings.device)
+        self.is_here = self.gpu is None and settings.rates is None
         self.started = time.monotonic()
         self.corpus = open_corpus(Path(corpus), self.run, Rank(), verify=self.is_here)
         self.config = config_of(self.run, self.data, self.corpus)
         if self.is_here:
             check_fit(self.config, self.run, self.data, self.corpus)
-        self.parameters = sum(one.numel() for one in bare_model(self.config).parameters())
+        self.parameters = sum(parameter.numel() for parameter in bare_model(self.config).parameters())
 
     def plan(self) -> RunPlan:
         """The whole plan."""
-        own, data = self.own, self.data
+        settings, data = self.settings, self.data
         plans, work = self._steps_and_work()
         if self.gpu is not None:
             precision = self._precision_of(self.gpu)
             rates = self._estimated(self.gpu, precision, plans, work)
-        elif own.rates is not None:
+        elif settings.rates is not None:
             asked = None if self.run.precision == "auto" else self.run.precision
             rates, precision = read_rates(
-                Path(own.rates), parameters=self.parameters, precision=asked, step=self._settings_of_a_step()
+                Path(settings.rates), parameters=self.parameters, precision=asked, step=self._settings_of_a_step()
             )
         else:
-            runtime = choose(own.device, self.run.precision)
+            runtime = choose(settings.device, self.run.precision)
             rates, precision = self._measured(runtime), runtime.precision
         check_precision(precision)
         is_gpu, start = rates.kind == _GPU, rates.seconds_to_start
-        ranks = own.machines * own.processes
+        ranks = settings.machines * settings.processes
         # Processes on the cores of one machine share them; each GPU has a process of its own.
-        workers = ranks if is_gpu else own.machines
+        workers = ranks if is_gpu else settings.machines
         lanes = rates.lanes if ranks == 1 else 1
         most = self.run.micro_tokens or TRAINING_TOKENS[rates.kind]
         tokens = min(most, int(rates.tokens_per_step / (ranks * lanes)))
         # Of a divided model, every pass gathers the parameters twice, and then exchanges the gradients.
         passes = math.ceil(rates.tokens_per_step / ranks / most)
-        times, what = (3 * passes, "parameters and gradients") if self.divided_among > 1 else (2, "gradients")
-        exchange = times * (ranks - 1) / ranks * 4 * self.parameters / own.bytes_per_second
+        times, exchanged = (3 * passes, "parameters and gradients") if self.divided_among > 1 else (2, "gradients")
+        exchange = times * (ranks - 1) / ranks * 4 * self.parameters / settings.bytes_per_second
         step = rates.seconds_per_step / workers
         durations = Durations(
             step=step + exchange, evaluation=rates.seconds_per_evaluation, checkpoint=rates.seconds_per_checkpoint
@@ -118,11 +118,11 @@ class _Planning:
         if self.has_budget:
             steps = steps_of(self.training, durations, start, rates.tokens_per_step)
         else:
-            steps = max(1, round(own.passes * corpus_tokens / text))
+            steps = max(1, round(settings.passes * corpus_tokens / text))
         training = dataclasses.replace(self.training, steps=steps, tokens=None, minutes=None)
         seconds = seconds_of(steps, training, durations, start)
         if exchange:
-            seconds |= {"steps": steps * step, f"exchange of {what}": steps * exchange}
+            seconds |= {"steps": steps * step, f"exchange of {exchanged}": steps * exchange}
         length = max(data.max_length, self.run.long_length or 0)
         memory = memory_of(
             # The kernel for attention on a GPU keeps no weights, with or without dropout.
@@ -137,7 +137,7 @@ class _Planning:
             recomputes=self.training.activation_checkpointing,
             processes=self.divided_among,
         )
-        available = rates.memory if is_gpu else rates.memory // own.processes
+        available = rates.memory if is_gpu else rates.memory // settings.processes
         return RunPlan(
             parameters=self.parameters,
             precision=precision,
@@ -152,7 +152,7 @@ class _Planning:
             work=work,
             seconds=seconds,
             notes=tuple(self._notes(rates, ranks, memory, available)),
-            settings=own,
+            settings=settings,
         )
 
     def _steps_and_work(self) -> tuple[list[StepPlan], Work]:
@@ -182,7 +182,7 @@ class _Planning:
             initialize_from_corpus(model, self.corpus, self.training.seed)
         workload = workload_of(model, self.corpus, self.data, runtime, self.run)
         to_start = time.monotonic() - self.started
-        return measure_rates(workload, self.training, self.own.probe_seconds, to_start)
+        return measure_rates(workload, self.training, self.settings.probe_seconds, to_start)
 
     def _precision_of(self, gpu: Gpu) -> str:
         if self.run.precision != "auto":
@@ -206,14 +206,14 @@ class _Planning:
         peak = gpu.peak(precision)
         if peak is None:
             raise ConfigError(
-                expected=f"a precision that {self.own.device} has a peak for",
+                expected=f"a precision that {self.settings.device} has a peak for",
                 found=precision,
                 fix="use --precision fp32",
             )
         return estimated_rates(
-            self.own.device,
+            self.settings.device,
             int(gpu.memory * 1e9),
-            peak * self.own.utilization,
+            peak * self.settings.utilization,
             work=work.total,
             tokens=mean(plan.tokens for plan in plans),
             sequences=mean(plan.sequences for plan in plans),
@@ -223,8 +223,8 @@ class _Planning:
         notes = []
         if rates.source == ESTIMATED:
             notes.append(
-                f"the rate is an estimate, {self.own.utilization:.0%} of the published peak of {self.own.device}; "
-                "evaluations and checkpoints are not counted"
+                f"the rate is an estimate, {self.settings.utilization:.0%} of the published peak of "
+                f"{self.settings.device}; evaluations and checkpoints are not counted"
             )
         if ranks > 1:
             notes.append(

@@ -7,7 +7,7 @@ from bertsmith.base.core.settings import help_field, require, require_limits, re
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSettings:
-    """What a plan assumes besides the settings of the run itself."""
+    """The assumptions of a plan besides the settings of the run itself."""
 
     machines: int = help_field(1, "machines that train together", most=10**6)
     processes: int = help_field(1, "processes on each machine: one for each GPU, or parts of the same cores", most=1024)

@@ -21,7 +21,7 @@ FEW_HELD_OUT = 2_000  # tokens, of which about 300 are masked: the loss is then 
 
 
 def check_vocabulary(theirs: Vocabulary, corpus: Corpus, init: str) -> None:
-    """Refuses a corpus that was built with another vocabulary than that of the model."""
+    """Refuses a corpus that was built with another vocabulary than the model's."""
     if theirs.digest != corpus.tokenizer.vocabulary.digest:
         raise VocabularyError(
             expected=f"a corpus made with the vocabulary of '{init}'",
@@ -31,7 +31,7 @@ def check_vocabulary(theirs: Vocabulary, corpus: Corpus, init: str) -> None:
 
 
 def check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
-    """Refuses a corpus that was built with other text rules than those of the model.
+    """Refuses a corpus that was built with other text rules than the model's.
 
     Rules that differ only in rare characters or in very long words are allowed: a corpus from the vocab.txt of a Google
     checkpoint usually has them.

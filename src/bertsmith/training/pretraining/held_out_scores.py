@@ -49,7 +49,7 @@ class HeldOutRows:
     Attributes:
         segment_ids: int32 [T].
         lengths: int64 [N], tokens of each row.
-        targets: the masked rows, the positions and what belongs there.
+        targets: the masked rows, the positions and the pieces there.
     """
 
     segment_ids: npt.NDArray[np.int32]
@@ -68,9 +68,9 @@ class HeldOutRows:
             objective="mlm", max_length=length, short_sequence_probability=0.0, dupe_factor=1, seed=0
         )
         stream = PretrainingStream(held_out, settings, corpus.vocabulary)
-        found = stream.materialise(stream.take(Cursor(), min(rows, stream.num_instances(0)))[0])
-        masked = Masker(corpus.vocabulary, settings).mask_rows(found.token_ids, found.lengths, found.keys)
-        return cls(segment_ids=found.segment_ids, lengths=found.lengths, targets=masked)
+        unmasked = stream.materialise(stream.take(Cursor(), min(rows, stream.num_instances(0)))[0])
+        masked = Masker(corpus.vocabulary, settings).mask_rows(unmasked.token_ids, unmasked.lengths, unmasked.keys)
+        return cls(segment_ids=unmasked.segment_ids, lengths=unmasked.lengths, targets=masked)
 
     @property
     def num_masked(self) -> int:
@@ -90,7 +90,7 @@ class HeldOutRows:
         targets = self.targets
         nll, first, among = 0.0, 0, 0
         for part in cut_by_tokens(np.argsort(self.lengths, kind="stable"), self.lengths, _MICRO_TOKENS):
-            found = gather_rows(
+            gathered = gather_rows(
                 part,
                 token_ids=targets.token_ids,
                 segment_ids=self.segment_ids,
@@ -98,8 +98,8 @@ class HeldOutRows:
                 wanted=targets.positions,
                 wanted_per_row=targets.per_row,
             )
-            gold = torch.from_numpy(targets.target_ids[found.chosen].astype(np.int64))
-            logits = model(found.batch, read=found.read, masked=torch.arange(len(gold))).mlm_logits
+            gold = torch.from_numpy(targets.target_ids[gathered.chosen].astype(np.int64))
+            logits = model(gathered.batch, read=gathered.read, masked=torch.arange(len(gold))).mlm_logits
             nll += float(F.cross_entropy(logits, gold, reduction="sum"))
             hits = logits.topk(TOP).indices == gold[:, None]
             first += int(hits[:, 0].sum())

@@ -3,8 +3,8 @@
 A randomly initialized encoder has to learn three things in a short run that counting gives in seconds: how often each
 piece occurs, which pieces occur near each other, and that the words right next to a gap matter most. So
 
-* the bias of the masked-LM head is the logarithm of each piece's share of the corpus: the first predictions are those
-  of the unigram model instead of uniform ones;
+* the bias of the masked-LM head is the logarithm of each piece's share of the corpus: the first predictions are the
+  unigram model's instead of uniform ones;
 * the word table holds vectors from co-occurrence statistics (`corpus.cooccurrence`);
 * the position table holds sines and cosines, and in the first two layers some heads have queries and keys that use
   them to attend to a fixed neighbor: the token before, the one after, and so on.
@@ -52,8 +52,8 @@ _CHANGED = ("mlm.", f"{PREFIX}embeddings.", f"{PREFIX}layers.0.", f"{PREFIX}laye
 def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: int) -> None:
     """Sets the bias, the word table, the position table and the neighbor heads of a new model.
 
-    What the corpus says nothing about keeps its random initialization: vectors of pieces that never occur, and all
-    other parameters. Without learned positions, or with a projection above them, there are no neighbor heads. Next to
+    Parameters that the corpus says nothing about keep their random initialization, as do vectors of pieces that never
+    occur. Without learned positions, or with a projection above them, there are no neighbor heads. Next to
     fixed sines the vectors are larger, and the norm of the masked-LM head, which is multiplied with them, is
     smaller in return.
 
@@ -74,10 +74,10 @@ def _initialize(model: EncoderForPreTraining, corpus: Corpus, seed: int) -> None
         return
     table = model.encoder.word_table
     width = table.shape[1]
-    found = reduced(ppmi(cooccurrences(corpus)), width, generator(seed, "word vectors"))
+    reduced_vectors = reduced(ppmi(cooccurrences(corpus)), width, generator(seed, "word vectors"))
     is_fixed = model.config.position_embedding_type == "sinusoidal"
     scale = SCALE_WITH_SINES if is_fixed else WORD_SCALE
-    vectors = torch.from_numpy(found).mul_(scale * math.sqrt(width)).to(table.device)
+    vectors = torch.from_numpy(reduced_vectors).mul_(scale * math.sqrt(width)).to(table.device)
     if is_fixed and isinstance(model.mlm, MaskedLMHead):
         model.mlm.norm.weight.mul_(WORD_SCALE / scale)  # the first scores of the pieces stay as small
     is_known = vectors.abs().sum(dim=1, keepdim=True) > 0
@@ -115,7 +115,7 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
     length = encoder.word_table.norm(dim=1).mean().cpu() * POSITION_SCALE
     table.copy_(positions * (length / math.sqrt(half)))
     # A left-to-right model sees nothing on its right.
-    offsets = [-place for place in range(1, len(NEIGHBORS) + 1)] if config.is_causal else NEIGHBORS
+    offsets = [-distance for distance in range(1, len(NEIGHBORS) + 1)] if config.is_causal else NEIGHBORS
     for number, layer in enumerate(encoder.layers[:2]):
         assert isinstance(layer, Layer)
         for head, offset in enumerate(offsets[: heads if number == 0 else heads // 2]):

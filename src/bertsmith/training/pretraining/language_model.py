@@ -61,8 +61,8 @@ class TrackBatch:
 
     Attributes:
         term: the term of the loss, which says the direction.
-        batch: the tokens, a row for each track; `row_ids` are the numbers of the tracks, those of the second direction
-            after those of the first.
+        batch: the tokens, a row for each track; `row_ids` are the numbers of the tracks, of the second direction
+            after the first.
         predicted: int64 [M], the positions that are predicted.
         targets: int64 [M], the gold pieces there.
         step: the step, counted from 0.
@@ -80,7 +80,7 @@ class TrackBatch:
 
 
 class LanguageModeling(Workload):
-    """The workload that trains a recurrent language model; its arguments are those of `Pretraining`.
+    """The workload that trains a recurrent language model; for its arguments see `Pretraining`.
 
     Args:
         run: tracks (rows per step), penalties, the rates of the layers, sampled pieces.
@@ -159,7 +159,7 @@ class LanguageModeling(Workload):
     def carried(self, step: int) -> Mapping[str, Tensor]:
         """The state of all tracks before a step, [tracks, width] each; none before the first.
 
-        Of two directions, the B tracks of the second one follow those of the first.
+        Of two directions, the B tracks of the second one follow the first.
         """
         return self._states.get(step, {})
 
@@ -224,7 +224,7 @@ class LanguageModeling(Workload):
         return loss, sums
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The values of a log line; the loss in nats is that of the pieces, without the penalties."""
+        """The values of a log line; the loss in nats is without the penalties."""
         line = self.objective.figures(sums)
         if self.unigram_entropy is not None:
             line["unigram_entropy"] = self.unigram_entropy
@@ -250,9 +250,9 @@ class LanguageModeling(Workload):
                     length = min(self.data.max_length, per_track - start)
                     (batch,) = self._micro_batches(self._held_out, number, 0, start, length, 1, together=True)
                     output = model(batch.batch, **_asked(batch), dtype=self.runtime.dtype, memory=memory)
-                    found: dict[str, Tensor] = {}
-                    self._nll(output, batch, found, None)
-                    for name, value in found.items():
+                    of_window: dict[str, Tensor] = {}
+                    self._nll(output, batch, of_window, None)
+                    for name, value in of_window.items():
                         sums[name] = sums.get(name, 0.0) + float(value)
                     progress.advance(length)
         figures = self.summarize(sums)
@@ -316,11 +316,14 @@ class LanguageModeling(Workload):
         is_open = text.is_open(targets)
         tracks, count = len(tokens), int(is_open.sum())
         lengths = np.full(tracks, length, dtype=np.int64)
-        every = np.arange(tracks)
-        cuts = [every]
+        all_tracks = np.arange(tracks)
+        cuts = [all_tracks]
         if not together:
             cuts = cut_by_tokens(
-                every, lengths, self.run.micro_tokens or self.runtime.training_tokens, lanes_for(tracks * length, parts)
+                all_tracks,
+                lengths,
+                self.run.micro_tokens or self.runtime.training_tokens,
+                lanes_for(tracks * length, parts),
             )
         batches = []
         for part in cuts:

@@ -1,6 +1,6 @@
 """Masking of pre-training rows: which positions are predicted, and what replaces the pieces there.
 
-The rule is that of `create_masked_lm_predictions` in the original `create_pretraining_data.py`, for all rows of a step
+The rule is from `create_masked_lm_predictions` in the original `create_pretraining_data.py`, for all rows of a step
 at once. Every draw is counted from the key of its instance (see `counted_draws`), so a row has the same masks whatever
 rows are next to it.
 

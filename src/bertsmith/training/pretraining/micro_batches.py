@@ -29,13 +29,13 @@ class RowsWithTargets:
 
     def __init__(self, rows: Rows, find_targets: FindTargets, *, pairs: bool, step: int) -> None:
         self.rows, self.pairs, self.step = rows, pairs, step
-        self.found = find_targets(rows.token_ids, rows.lengths, rows.keys)
-        self.num_predicted = len(self.found.positions)
+        self.targets = find_targets(rows.token_ids, rows.lengths, rows.keys)
+        self.num_predicted = len(self.targets.positions)
         starts = np.cumsum(rows.lengths) - rows.lengths
-        read = np.concatenate([self.found.positions, starts if pairs else starts[:0]])
+        read = np.concatenate([self.targets.positions, starts if pairs else starts[:0]])
         rising = np.argsort(read)
         self.read, self.is_predicted = read[rising], rising < self.num_predicted
-        self.read_counts = self.found.per_row + pairs
+        self.read_counts = self.targets.per_row + pairs
         order = np.lexsort((self.read_counts, rows.lengths))
         # With whole words a row may have no prediction; without a pair loss it then contributes nothing.
         self.order = order[self.read_counts[order] > 0]
@@ -63,10 +63,10 @@ class RowsWithTargets:
         return [self._batch(part, device) for part in parts]
 
     def _batch(self, part: Ints, device: str) -> PretrainingBatch:
-        rows, found, num_predicted = self.rows, self.found, self.num_predicted
+        rows, targets, num_predicted = self.rows, self.targets, self.num_predicted
         gathered = gather_rows(
             part,
-            token_ids=found.token_ids,
+            token_ids=targets.token_ids,
             segment_ids=rows.segment_ids,
             lengths=rows.lengths,
             wanted=self.read,
@@ -81,12 +81,12 @@ class RowsWithTargets:
 
         is_predicted = self.is_predicted[gathered.chosen]
         predicted = np.flatnonzero(is_predicted)
-        chosen = rows_index(found.per_row, part)
-        target_ids = found.target_ids[chosen]
+        chosen = rows_index(targets.per_row, part)
+        target_ids = targets.target_ids[chosen]
         has_next = target_ids != NOTHING
         backward = backward_targets = None
-        if found.previous_ids is not None:
-            previous_ids = found.previous_ids[chosen]
+        if targets.previous_ids is not None:
+            previous_ids = targets.previous_ids[chosen]
             has_previous = previous_ids != NOTHING
             backward = tensor(predicted[has_previous])
             backward_targets = tensor(previous_ids[has_previous])
@@ -98,7 +98,7 @@ class RowsWithTargets:
             first=tensor(np.flatnonzero(~is_predicted)) if self.pairs else None,
             labels=tensor(rows.labels[part]) if self.pairs else None,
             step=self.step,
-            step_predictions=int((found.target_ids != NOTHING).sum()),
+            step_predictions=int((targets.target_ids != NOTHING).sum()),
             step_rows=len(rows.lengths),
             backward=backward,
             backward_targets=backward_targets,

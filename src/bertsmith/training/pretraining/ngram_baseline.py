@@ -92,7 +92,7 @@ class NgramBaseline:
         with Progress("counting neighbors", total=int(lengths.sum()), unit="tokens") as progress:
             counted_rest = _count(_tokens(documents, rest, progress), num_pieces)
             counted_apart = _count(_tokens(documents, apart, progress), num_pieces)
-        together = [one + other for one, other in zip(counted_rest, counted_apart, strict=True)]
+        together = [of_rest + of_apart for of_rest, of_apart in zip(counted_rest, counted_apart, strict=True)]
         if not together[1].any():
             raise CorpusError(
                 expected="a corpus with text",
@@ -133,7 +133,7 @@ class NgramBaseline:
     def losses_by_exponent(
         self, token_ids: Ints, positions: Ints, target_ids: Ints, exponents: Sequence[float]
     ) -> list[float]:
-        """The loss in nats of the bigram model with each of some exponents; the arrays are those of `bigram_scores`."""
+        """The loss in nats of the bigram model with each of some exponents; for the arrays see `bigram_scores`."""
         target_ids = np.asarray(target_ids, dtype=np.int64)
         sums = [0.0] * len(exponents)
         for part in _parts(len(positions)):
@@ -154,7 +154,7 @@ class NgramBaseline:
         """The loss in nats of each prediction, float64 [M], and whether it is among the first `top`, bool [M].
 
         Only pieces that were seen next to a neighbor gain over their unigram probability; all others keep it, up to
-        the normalization. So the work is that of the pairs that were seen.
+        the normalization. So the work grows with the pairs that were seen.
         """
         rows = np.repeat(np.arange(len(targets)), np.diff(gains.indptr))
 
@@ -205,10 +205,12 @@ def _count(documents: Iterator[Ints], num_pieces: int) -> tuple[sp.csr_array, Fl
             counts += np.bincount(tokens, minlength=num_pieces)
             waiting.append(tokens)
         if waiting and (tokens is None or sum(map(len, waiting)) >= _COUNTED_TOKENS):
-            left = np.concatenate([one[:-1] for one in waiting])
-            right = np.concatenate([one[1:] for one in waiting])
-            found = sp.coo_array((np.ones(len(left)), (left.astype(np.int32), right.astype(np.int32))), pairs.shape)
-            pairs, waiting = pairs + found.tocsr(), []  # tocsr adds up equal pairs
+            left = np.concatenate([document[:-1] for document in waiting])
+            right = np.concatenate([document[1:] for document in waiting])
+            counted_pairs = sp.coo_array(
+                (np.ones(len(left)), (left.astype(np.int32), right.astype(np.int32))), pairs.shape
+            )
+            pairs, waiting = pairs + counted_pairs.tocsr(), []  # tocsr adds up equal pairs
     return pairs, counts
 
 

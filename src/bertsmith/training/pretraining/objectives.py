@@ -167,11 +167,11 @@ class Objective:
         >>> OBJECTIVES["nsp"].higher_is_better
         {'loss': False, 'nsp_loss': False, 'nsp_accuracy': True}
         """
-        found = {"loss": False}
+        directions = {"loss": False}
         for term in self.terms:
-            found |= {f"{term.name}_loss": False, f"{term.name}_accuracy": True}
-            found |= {f"{term.name}_perplexity": False} if term.has_perplexity else {}
-        return found
+            directions |= {f"{term.name}_loss": False, f"{term.name}_accuracy": True}
+            directions |= {f"{term.name}_perplexity": False} if term.has_perplexity else {}
+        return directions
 
     def perplexities(self, figures: Mapping[str, float]) -> dict[str, float]:
         """The perplexity of each term that has one, from its loss."""

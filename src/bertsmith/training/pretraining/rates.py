@@ -1,6 +1,6 @@
 """Statistics of pre-training data, measured on its rows: masking, pairs, lengths. Check them before a long run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -83,22 +83,8 @@ def measure_rates(stream: PretrainingStream, rows: int = 10_000) -> RatesReport:
     objective = OBJECTIVES[stream.settings.objective]
     find_targets = objective.find_targets(stream.vocabulary, stream.settings)
     special = [stream.vocabulary.cls_id, stream.vocabulary.sep_id]
-    counts = dict.fromkeys(
-        (
-            "tokens",
-            "predicted",
-            "masked",
-            "kept",
-            "replaced",
-            "special_predicted",
-            "rows_without_predictions",
-            "positive",
-            "negative",
-            "truncated_rows",
-            "truncated_tokens",
-        ),
-        0,
-    )
+    others = ("objective", "rows", "left_out_documents", "length_counts")
+    counts = {field.name: 0 for field in fields(RatesReport) if field.name not in others}
     lengths = np.zeros(stream.settings.max_length + 1, dtype=np.int64)
     cursor = Cursor()
     for start in range(0, rows, _AT_ONCE):
@@ -135,5 +121,5 @@ def measure_rates(stream: PretrainingStream, rows: int = 10_000) -> RatesReport:
     )
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2f} % ({part:,})"
+def _share(part: int, total: int) -> str:
+    return f"{100 * part / total:.2f} % ({part:,})"

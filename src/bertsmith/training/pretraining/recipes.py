@@ -97,16 +97,16 @@ _RECURRENT: Mapping[str, Any] = {
 
 
 def settings_from_recipe(
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
-    """The settings of a run, from those that were given by name and, for the others, their recipe.
+    """The settings of a run, from the given ones by name and, for the others, their recipe.
 
     Raises:
         ConfigError: a name, a value or the recipe is unknown.
     """
     classes = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
-    split_settings(given, classes)  # a name that does not exist is refused as it was given
-    parts = split_settings(with_recipe(given), classes)
+    split_settings(options, classes)  # a name that does not exist is refused as it was given
+    parts = split_settings(with_recipe(options), classes)
     return (
         PretrainingRunSettings(**parts[PretrainingRunSettings]),
         PretrainingDataSettings(**parts[PretrainingDataSettings]),
@@ -114,14 +114,14 @@ def settings_from_recipe(
     )
 
 
-def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given settings of pre-training, and those of their recipe for what was not given.
+def with_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The given settings of pre-training, and for the others the values of their recipe.
 
     Args:
-        given: fields of the three settings classes by name; `recipe` is one of them, by default "auto".
+        options: fields of the three settings classes by name; `recipe` is one of them, by default "auto".
     """
-    name = require_recipe(given.get("recipe") or AUTO)
-    settings = {**given, "recipe": name}
+    name = require_recipe(options.get("recipe") or AUTO)
+    settings = {**options, "recipe": name}
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
     _require_size(settings.get("size"), settings.get("architecture"))
@@ -148,10 +148,7 @@ def size_for(minutes: float | None) -> str:
 
 
 def _of_the_paper(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the recipe of the paper is for an architecture whose paper is not that of BERT.
-
-    The objective is that of BERT's paper only for models that can have it.
-    """
+    """The settings of the recipe of the paper that differ for an architecture with another paper than BERT's."""
     config = _config_of(settings)
     fits = config.has_next_sentence and not config.is_causal
     values = {} if fits else {"objective": objective_for(config)}
@@ -163,8 +160,8 @@ def _config_of(settings: Mapping[str, Any]) -> EncoderConfig:
     """The configuration of the model that is trained, with the sizes of its architecture's defaults if it is new."""
     init, config = settings.get("init"), settings.get("config")
     if init is not None:
-        places = (Path(str(init)), Path(str(init)) / "model")  # a model folder, or a run
-        config = next((place / "config.json" for place in places if (place / "config.json").is_file()), None)
+        folders = (Path(str(init)), Path(str(init)) / "model")  # a model folder, or a run
+        config = next((folder / "config.json" for folder in folders if (folder / "config.json").is_file()), None)
     elif config is None:
         return require_architecture(settings.get("architecture") or "bert").config()
     try:
@@ -174,7 +171,7 @@ def _config_of(settings: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _of_a_continued_model(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the recipe changes for the architecture of a model folder that is continued from.
+    """The settings that the recipe changes for the architecture of a model folder that is continued from.
 
     A recurrent model is fine-tuned as in Howard and Ruder (2018), section 3.2: each layer with a rate of its own, and
     slanted triangles.
@@ -203,7 +200,7 @@ def objective_for(config: EncoderConfig) -> str:
 
 
 def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs for an architecture, except for contiguous rows if the given objective has rows of two parts."""
+    """The settings that differ for an architecture; no contiguous rows if the given objective has rows of two parts."""
     values = dict(_NEW_OF_ARCHITECTURE.get(config.model_type, {}))
     objective = OBJECTIVES.get(str(settings.get("objective")))
     if objective is not None and objective.has_two_parts:
@@ -212,7 +209,7 @@ def _of_architecture(config: type[EncoderConfig], settings: Mapping[str, Any]) -
 
 
 def _of_tracks(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs where the given objective reads tracks, for a model that usually reads rows."""
+    """The settings that differ where the given objective reads tracks, for a model that usually reads rows."""
     objective = OBJECTIVES.get(str(settings.get("objective")))
     if objective is None or not objective.carries_state:
         return {}
@@ -223,17 +220,17 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
     size, config = settings.get("size"), settings.get("config")
-    given = None if config is None else read_config(read_json(Path(str(config))))
+    described = None if config is None else read_config(read_json(Path(str(config))))
     new = require_architecture(settings.get("architecture") or "bert").config
-    new = new if given is None else type(given)
+    new = new if described is None else type(described)
     values["objective"] = objective_for(new())
     values |= _of_architecture(new, settings)
     if isinstance(size, str) and size in new.sizes:
         _, width, heads, _ = new.sizes[size]
         if new.has_attention:
             values["heads"] = max(heads, _LEAST_HEADS)
-    elif given is not None:
-        width = given.hidden_size
+    elif described is not None:
+        width = described.hidden_size
     else:
         return values  # the settings class refuses it
     values["rows_per_step"] = next(rows for widest, rows in _ROWS_FOR_WIDTH if width <= widest)

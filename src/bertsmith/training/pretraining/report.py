@@ -92,7 +92,7 @@ def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) ->
     sections = [
         html.figures(charts),
         runs_table("Last values", [last_values(run) for run in shown], shown),
-        *(html.section(one.title, html.table(one.rows, one.header)) for one in samples),
+        *(html.section(sample.title, html.table(sample.rows, sample.header)) for sample in samples),
         runs_table("Settings", [flat(record.get("settings", {})) for record in records], shown),
         runs_table("Resolved settings", [run.folder.resolved for run in shown], shown),
         runs_table("Machine", [flat(record.get("machine", {})) for record in records], shown),

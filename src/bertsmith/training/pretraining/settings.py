@@ -1,4 +1,4 @@
-"""The settings of pre-training: those of the data (objective, lengths, masking) and those of a run."""
+"""The settings of pre-training: of the data (objective, lengths, masking) and of a run."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class PretrainingDataSettings:
 
     objective: str = help_field(
         "mlm+nsp",
-        "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items())
+        "; ".join(f"{name}: {objective.help}" for name, objective in OBJECTIVES.items())
         + "; auto: mlm, or what the architecture is made for",
     )
     max_length: int = help_field(
@@ -154,7 +154,7 @@ class PretrainingDataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingRunSettings:
-    """The settings of a pre-training run, apart from those of the data and of the training loop."""
+    """The settings of a pre-training run, apart from the data and the training loop."""
 
     recipe: str | None = help_field(
         None,
@@ -263,11 +263,11 @@ class PretrainingRunSettings:
             value = getattr(self, name)
             require_number(name, value, least=0)
         require_number("dropout", self.dropout, least=0, below=1)
-        given = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
+        sources = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
         require(
-            len(given) == 1,
+            len(sources) == 1,
             expected="one of a model size, a config file and a model to continue from",
-            found=" and ".join(given) or "none",
+            found=" and ".join(sources) or "none",
             fix="give one of --size, --config and --init",
         )
         require_known("initialization", self.initialization or INITIALIZATIONS[0], INITIALIZATIONS)

@@ -2,7 +2,7 @@
 
 A walk takes a document's sentence boundaries (token offsets, starting with 0, strictly increasing), the target length
 of the pass and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to
-`found`: document, start and end of A; document, start and end of B; label. Documents are ranks among the usable ones.
+`fields`: document, start and end of A; document, start and end of B; label. Documents are ranks among the usable ones.
 Draws are in the order of the original code, so a walk can be checked against it draw by draw.
 """
 
@@ -41,7 +41,7 @@ def walk_next_sentence(
     document: int,
     num_documents: int,
     draw: Draw,
-    found: "array[int]",
+    fields: "array[int]",
     openings: "array[float]",
 ) -> None:
     """Appends pairs with their actual next (label 0) or a random next (label 1) from another document.
@@ -67,11 +67,11 @@ def walk_next_sentence(
                 other = int(draw() * num_documents)
                 if other != document:
                     break
-            found.extend((document, begin, end, other, OPEN, target - (end - begin), 1))
+            fields.extend((document, begin, end, other, OPEN, target - (end - begin), 1))
             openings.append(draw())
             first = split
         else:
-            found.extend((document, begin, end, document, end, edges[stop], 0))
+            fields.extend((document, begin, end, document, end, edges[stop], 0))
             first = stop
 
 
@@ -81,7 +81,7 @@ def walk_sentence_order(
     document: int,
     num_documents: int,
     draw: Draw,
-    found: "array[int]",
+    fields: "array[int]",
     openings: "array[float]",
 ) -> None:
     """Appends pairs from one document in order (label 0) or swapped (label 1), each with probability 0.5.
@@ -101,9 +101,9 @@ def walk_sentence_order(
         else:
             middle = edges[first + 1 + int(draw() * (stop - first - 1))]
         if draw() < 0.5:
-            found.extend((document, middle, end, document, begin, middle, 1))
+            fields.extend((document, middle, end, document, begin, middle, 1))
         else:
-            found.extend((document, begin, middle, document, middle, end, 0))
+            fields.extend((document, begin, middle, document, middle, end, 0))
         first = stop
 
 
@@ -113,7 +113,7 @@ def walk_single(
     document: int,
     num_documents: int,
     draw: Draw,
-    found: "array[int]",
+    fields: "array[int]",
     openings: "array[float]",
 ) -> None:
     """Appends rows of one part (label -1): as many whole sentences as fit the target; no token is lost.
@@ -125,7 +125,7 @@ def walk_single(
         stop = edges[bisect_right(edges, begin + target) - 1]
         if stop <= begin:
             stop = begin + target
-        found.extend((document, begin, stop, NOWHERE, 0, 0, -1))
+        fields.extend((document, begin, stop, NOWHERE, 0, 0, -1))
         begin = stop
 
 
@@ -135,7 +135,7 @@ def walk_contiguous(
     document: int,
     num_documents: int,
     draw: Draw,
-    found: "array[int]",
+    fields: "array[int]",
     openings: "array[float]",
 ) -> None:
     """Appends rows of one part (label -1) that run on over the borders of sentences; no token is lost.
@@ -144,7 +144,7 @@ def walk_contiguous(
     4.1.
     """
     for begin in range(0, edges[-1], target):
-        found.extend((document, begin, min(begin + target, edges[-1]), NOWHERE, 0, 0, -1))
+        fields.extend((document, begin, min(begin + target, edges[-1]), NOWHERE, 0, 0, -1))
 
 
 def walk_twice(
@@ -153,7 +153,7 @@ def walk_twice(
     document: int,
     num_documents: int,
     draw: Draw,
-    found: "array[int]",
+    fields: "array[int]",
     openings: "array[float]",
 ) -> None:
     """Appends rows of which both parts are the same text (label -1): as many whole sentences as fit half of the target.
@@ -164,7 +164,7 @@ def walk_twice(
     walk_single(edges, max(1, target // 2), document, num_documents, draw, alone, openings)
     for row in range(0, len(alone), FIELDS):
         begin, stop = alone[row + 1], alone[row + 2]
-        found.extend((document, begin, stop, document, begin, stop, -1))
+        fields.extend((document, begin, stop, document, begin, stop, -1))
 
 
 def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:

@@ -1,6 +1,6 @@
 """Pre-training instances: which spans of which documents form each row of the run, by the rules of 2018.
 
-The rules are those of `create_instances_from_document` in the original `create_pretraining_data.py`. The target length
+The rules are from `create_instances_from_document` in the original `create_pretraining_data.py`. The target length
 is drawn once per document and pass; sentences are collected up to it; the chunk is split at a random sentence into A
 and B; with probability 0.5 (always, if the chunk is a single sentence) B comes from another document and the unused
 sentences are put back; a pair that is too long loses tokens at random ends of the longer part. `spans.py` implements
@@ -109,7 +109,7 @@ class InstancePlan:
         return np.asarray((self.ends - self.starts).sum(axis=1) + 2 + (self.documents[:, 1] >= 0))
 
     def select(self, rows: slice | npt.NDArray[np.integer] | Sequence[int]) -> "InstancePlan":
-        """The plan of some of the rows, e.g. those of one rank."""
+        """The plan of some of the rows, e.g. of one rank."""
         return InstancePlan(**{field.name: getattr(self, field.name)[rows] for field in dataclasses.fields(self)})
 
 
@@ -303,20 +303,20 @@ class PretrainingStream:
         settings, seed, pass_number = self.settings, self.settings.seed, self._pass(epoch)
         walk = walk_contiguous if settings.contiguous else OBJECTIVES[settings.objective].walk
         room = settings.room
-        found, openings = array("q"), array("d")
+        appended, openings = array("q"), array("d")
         counts, before = np.empty(len(ranks), dtype=np.int64), 0
         for position, (rank, document) in enumerate(zip(ranks.tolist(), self._usable[ranks].tolist(), strict=True)):
             draw = uniforms(generator(seed, "walk", pass_number, document)).__next__
             short = draw() < settings.short_sequence_probability
             target = 2 + int(draw() * (room - 1)) if short else room
-            walk(self._edges(document).tolist(), target, rank, len(self._usable), draw, found, openings)
-            counts[position] = len(found) // FIELDS - before
+            walk(self._edges(document).tolist(), target, rank, len(self._usable), draw, appended, openings)
+            counts[position] = len(appended) // FIELDS - before
             before += int(counts[position])
         if pass_number not in self._counts and (len(self._counts) + 1) * len(self._usable) <= _CACHED_COUNTS:
             self._counts[pass_number] = np.zeros(len(self._usable), dtype=np.int32)
         if pass_number in self._counts:
             self._counts[pass_number][ranks] = counts
-        fields = np.array(found, dtype=np.int64).reshape(-1, FIELDS)
+        fields = np.array(appended, dtype=np.int64).reshape(-1, FIELDS)
         return fields, np.array(openings, dtype=np.float64), counts
 
     def _plan(self, epoch: int, block: int) -> InstancePlan:

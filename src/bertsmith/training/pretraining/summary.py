@@ -14,7 +14,7 @@ _OF_THE_WORK = ("tokens", "sequences", "gradient_norm", "learning_rate", "skippe
 def summary_lines(result: TrainResult) -> list[str]:
     """The lines that the command prints: the work, the scores of the last logged steps, and those on held-out rows.
 
-    The held-out scores are those of the model that was kept.
+    The held-out scores are of the model that was kept.
     """
     speed = result.metrics.get("tokens_per_second")
     work = f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')} in {duration(result.seconds)}"
@@ -33,8 +33,8 @@ def _in_words(values: Mapping[str, float]) -> str:
     shown = []
     for name, value in values.items():
         of_rows = name.removesuffix("loss")
-        terms = [one for one in values if one.startswith(of_rows) and one.endswith("_loss") and one != name]
-        is_repeated = name.endswith("loss") and any(values[one] == value for one in terms)
+        terms = [term for term in values if term.startswith(of_rows) and term.endswith("_loss") and term != name]
+        is_repeated = name.endswith("loss") and any(values[term] == value for term in terms)
         if name not in _OF_THE_WORK and not is_repeated:
             shown.append(f"{name.replace('unigram_entropy', 'loss of token frequencies alone')} {value:.4g}")
     return ", ".join(shown)

@@ -55,8 +55,8 @@ def next_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
 def both_neighbors(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
     """The targets of a model of two directions: every position predicts the next piece and the previous one.
 
-    >>> found = both_neighbors(np.array([2, 7, 3, 2, 3]), np.array([3, 2]), np.zeros(2, np.uint64))
-    >>> found.target_ids.tolist(), found.previous_ids.tolist()
+    >>> targets = both_neighbors(np.array([2, 7, 3, 2, 3]), np.array([3, 2]), np.zeros(2, np.uint64))
+    >>> targets.target_ids.tolist(), targets.previous_ids.tolist()
     ([7, 3, -1, 3, -1], [-1, 2, 7, -1, 2])
     """
     ends = np.cumsum(lengths)
@@ -86,8 +86,8 @@ def second_copies(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
     """The targets of a sequence autoencoder: in rows `[CLS] A [SEP] A [SEP]`, all that follows the first [SEP].
 
     >>> row = np.array([2, 7, 8, 3, 7, 8, 3])
-    >>> found = second_copies(row, np.array([7]), np.zeros(1, np.uint64))
-    >>> found.positions.tolist(), found.target_ids.tolist()
+    >>> targets = second_copies(row, np.array([7]), np.zeros(1, np.uint64))
+    >>> targets.positions.tolist(), targets.target_ids.tolist()
     ([3, 4, 5], [7, 8, 3])
     """
     starts, copied = np.cumsum(lengths) - lengths, (lengths - 3) // 2

@@ -50,9 +50,9 @@ class Windows:
         """The tokens that each track read before a step."""
         if not self.varied:
             return step * self.base
-        block, place = divmod(step, _AT_ONCE)
+        block, offset = divmod(step, _AT_ONCE)
         lengths = self._block(block)
-        return self._before[block] + int(lengths[:place].sum())
+        return self._before[block] + int(lengths[:offset].sum())
 
     def _block(self, block: int) -> Ints:
         while len(self._drawn) <= block:
@@ -112,25 +112,25 @@ class TokenTracks:
         """Whether pieces have to be predicted: the first piece of a document is known, because one always follows."""
         return np.not_equal(targets, self._sep if self.backward else self._cls)
 
-    def _tokens(self, place: int, count: int) -> Ints:
+    def _tokens(self, position: int, count: int) -> Ints:
         """`count` tokens from a place of the stream on, in reading order; the stream starts again at its end."""
         if not self.backward:
-            return self._forward(place, count)
-        return self._forward((self.num_tokens - place - count) % self.num_tokens, count)[::-1]
+            return self._forward(position, count)
+        return self._forward((self.num_tokens - position - count) % self.num_tokens, count)[::-1]
 
-    def _forward(self, place: int, count: int) -> Ints:
+    def _forward(self, position: int, count: int) -> Ints:
         """`count` tokens from a place of the text on, in text order."""
-        found, left = list[Ints](), count
-        number = int(np.searchsorted(self._ends, place, side="right"))
+        parts, left = list[Ints](), count
+        number = int(np.searchsorted(self._ends, position, side="right"))
         while left:
-            whole = self._document(number)
-            begin = place - (int(self._ends[number]) - len(whole))
-            part = whole[begin : begin + left]
-            found.append(part)
+            document = self._document(number)
+            begin = position - (int(self._ends[number]) - len(document))
+            part = document[begin : begin + left]
+            parts.append(part)
             left -= len(part)
-            place = (place + len(part)) % self.num_tokens
+            position = (position + len(part)) % self.num_tokens
             number = (number + 1) % len(self._ends)
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def _document(self, number: int) -> Ints:
         """The tokens of a document, from [CLS] to [SEP]."""

@@ -81,9 +81,9 @@ class Pretraining(Workload):
         evaluation_rows: the maximum held-out rows per evaluation.
         unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
         sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
-            figures of the steps are then those of the sample, held-out figures are exact.
-        layer_decay: learning rate of each layer as a fraction of that of the layer above.
-        teaching: a teacher, whose loss takes the place of that of the objective, which predicts masked pieces alone.
+            figures of the steps are then of the sample, held-out figures are exact.
+        layer_decay: learning rate of each layer as a fraction of the layer above.
+        teaching: a teacher, whose loss replaces that of the objective, which predicts masked pieces alone.
         most_lanes: the maximum number of lanes; by default as many as the machine is worth.
     """
 
@@ -187,13 +187,13 @@ class Pretraining(Workload):
 
     def work(self, plan: StepPlan) -> Work:
         """The products of the micro-batches of a plan, by part; none if the architecture is not counted."""
-        found = Work()
+        total = Work()
         for part in plan.micro_batches:
             lengths, queries = np.asarray(part.batch.lengths), np.asarray(part.read.counts)
             predictions = 0 if part.predicted is None else len(part.predicted)
-            one = forward_work(self.model.encoder, self.model.mlm, lengths, queries, predictions)
-            found = found if one is None else found + one.times(PASSES)
-        return found
+            of_part = forward_work(self.model.encoder, self.model.mlm, lengths, queries, predictions)
+            total = total if of_part is None else total + of_part.times(PASSES)
+        return total
 
     def loss(self, model: nn.Module, micro_batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
@@ -237,21 +237,21 @@ class Pretraining(Workload):
     def _sums(self, model: nn.Module, stream: PretrainingStream, rank: Rank) -> dict[str, float]:
         """The sums over the first rows of a held-out stream, whose micro-batches the processes divide among them.
 
-        They are added in the order of the micro-batches, so the sums are those of one process: the same bytes, unless
+        They are added in the order of the micro-batches, so the sums are as in one process: the same bytes, unless
         it would make fewer micro-batches than there are processes.
         """
         rows = stream.materialise(self._evaluation_plan(stream))
         work = self._with_targets(rows, self.objective.find_targets(stream.vocabulary, stream.settings), 0)
         parts = work.cut(self.micro_tokens, least_parts=rank.count)
-        own: list[dict[str, float]] = []
+        dealt: list[dict[str, float]] = []
         with Progress("evaluating", total=len(rows.lengths), unit="rows") as progress:
             for number, counts in rank.dealt(len(parts)):
                 (micro_batch,) = work.batches([parts[number]], self.runtime.device)
-                found = self._losses(model, micro_batch, noise=None)[1]
+                figures = self._losses(model, micro_batch, noise=None)[1]
                 if counts:
-                    own.append({name: float(value) for name, value in found.items()})
+                    dealt.append({name: float(value) for name, value in figures.items()})
                 progress.advance(sum(map(len, parts[number : number + rank.count])))
-        everyone = from_all_ranks(own, rank)
+        everyone = from_all_ranks(dealt, rank)
         sums: dict[str, float] = {}
         for number in range(len(parts)):
             for name, value in everyone[number % rank.count][number // rank.count].items():
@@ -266,8 +266,8 @@ class Pretraining(Workload):
         output: PreTrainingOutput = model(
             batch.batch, masked=batch.predicted_positions, noise=noise, dtype=self.runtime.dtype, trace=trace
         )
-        own, sums = self._own_loss(output, batch, None)
-        loss, more = teaching.loss(model, batch, output, trace, own)
+        of_objective, sums = self._own_loss(output, batch, None)
+        loss, more = teaching.loss(model, batch, output, trace, of_objective)
         return loss, {**sums, **more}
 
     def _losses(
