@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 import bertsmith
-from bertsmith.app.library.training import finetune
+from bertsmith.app.library.finetuning import finetune
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig

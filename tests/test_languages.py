@@ -9,7 +9,8 @@ import pytest
 
 import bertsmith
 from bertsmith import Model
-from bertsmith.app.library.training import finetune, pretrain
+from bertsmith.app.library.finetuning import finetune
+from bertsmith.app.library.training import pretrain
 from bertsmith.app.library.vocabulary import learn_vocabulary
 from bertsmith.base.storage.files import read_json
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus

@@ -219,7 +219,7 @@ def test_every_command_that_writes_over_time_refuses_what_another_process_writes
 @pytest.mark.usefixtures("inputs")
 def test_a_search_for_settings_is_locked_in_its_own_folder(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    from bertsmith.app.library.training import finetune
+    from bertsmith.app.library.finetuning import finetune
 
     with (
         another_process("locked_folder", search_folder(Path("out"))) as process,

@@ -31,13 +31,14 @@ if TYPE_CHECKING:
     from bertsmith.app.library.distillation import distill, distill_corpus
     from bertsmith.app.library.documents import ask_document, rank_sentences
     from bertsmith.app.library.estimators import BertsmithClassifier, BertsmithVectorizer
+    from bertsmith.app.library.finetuning import finetune
     from bertsmith.app.library.formats import convert
     from bertsmith.app.library.inspection import inspect_model
     from bertsmith.app.library.labelled import evaluate, quantize
     from bertsmith.app.library.loading import load
     from bertsmith.app.library.model import Model
     from bertsmith.app.library.retrieval import score_searches, search_passages
-    from bertsmith.app.library.training import finetune, pretrain, write_report
+    from bertsmith.app.library.training import pretrain, write_report
     from bertsmith.app.library.translation import train_translation, translate
     from bertsmith.app.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.app.library.vocabulary import learn_vocabulary
@@ -78,7 +79,7 @@ _LAZY = {
     "embed_words_of_file": "bertsmith.app.library.vector_files",
     "evaluate": "bertsmith.app.library.labelled",
     "find_senses": "bertsmith.app.library.word_senses",
-    "finetune": "bertsmith.app.library.training",
+    "finetune": "bertsmith.app.library.finetuning",
     "inspect_model": "bertsmith.app.library.inspection",
     "learn_vocabulary": "bertsmith.app.library.vocabulary",
     "load": "bertsmith.app.library.loading",

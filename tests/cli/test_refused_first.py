@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from bertsmith.app.library.distillation import distill, distill_corpus
-from bertsmith.app.library.training import finetune, pretrain
+from bertsmith.app.library.finetuning import finetune
+from bertsmith.app.library.training import pretrain
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.recipes.adaptation.run import adapt
 from bertsmith.recipes.comparison.run import compare_systems

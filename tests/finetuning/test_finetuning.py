@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.app.library import training as library_training
+from bertsmith.app.library import finetuning as library_training
 from bertsmith.base.core.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import read_json, write_json

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertsmith.app.library.training import finetune
+from bertsmith.app.library.finetuning import finetune
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.inference.predictors.loading import load_predictor

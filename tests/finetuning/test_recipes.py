@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.app.library.training import finetune as run_command
+from bertsmith.app.library.finetuning import finetune as run_command
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator

@@ -21,9 +21,9 @@ from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.noise import RowNoise
 from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.recipes import ULMFIT, resolved, situation_of
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.recipes.finetuning.run import finetune
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import ULMFIT, FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.specs.kinds import task_for

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.app.library.training import finetune
+from bertsmith.app.library.finetuning import finetune
 from bertsmith.base.core.progress import quiet, recorded_warnings, warn
 from bertsmith.recipes.finetuning.run import summary_lines
 from bertsmith.recipes.results.finished_run import warning_lines

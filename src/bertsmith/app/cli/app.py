@@ -4,7 +4,6 @@ Exit codes: 0 success; 1 an error that the user can fix, explained in one line; 
 """
 
 import errno
-import inspect
 import os
 import sys
 from collections.abc import MutableMapping
@@ -22,6 +21,7 @@ from bertsmith.app.cli.help import (
     without_all,
 )
 from bertsmith.app.cli.options import note, with_settings
+from bertsmith.app.cli.requests import REQUESTS, request_of, with_request
 from bertsmith.app.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.version import __version__
@@ -50,7 +50,10 @@ def application(chosen: str | None = None, *, shows_all: bool = False) -> typer.
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     for command in COMMANDS:
-        function = with_settings(command.function, command.settings() if command.name == chosen else ())
+        if command.name in REQUESTS:
+            function = with_request(command.function, request_of(command.name) if command.name == chosen else None)
+        else:
+            function = with_settings(command.function, command.settings() if command.name == chosen else ())
         # The control character \b keeps the example from being wrapped.
         shape = FullHelpCommand if shows_all else ShortHelpCommand
         application.command(command.name, cls=shape, epilog=f"\b\nExample:\n  {command.example}")(function)
@@ -110,7 +113,7 @@ def main() -> None:
             "requirements/light.txt is enough for predict, embed, fill and serve with ONNX folders"
         )
     except OSError as error:
-        resumes = called is not None and "resume" in inspect.signature(called.function).parameters
+        resumes = called is not None and called.resumes
         _fail(_system_error(error, resumes=resumes))
     except ValueError as error:
         # Python's error for a path with NUL, which a damaged file may name; any other one is a mistake of ours.

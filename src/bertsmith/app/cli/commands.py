@@ -1,5 +1,6 @@
 """The list of commands: their functions, names, examples and settings."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,6 @@ from bertsmith.app.cli import (
     documents,
     finetuning,
     inference,
-    plan,
     prediction,
     pretraining,
     search,
@@ -24,6 +24,7 @@ from bertsmith.app.cli import (
     vocabulary,
     word_vectors,
 )
+from bertsmith.app.cli.requests import REQUESTS, request_of, settings
 
 
 class Command(NamedTuple):
@@ -44,6 +45,12 @@ class Command(NamedTuple):
     not_run: str = ""
     misplaced: str = ""
     trains: bool = False
+
+    @property
+    def resumes(self) -> bool:
+        """Whether the command has the option --resume."""
+        parameters = inspect.signature(self.function).parameters
+        return "resume" in parameters or (self.name in REQUESTS and hasattr(request_of(self.name), "resume"))
 
 
 COMMANDS = (
@@ -70,10 +77,10 @@ COMMANDS = (
         pretraining.pretrain,
         "pretrain",
         "bertsmith pretrain my-corpus --size tiny --steps 12 --out my-run",
-        pretraining.pretrain_settings,
         trains=True,
     ),
-    Command(plan.plan, "plan", "bertsmith plan my-corpus --size tiny --passes 40", plan.plan_settings),
+    Command(pretraining.plan, "plan", "bertsmith plan my-corpus --size tiny --passes 40"),
+    Command(settings, "settings", "bertsmith settings finetune"),
     Command(pretraining.report, "report", "bertsmith report my-run"),
     Command(
         inference.fill,
@@ -121,7 +128,6 @@ COMMANDS = (
         finetuning.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
-        finetuning.finetune_settings,
         misplaced="pass the files with --train and --dev",
         trains=True,
     ),

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.app.cli.options import COPIED, DeviceOption, MapOption, given, label_map, print_table, say
+from bertsmith.app.cli.options import DeviceOption, MapOption, given, label_map, print_table, say
+from bertsmith.base.core.requests import COPIED
 from bertsmith.base.core.settings import require
 
 

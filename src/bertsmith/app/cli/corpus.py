@@ -9,7 +9,6 @@ import typer
 
 from bertsmith.app.cli.options import (
     AS_ADDRESS,
-    COPIED,
     CasedOption,
     CorpusArgument,
     EngineOption,
@@ -30,7 +29,6 @@ from bertsmith.base.storage.uploads import is_staged, staged
 EvaluationOption = Annotated[
     list[Path] | None,
     typer.Option("--evaluation", metavar="FILE", help="evaluation texts that should not be in the corpus; repeatable"),
-    COPIED,
 ]
 
 

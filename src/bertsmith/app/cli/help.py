@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 GROUPS: Mapping[str, str] = {
     "Start here": "demo*",
     "Text": "vocab*, corpus*, tokenize, inputs, check, rates",
-    "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, report, train-translation",
+    "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation",
     "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
     "senses, contexts",
     "Compare": "evaluate*, compare*, glue, quantize",

@@ -5,7 +5,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
@@ -15,6 +15,7 @@ from bertsmith.app.cli.help import TOPICS
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.finite import without_nan
 from bertsmith.base.core.progress import counted, visible
+from bertsmith.base.core.requests import AS_IT_IS, COPIED
 from bertsmith.base.core.settings import help_lines, require
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.downloads import local_copy
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
 Settings = TypeVar("Settings")
-# What a command does with an address in a parameter of the type Path, next to its option in `Annotated`; it is refused
-# if there is neither.
-AS_ADDRESS, COPIED = "the command reads or writes it there", "a local copy is read"
+AS_ADDRESS = AS_IT_IS  # next to the option of a parameter in `Annotated`; without it or COPIED an address is refused
 # What a terminal obeys and json.dumps leaves as it is: see `progress.visible`.
 _JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -144,9 +143,9 @@ def with_settings(
     def wrapper(**values: Any) -> None:
         # Whatever is refused comes before gigabytes are copied.
         for name in sorted(values, key=lambda one: treatments.get(one) == COPIED):
-            values[name] = _on_this_machine(name, values[name], treatments.get(name))
+            values[name] = on_this_machine(name, values[name], treatments.get(name))
         if reads_model and values.pop("verify"):
-            _verify({name: values.get(name) for name in MODEL_PARAMETERS})
+            verify_models(values.get(name) for name in MODEL_PARAMETERS)
         command(**values)
 
     if reads_model:
@@ -164,7 +163,7 @@ def with_settings(
         hints, helps = get_type_hints(settings), help_lines(settings)
         for name in helps:
             if name not in taken and name not in made:
-                option = _option(name, helps[name], defaults[name], TOPICS.get(settings.__name__))
+                option = option_of(name, helps[name], defaults[name], TOPICS.get(settings.__name__))
                 made[name] = inspect.Parameter(
                     name,
                     inspect.Parameter.KEYWORD_ONLY,
@@ -181,7 +180,7 @@ def _marks(parameter: inspect.Parameter) -> Sequence[object]:
     return getattr(parameter.annotation, "__metadata__", ())
 
 
-def _on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
+def on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
     """The value of a parameter, with a local copy in place of an address where one is read.
 
     Args:
@@ -191,7 +190,7 @@ def _on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
         BertsmithError: an address is refused, or cannot be copied.
     """
     if isinstance(value, list):
-        return [_on_this_machine(name, one, treatment) for one in value]
+        return [on_this_machine(name, one, treatment) for one in value]
     if treatment == AS_ADDRESS or not isinstance(value, str | Path):
         return value
     if treatment is None:
@@ -204,7 +203,7 @@ def _on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
     return value if address_of(source) is None else f"{name_before}={local_copy(source)}"
 
 
-def _verify(models: Mapping[str, Any]) -> None:
+def verify_models(models: Iterable[Any]) -> None:
     """Compares the files of all models that a command was given with their digests.
 
     Raises:
@@ -213,7 +212,7 @@ def _verify(models: Mapping[str, Any]) -> None:
     from bertsmith.app.library.inspection import verify_model
     from bertsmith.app.library.loading import name_and_source
 
-    for given in models.values():
+    for given in models:
         if isinstance(given, list):  # of a server, whose models may have names: NAME=DIR
             for one in given:
                 verify_model(name_and_source(one)[1])
@@ -251,7 +250,7 @@ def own_head(place: str | None) -> "type[OwnHead] | None":
     return head_from_file(place)
 
 
-def require_inputs(models: Sequence[str | None], paths: Sequence[Path | None]) -> None:
+def require_inputs(models: Sequence[Path | str | None], paths: Sequence[Path | str | None]) -> None:
     """Returns if models and files are there; a command asks this before it imports torch, which takes seconds.
 
     Raises:
@@ -261,10 +260,10 @@ def require_inputs(models: Sequence[str | None], paths: Sequence[Path | None]) -
 
     for model in models:
         if model is not None:
-            require_source(model)
+            require_source(str(model))
     for path in paths:
-        if path is not None and not path.exists():
-            fix = nearest_path(path) or "check the path"
+        if path is not None and not Path(path).exists():
+            fix = nearest_path(Path(path)) or "check the path"
             raise InputError(expected=f"a file or folder at '{path}'", found="nothing there", fix=fix)
 
 
@@ -344,7 +343,8 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _option(name: str, help_line: str, defaults: Sequence[Any], topic: str | None) -> Any:
+def option_of(name: str, help_line: str, defaults: Sequence[Any], topic: str | None) -> Any:
+    """The option of a field of a settings class; its default is shown if it is that of all classes with the field."""
     flag = "--" + name.replace("_", "-")
     default = defaults[0] if all(one == defaults[0] for one in defaults) else None
     if isinstance(default, bool):

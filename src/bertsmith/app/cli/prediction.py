@@ -10,7 +10,6 @@ import typer
 
 from bertsmith.app.cli.options import (
     AS_ADDRESS,
-    COPIED,
     AlsoOption,
     DeviceOption,
     EngineOption,
@@ -30,6 +29,7 @@ from bertsmith.app.cli.options import (
     say,
 )
 from bertsmith.app.cli.text import count_lines, encoding_settings, stdin_bytes, stdin_lines
+from bertsmith.base.core.requests import COPIED
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.uploads import is_staged, staged

@@ -1,21 +1,25 @@
-"""Commands for pre-training: the demo, statistics of the rows, pre-training itself, and reports."""
+"""Commands for pre-training: the demo, statistics of the rows, pre-training itself, plans and reports."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertsmith.app.cli.options import (
-    COPIED,
-    AddressedCorpus,
     CorpusArgument,
     ReplaceOutOption,
     given,
     note,
+    print_json,
     say,
     settings_from,
 )
+from bertsmith.base.core.requests import COPIED
+
+if TYPE_CHECKING:
+    from bertsmith.training.planning.settings import PlanRequest
+    from bertsmith.training.pretraining.settings import PretrainRequest
 
 
 def demo(
@@ -66,32 +70,17 @@ def rates(
         say(line)
 
 
-def pretrain_settings() -> Sequence[type]:
-    """The settings classes whose fields are options of `pretrain`."""
-    from bertsmith.training.loop.settings import TrainSettings
-    from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-
-    return (PretrainingRunSettings, TrainSettings, PretrainingDataSettings)
-
-
-def pretrain(
-    corpus: AddressedCorpus,
-    out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the model")],
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="resume RUN; options that are not given keep their values"),
-    ] = False,
-    **values: Any,
-) -> None:
+def pretrain(request: "PretrainRequest") -> None:
     """Pre-train a model on a corpus, or continue from one with --init; give one of --steps, --tokens and --minutes.
 
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.app.library.training import pretrain as run_pretraining
+    from bertsmith.base.core.requests import run
     from bertsmith.base.machine.runtime import Rank
     from bertsmith.training.pretraining.summary import summary_lines
 
-    result = run_pretraining(corpus, out, resume=resume, **given(values))
+    result, out = run(run_pretraining, request), Path(request.out)
     if Rank.from_environment().index == 0:
         for line in summary_lines(result):
             say(line)
@@ -99,6 +88,32 @@ def pretrain(
             note(f"steps skipped because the gradient was not finite: {result.skipped}")
         say(f"model: {out / 'model'}")
         say(f"report: {out / 'report.html'}")
+
+
+def plan(
+    request: "PlanRequest",
+    json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text; --rates reads it")] = False,
+) -> None:
+    """Say what a pre-training will take: memory, steps, hours, price, and what drives them.
+
+    Nothing is written but the index of a corpus at an address, which the run needs too.
+
+    It takes the options of `pretrain`; without a budget, the plan is for --passes over the corpus. The rates are those
+    of a few real steps on this machine. For a GPU that is not here, --device names it (a10, a100, a100-40, h100,
+    h100-pcie, h200, l4, l40s, t4 or v100) and the rate is an estimate from its published peak, or --rates names a plan
+    that was written there with --json.
+    """
+    from bertsmith.base.core.requests import run
+    from bertsmith.training.planning.run import plan_pretraining
+
+    forecast = run(plan_pretraining, request)
+    for line in forecast.notes:
+        note(line)
+    if json:
+        print_json(forecast.to_dict())
+        return
+    for line in forecast.lines():
+        say(line)
 
 
 def report(

@@ -13,8 +13,8 @@ from bertsmith.recipes.distillation.run import distill_task
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings, DistillationSettings
 from bertsmith.recipes.distillation.students import N_GRAMS
 from bertsmith.recipes.distillation.transfer_set import Sources
-from bertsmith.recipes.finetuning.recipes import OF_ONE_TRAINING, recipe_of_run
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.recipes import recipe_of_run
+from bertsmith.recipes.finetuning.settings import OF_ONE_TRAINING, FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.report import write_finetuning_report
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import task_name

@@ -10,7 +10,7 @@ import os
 import types
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from bertsmith.base.core.errors import ConfigError, brief_repr
 
@@ -23,14 +23,45 @@ RECIPES = (AUTO, PAPER)
 _KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
 
 
-def help_field(default: Any = dataclasses.MISSING, help: str = "", *, most: float | None = None) -> Any:
-    """A dataclass field with a help line; without a default the field is required.
+@dataclasses.dataclass(frozen=True)
+class Help:
+    """What the command line, settings files and docs say about a field.
 
-    Args:
-        most: the largest value that means anything, see `require_limits`; generous, since it only has to catch typing
-            mistakes before they fill the memory.
+    Attributes:
+        help: one line.
+        least, most: limits, both included; the largest value is generous, since it only has to catch typing mistakes
+            before they fill the memory. With `least` the command line checks them too.
+        flag: the option, where it is not the name of the field; without hyphens, the name of a positional argument.
+        metavar: how the value is shown.
+        kind: the type on the command line, where it is not that of the field.
+        path: the value is a path; a text says how messages call it.
+        address: what happens to an address, see `requests.COPIED`; by default it is refused.
+        library: the help in the library, where that takes another value.
+        off_file: no setting of a file, such as a Python class.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "most": most})
+
+    help: str = ""
+    _: dataclasses.KW_ONLY
+    least: float | None = None
+    most: float | None = None
+    flag: str | None = None
+    metavar: str | None = None
+    kind: Any = None
+    path: str | bool = False
+    address: str | None = None
+    library: str | None = None
+    off_file: bool = False
+
+
+def help_field(default: Any, help: str, **about: Any) -> Any:
+    """A dataclass field with its default and a help line; `about` are the other attributes of `Help`."""
+    return dataclasses.field(default=default, metadata={"about": Help(help=help, **about)})
+
+
+def field_help(field: "dataclasses.Field[Any]") -> Help:
+    """What is said about a field; for a field without a default it stands in its annotation."""
+    marks = (field.metadata.get("about"), *getattr(field.type, "__metadata__", ()))
+    return next((mark for mark in marks if isinstance(mark, Help)), Help(help=field.metadata.get("help", "")))
 
 
 def require_limits(settings: Any) -> None:
@@ -42,7 +73,7 @@ def require_limits(settings: Any) -> None:
     for field in _fields(settings):
         value = getattr(settings, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            require_number(field.name, value, most=field.metadata.get("most"))
+            require_number(field.name, value, most=field_help(field).most)
 
 
 def require_number(
@@ -101,7 +132,7 @@ def require_known(kind: str, name: object, known: Collection[str]) -> None:
 
 def help_lines(settings: type) -> dict[str, str]:
     """The help line of every field of a settings class, by field name."""
-    return {field.name: field.metadata.get("help", "") for field in _fields(settings)}
+    return {field.name: field_help(field).help for field in _fields(settings)}
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
@@ -125,7 +156,7 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
     for key in values:
         if key not in fields:
             raise ConfigError.unknown(f"setting in {where}:", key, fields)
-        _require_type(f"{key} in {where}", values[key], fields[key].type)
+        require_type(f"{key} in {where}", values[key], fields[key].type)
     missing = [
         name
         for name, field in fields.items()
@@ -148,7 +179,7 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
     for name, value in values.items():
         if name not in known:
             raise ConfigError.unknown("setting", name, known)
-        _require_type(name, value, known[name])
+        require_type(name, value, known[name])
     return {cls: {name: values[name] for name in fields if name in values} for cls, fields in kinds.items()}
 
 
@@ -194,7 +225,7 @@ def require_labels(labels: Sequence[object], what: str) -> None:
     require(twice is None, expected=f"different names as {what}", found=f"{brief_repr(twice)} twice", fix="rename one")
 
 
-def _require_type(name: str, value: Any, kind: Any) -> None:
+def require_type(name: str, value: Any, kind: Any) -> None:
     """Raises ConfigError unless a value can be that of a field with this annotation."""
     if not _fits(value, kind):
         raise ConfigError.must_be(name, _in_words(kind), value)
@@ -207,6 +238,8 @@ def _is_number(value: object) -> bool:
 
 def _fits(value: Any, kind: Any) -> bool:
     """Whether a plain value can be that of a field with this annotation; True for annotations that are not plain."""
+    if get_origin(kind) is Annotated:
+        return _fits(value, get_args(kind)[0])
     if isinstance(kind, types.UnionType):
         return any(_fits(value, member) for member in kind.__args__)
     if kind is None or kind is types.NoneType:

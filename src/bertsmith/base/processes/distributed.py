@@ -88,14 +88,18 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
 
 
 def in_process_group(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function, in the process group of `torchrun` if there is one; its setting `device` says for which devices."""
+    """The function, in the process group of `torchrun` if there is one, for the devices of its setting `device`.
+
+    The setting is a keyword argument, or an attribute of the request that the function takes.
+    """
 
     @functools.wraps(function)
     def joined(*arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
         rank = Rank.from_environment()
         if rank.count == 1:
             return function(*arguments, **named)
-        with process_group(rank, choose(str(named.get("device") or "auto")).torch_device):
+        device = named.get("device") or next((one.device for one in arguments if hasattr(one, "device")), None)
+        with process_group(rank, choose(str(device or "auto")).torch_device):
             return function(*arguments, **named)
 
     return joined

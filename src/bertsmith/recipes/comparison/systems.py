@@ -36,9 +36,9 @@ from bertsmith.recipes.comparison.linear import (
 from bertsmith.recipes.comparison.networks import ContinuedOnTask, Given, Pretraining, Untrained
 from bertsmith.recipes.comparison.sources import Made, Source
 from bertsmith.recipes.comparison.word_vector_training import GivenWordVectors, WordVectorTraining
-from bertsmith.recipes.finetuning.recipes import ULMFIT, resolved, situation_of
+from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.recipes.finetuning.run import finetune
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import ULMFIT, FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
 from bertsmith.recipes.results.predictions import Line
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group

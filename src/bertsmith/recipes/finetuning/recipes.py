@@ -15,19 +15,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.settings import PAPER, RECIPES, require_recipe
+from bertsmith.base.core.settings import PAPER, require_recipe
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.our_names import CONCAT, READERS
-from bertsmith.recipes.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
+from bertsmith.recipes.finetuning.settings import (
+    FINETUNING_RECIPES,
+    GRID,
+    LINEAR_KINDS,
+    PROBE,
+    SETFIT,
+    ULMFIT,
+    of_the_paper,
+)
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
 from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
-ULMFIT = "ulmfit"
-SETFIT = "setfit"
 PAIRS_RUN = Path(CONTINUED) / "pairs"  # in RUN, of the recipe setfit: the training of vectors on pairs of texts
-OF_ONE_TRAINING = (*RECIPES, ULMFIT)  # recipes without a training before
-FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 
 _OF_WHOLE_TEXTS = ("classification", "regression")
 FEW_EXAMPLES = 500  # below, none is left out of the last training, and the average includes the start

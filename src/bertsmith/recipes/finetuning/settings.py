@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from bertsmith.base.core.settings import (
+    RECIPES,
     help_field,
     require,
     require_known,
@@ -18,6 +19,10 @@ from bertsmith.base.core.settings import (
 from bertsmith.models.parts.our_names import APART, READERS, READS
 from bertsmith.training.loop.settings import TrainSettings
 
+ULMFIT = "ulmfit"
+SETFIT = "setfit"
+OF_ONE_TRAINING = (*RECIPES, ULMFIT)  # recipes without a training before
+FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 FREEZE = ("nothing", "embeddings", "body")
 STARTS = ("random", "linear")
 _MANY_STEPS = 10**9  # more than any warm-up

@@ -20,9 +20,9 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.encoders.without_attention import ConfigWithoutAttention
 from bertsmith.recipes.finetuning.job import BaseModel
-from bertsmith.recipes.finetuning.recipes import PAIRS_RUN, SETFIT, Situation
+from bertsmith.recipes.finetuning.recipes import PAIRS_RUN, Situation
 from bertsmith.recipes.finetuning.run import finetune
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import SETFIT, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import SIMILARITY, Example, TextExample
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.specs.task import TaskSpec

@@ -11,54 +11,49 @@ import torch
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import require, split_settings
+from bertsmith.base.core.requests import parts_of, takes
+from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import TRAINING_TOKENS, Rank, Runtime, choose
 from bertsmith.base.storage.remote import require_host
 from bertsmith.models.products.work import Work
 from bertsmith.training.loop.budget import Durations, trial_plans
 from bertsmith.training.loop.devices import Gpu, named_gpu
 from bertsmith.training.loop.guard import StopRequest
-from bertsmith.training.loop.settings import BUDGETS, TrainSettings
+from bertsmith.training.loop.settings import BUDGETS
 from bertsmith.training.loop.trainer import Trainer
 from bertsmith.training.loop.workload import StepPlan
 from bertsmith.training.planning.memory import ProcessMemory, bare_model, counts_activations, memory_of
 from bertsmith.training.planning.plan import RunPlan, seconds_of, size, steps_of
 from bertsmith.training.planning.rates import ESTIMATED, MEASURED, Rates, estimated_rates, measure_rates, read_rates
-from bertsmith.training.planning.settings import PlanSettings
+from bertsmith.training.planning.settings import PlanRequest, PlanSettings
 from bertsmith.training.pretraining.fit import check_fit, check_precision
 from bertsmith.training.pretraining.initialization import initialize_from_corpus
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import config_of, new_model, open_corpus, workload_of
-from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 
 _OPEN = 10**9  # steps of a run whose number of steps is not known yet
 _GPU, _CPU = "cuda", "cpu"
 
 
-def plan_pretraining(corpus: Path | str, **settings: Any) -> RunPlan:
-    """The cost of a pre-training with these settings: memory, steps, hours.
+@takes(PlanRequest)
+def plan_pretraining(request: PlanRequest) -> RunPlan:
+    """What a pre-training with these settings will take: memory, steps, hours; without a budget, for `passes`.
 
-    Nothing is written but the index of a corpus at an address, which the run needs too.
-
-    The rates come from a few real steps on this machine, unless `device` names a GPU that is not here, or `rates` a
-    plan that was written elsewhere.
-
-    Args:
-        corpus: a folder that `build_corpus` wrote, or its address.
-        settings: fields of PlanSettings, and the settings of `pretrain` by name; without a budget, the plan is for
-            `passes` over the corpus.
+    Nothing is written but the index of a corpus at an address, which the run needs too. The rates are those of a few
+    real steps on this machine, unless `device` names a GPU that is not here, or `rates` a plan that was written
+    elsewhere.
 
     Raises:
         BertsmithError: the corpus or a setting is invalid, or they do not fit; the message says which.
     """
-    require_host(corpus)
-    known = [PlanSettings, PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
-    plan_settings = PlanSettings(**split_settings(settings, known)[PlanSettings])
-    others = {name: value for name, value in settings.items() if name not in vars(plan_settings)}
+    require_host(request.corpus)
+    own = request.part(PlanSettings)
+    others = {name: value for part in parts_of(PlanRequest)[1:] for name, value in request.values(part).items()}
+    others = {name: value for name, value in others.items() if name not in vars(own)}
     has_budget = any(others.get(name) is not None for name in BUDGETS)
-    return _Planning(corpus, plan_settings, others if has_budget else {**others, "steps": _OPEN}, has_budget).plan()
+    return _Planning(request.corpus, own, others if has_budget else {**others, "steps": _OPEN}, has_budget).plan()
 
 
 class _Planning:

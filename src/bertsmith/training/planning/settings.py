@@ -1,11 +1,16 @@
-"""The settings of a plan: the machines, and where their rates come from."""
+"""The settings of a plan, and the parameters of `bertsmith plan`: the machines, and where their rates come from."""
 
-from dataclasses import dataclass
+import dataclasses
+from pathlib import Path
+from typing import Annotated, ClassVar
 
-from bertsmith.base.core.settings import help_field, require, require_limits, require_number
+from bertsmith.base.core.requests import AS_IT_IS, Request
+from bertsmith.base.core.settings import Help, help_field, require, require_limits, require_number
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanSettings:
     """The assumptions of a plan besides the settings of the run itself."""
 
@@ -50,3 +55,21 @@ class PlanSettings:
         """Between two processes."""
         usual = 20.0 if self.machines == 1 else 1.25
         return (self.bandwidth or usual) * 1e9
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanRequest(Request, PlanSettings, PretrainingRunSettings, TrainSettings, PretrainingDataSettings):
+    """A corpus, the settings of a pre-training run, and where it will run."""
+
+    parts_are_whole: ClassVar[bool] = False
+
+    corpus: Annotated[
+        str | Path,
+        Help(
+            "a folder that `bertsmith corpus` wrote, or its address",
+            flag="CORPUS",
+            path="the corpus",
+            address=AS_IT_IS,
+            kind=Path,
+        ),
+    ]

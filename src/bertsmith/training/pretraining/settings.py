@@ -1,9 +1,16 @@
-"""The settings of pre-training: of the data (objective, lengths, masking) and of a run."""
+"""The settings of pre-training: of the data (objective, lengths, masking), of a run, and of both together.
 
+`PretrainRequest` has the parameters of `bertsmith pretrain`.
+"""
+
+import dataclasses
 import math
-from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
 
+from bertsmith.base.core.requests import AS_IT_IS, Request
 from bertsmith.base.core.settings import (
+    Help,
     help_field,
     require,
     require_known,
@@ -11,6 +18,7 @@ from bertsmith.base.core.settings import (
     require_number,
     require_other,
 )
+from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.masking import LONGEST
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.segmented_words import LANGUAGES
@@ -19,7 +27,7 @@ from bertsmith.training.pretraining.segmented_words import LANGUAGES
 INITIALIZATIONS = ("random", "corpus")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings:
     """How documents become masked rows; the defaults are the recipe of 2018.
 
@@ -152,7 +160,7 @@ class PretrainingDataSettings:
         return self.max_predictions or math.ceil(self.masked_share * self.max_length)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingRunSettings:
     """The settings of a pre-training run, apart from the data and the training loop."""
 
@@ -284,3 +292,27 @@ class PretrainingRunSettings:
                 "--size",
                 f"leave --{name} out; the model defines its own",
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainRequest(Request, PretrainingRunSettings, TrainSettings, PretrainingDataSettings):
+    """A corpus, and the settings of a pre-training run; the recipe sets what is not given."""
+
+    parts_are_whole: ClassVar[bool] = False
+
+    corpus: Annotated[
+        str | Path,
+        Help(
+            "a folder that `bertsmith corpus` wrote, or its address",
+            flag="CORPUS",
+            path="the corpus",
+            address=AS_IT_IS,
+            kind=Path,
+        ),
+    ]
+    out: Annotated[
+        str | Path,
+        Help("the run folder; RUN/model/ will be the model", metavar="RUN", path="the run folder", kind=Path),
+    ]
+    _: dataclasses.KW_ONLY
+    resume: bool = help_field(False, "resume RUN; options that are not given keep their values")

@@ -1,0 +1,174 @@
+"""Options made from the fields of a request, and settings files; see `bertsmith.base.core.requests`."""
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.app.cli.help import TOPICS
+from bertsmith.app.cli.options import (
+    MODEL_PARAMETERS,
+    VERIFY,
+    label_map,
+    on_this_machine,
+    option_of,
+    own_head,
+    say,
+    verify_models,
+)
+from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.requests import (
+    COPIED,
+    Request,
+    all_fields,
+    from_file,
+    option_name,
+    parts_of,
+    plain_type,
+    template,
+)
+from bertsmith.base.core.settings import field_help
+
+# The commands that take a request, and where it is; imported for the command that runs.
+REQUESTS = {
+    "finetune": "bertsmith.recipes.finetuning.request:FinetuneRequest",
+    "plan": "bertsmith.training.planning.settings:PlanRequest",
+    "pretrain": "bertsmith.training.pretraining.settings:PretrainRequest",
+}
+# How a value of the command line becomes that of a field, for fields that take something else.
+TYPED: dict[str, Callable[[Any], Any]] = {"head": own_head, "map_labels": label_map}
+SETTINGS = "settings"  # the parameter of the option --settings, which no request has
+
+
+def request_of(command: str) -> type[Request]:
+    """The request of a command of `REQUESTS`."""
+    module, _, name = REQUESTS[command].partition(":")
+    request: type[Request] = getattr(importlib.import_module(module), name)
+    return request
+
+
+def settings(
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help="a command with the option --settings")],
+) -> None:
+    """Print a settings file of a command: every setting with its help and its default, as comments.
+
+    Save it, take the # from what you change, and pass it with --settings; what the command line gives has precedence.
+    """
+    if command not in REQUESTS:
+        raise ConfigError(expected="a command with --settings", found=repr(command), fix=nearest(command, REQUESTS))
+    for line in template(request_of(command), TOPICS):
+        say(line)
+
+
+def with_request(command: Callable[..., None], request: type[Request] | None) -> Callable[..., None]:
+    """The command, which takes a request, with an argument or option for each field.
+
+    An option has the name, type, default and help of its field. Of a field that several parts share, the first part
+    defines it. With --settings FILE a file gives what the command line does not. Parameters of the command after the
+    request, about what it prints, stay as they are. Without a request it has no parameters, as for a list of commands.
+    """
+    if request is None:
+        return _called_like(command, lambda: None, ())
+    fields = {field.name: (source, field) for source, field in all_fields(request)}
+    extra = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in list(inspect.signature(command).parameters.values())[1:]
+    ]
+    reads_model = not {option_name(field) for _, field in fields.values()}.isdisjoint(MODEL_PARAMETERS)
+
+    def wrapper(**values: Any) -> None:
+        del values[SETTINGS]
+        verify = values.pop("verify", False)
+        shown = {parameter.name: values.pop(parameter.name) for parameter in extra}
+        values = {name: value for name, value in values.items() if not _is_default(value, *fields[name], request)}
+        # Whatever is refused comes before gigabytes are copied.
+        for name in sorted(values, key=lambda name: _treatment(fields[name][1]) == COPIED):
+            values[name] = on_this_machine(name, values[name], _treatment(fields[name][1]))
+        if verify:
+            verify_models(value for name, value in values.items() if option_name(fields[name][1]) in MODEL_PARAMETERS)
+        command(
+            request(**{name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}), **shown
+        )
+
+    own = [_parameter(*pair, request) for pair in fields.values() if pair[0] is request]
+    signature = [*own, *extra, *(_parameter(*pair, request) for pair in fields.values() if pair[0] is not request)]
+    if reads_model:
+        signature.append(_keyword("verify", False, Annotated[bool, VERIFY]))
+    signature.append(_keyword(SETTINGS, None, Annotated[Path | None, _settings_option(request)]))
+    return _called_like(command, wrapper, signature)
+
+
+def _called_like(
+    command: Callable[..., None], function: Callable[..., None], signature: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """The function, with the name and help of a command and a signature for typer."""
+    function.__name__, function.__doc__ = command.__name__, command.__doc__
+    function.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in signature}
+    return function
+
+
+def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> inspect.Parameter:
+    """A field as a parameter of typer's."""
+    about = field_help(field)
+    kind = about.kind or plain_type(field.type)
+    if source is not request:
+        defaults = [other.default for other in _same_fields(field.name, request)]
+        option = option_of(field.name, about.help, defaults, TOPICS.get(source.__name__))
+        return _keyword(field.name, None, Annotated[kind | None, option])
+    required = field.default is dataclasses.MISSING
+    about_value: dict[str, Any] = {"metavar": about.metavar, "help": about.help}
+    if about.flag is not None and not about.flag.startswith("-"):
+        option = typer.Argument(**{**about_value, "metavar": about.flag})
+    else:
+        limits: dict[str, Any] = {"min": about.least, "max": about.most} if about.least is not None else {}
+        flag = about.flag or "--" + field.name.replace("_", "-")
+        three = f"{flag}/--no-{flag[2:]}" if plain_type(field.type) == bool | None else flag
+        option = typer.Option(three, **{**about_value, **limits})
+    is_optional = not required and field.default is None
+    annotation = Annotated[kind | None if is_optional else kind, option]  # type: ignore[valid-type]
+    return _keyword(field.name, inspect.Parameter.empty if required else field.default, annotation)
+
+
+def _same_fields(name: str, request: type) -> "Iterator[dataclasses.Field[Any]]":
+    """The fields of that name, in every part of a request."""
+    for part in parts_of(request):
+        yield from (field for field in dataclasses.fields(part) if field.name == name)
+
+
+def _is_default(value: Any, source: type, field: "dataclasses.Field[Any]", request: type) -> bool:
+    """Whether a value of the command line is that of an option that was not given."""
+    return value is None or (source is request and value == field.default)
+
+
+def _treatment(field: "dataclasses.Field[Any]") -> str | None:
+    """What happens to an address in the value of a field."""
+    return COPIED if option_name(field) in MODEL_PARAMETERS else field_help(field).address
+
+
+def _settings_option(request: type[Request]) -> Any:
+    """The option that reads a settings file before the other options are read."""
+
+    def read(context: typer.Context, path: Path | None) -> Path | None:
+        if path is not None:
+            context.default_map = {
+                name: [f"{key}={item}" for key, item in value.items()] if isinstance(value, dict) else value
+                for name, value in from_file(request, path).items()
+            }
+        return path
+
+    return typer.Option(
+        "--settings",
+        metavar="FILE",
+        help="a settings file (TOML) for what is not given here; `bertsmith settings COMMAND` prints one",
+        is_eager=True,
+        callback=read,
+    )

@@ -1,0 +1,246 @@
+"""The command `finetune` as a function."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bertsmith.base.core.errors import RunError
+from bertsmith.base.core.progress import recorded_warnings, said_once, tell
+from bertsmith.base.core.requests import takes
+from bertsmith.base.core.settings import AUTO, require_other, split_settings
+from bertsmith.base.machine.runtime import Rank
+from bertsmith.base.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
+from bertsmith.base.storage.files import write_json
+from bertsmith.base.storage.locks import require_new_or_started, require_new_run
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.parts.our_names import MARGIN
+from bertsmith.recipes.adaptation.task_text import TaskText, continue_pretraining
+from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
+from bertsmith.recipes.finetuning.recipes import reads_of_run, recipe_of_run, resolved, search_grid, situation_of
+from bertsmith.recipes.finetuning.request import FinetuneRequest
+from bertsmith.recipes.finetuning.run import FinetuningResult
+from bertsmith.recipes.finetuning.run import finetune as run_finetuning
+from bertsmith.recipes.finetuning.settings import PROBE, SETFIT, FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.tuning import search_folder, tune
+from bertsmith.recipes.results.finished_run import TABLE_FILE
+from bertsmith.recipes.sentence_encoders import few_labels
+from bertsmith.recipes.sentence_encoders.hard_negatives import with_hard_negatives
+from bertsmith.recipes.sentence_encoders.teacher import taught
+from bertsmith.tasks.datasets.examples import TRIPLETS
+from bertsmith.tasks.specs.metric_choice import with_metric
+from bertsmith.tasks.specs.named_tasks import default_settings
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, is_run
+
+
+class Examples(NamedTuple):
+    """The task and its examples, with the settings that made them what they are, for the record."""
+
+    spec: TaskSpec
+    data: TaskData
+    prepared_by: Mapping[str, Any]
+
+
+class Chosen(NamedTuple):
+    """The settings of the trainings: those of the recipe, and those that were given.
+
+    Attributes:
+        recipe: its name.
+        values: all settings by name.
+        settings, rates: the same as settings objects.
+    """
+
+    recipe: str
+    values: Mapping[str, Any]
+    settings: FinetuningSettings
+    rates: RecipeSettings
+
+
+@takes(FinetuneRequest)
+@in_process_group
+def finetune(request: FinetuneRequest) -> FinetuningResult:
+    """The result of fine-tuning a model on a named task; OUT/model is the model that is kept, and `load(out)` loads it.
+
+    Raises:
+        BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
+    """
+    out, rank = Path(request.out), Rank.from_environment()
+    started_at = (out / SETTINGS_FILE, out / CONTINUED, search_folder(out))
+    resume = started_before(request.resume, rank, *started_at)
+    if not resume:
+        on_first_rank(lambda: require_new_run(out), rank)
+    examples = read_examples(request)
+    folder = load_any(request.source)
+    chosen = choose_settings(request, examples, folder, rank, resume=resume)
+    base, source = base_model(request, examples, folder, chosen, rank, resume=resume)
+    spec, data, prepared = examples
+    settings, rates, found = chosen.settings, chosen.rates, None
+    if request.search:
+        with said_once():  # the run has the settings of a trial
+            grid = search_grid(chosen.recipe, chosen.values)
+            base = FinetuningJob.prepare(base, spec, data, settings, rates, request.head)
+            found = tune(
+                base,
+                spec,
+                data,
+                out,
+                settings,
+                rates,
+                trials=request.trials,
+                resume=resume,
+                grid=grid,
+                head=request.head,
+            )
+            settings, rates = found.settings, found.recipe
+    result = run_finetuning(
+        base,
+        spec,
+        data,
+        out,
+        settings,
+        rates,
+        seeds=request.seeds,
+        # If what comes before the run was interrupted, there is no run yet.
+        resume=result_of_first_rank(lambda: resume and is_run(out), rank) if base is not folder else resume,
+        head=request.head,
+        recipe_name=chosen.recipe,
+        source_name=source,
+        prepared_by=prepared,
+    )
+    if found is None:
+        return result
+    on_first_rank(lambda: write_json(out / TABLE_FILE, list(found.table)), rank)
+    return dataclasses.replace(result, trials=found.table)
+
+
+def read_examples(request: FinetuneRequest) -> Examples:
+    """The task and its examples; with a teacher its scores take the place of labels, with negatives they are added."""
+    settings = dataclasses.replace(default_settings(request.task), **request.values(TaskSettings))
+    with recorded_warnings() as warnings:
+        spec, data = read_task(
+            request.task,
+            _path(request.train),
+            _path(request.dev),
+            columns=request.part(ColumnSettings),
+            settings=settings,
+            limit=request.limit,
+            map_labels=request.map_labels,
+        )
+    data = dataclasses.replace(data, warnings=tuple(warnings))
+    spec = spec if request.metric is None else with_metric(spec, request.metric)
+    prepared: dict[str, Any] = {}
+    if request.teacher is not None:
+        prepared["teacher"] = str(request.teacher)
+        name, scored = taught(request.teacher, spec.name, data.train, device=request.device)
+        spec = dataclasses.replace(spec, name=name, labels=())
+        data = dataclasses.replace(data, train=scored)
+    if request.hard_negatives:
+        prepared["hard_negatives"] = request.hard_negatives
+        embedder = load_embedder(request.source, device=request.device)
+        data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, request.hard_negatives))
+    return Examples(spec, data, prepared)
+
+
+def choose_settings(
+    request: FinetuneRequest, examples: Examples, folder: ModelFolder, rank: Rank, *, resume: bool
+) -> Chosen:
+    """The settings that were given, and those of the recipe: the one that was named, that of the run, or the usual."""
+    spec, data, _ = examples
+    values = {**request.values(FinetuningSettings), **request.values(RecipeSettings)}
+    if request.teacher is not None and spec.name == TRIPLETS:
+        values.setdefault("vector_loss", MARGIN)
+    situation = situation_of(
+        spec.name, spec.kind, len(data.train), folder, own_head=request.head is not None, settings=spec.settings
+    )
+    recipe = request.recipe or (recipe_of_run(Path(request.out)) if resume else None)
+    if recipe is None and request.is_plain and few_labels.is_default(spec, data.train, situation, folder, values):
+        recipe = SETFIT
+        on_first_rank(lambda: tell("few labels for a sentence encoder: the recipe is setfit, not auto"), rank)
+    recipe = recipe or AUTO
+    values = resolved(recipe, situation, values)
+    settings, rates = split(values)
+    if resume and not request.search and settings.reads == PROBE:
+        settings = dataclasses.replace(settings, reads=reads_of_run(Path(request.out)) or PROBE)
+    return Chosen(recipe, values, settings, rates)
+
+
+def base_model(
+    request: FinetuneRequest, examples: Examples, folder: ModelFolder, chosen: Chosen, rank: Rank, *, resume: bool
+) -> tuple[BaseModel, str]:
+    """The model that the trainings start from, and its name for the record.
+
+    It is the one in `folder`, or in OUT/continued that model after its vectors were trained on pairs of the examples
+    (setfit) or its pre-training was continued on text of the task.
+    """
+    out, source = Path(request.out), str(request.source)
+    spec, data, _ = examples
+    settings, rates = chosen.settings, chosen.rates
+
+    def checked() -> FinetuningJob:
+        # Whatever is wrong with the examples is found before minutes are spent. A probe waits for the changed model.
+        before = dataclasses.replace(settings, reads=None, start="random") if settings.reads == PROBE else settings
+        return FinetuningJob.prepare(folder, spec, data, before, rates, request.head)
+
+    if chosen.recipe == SETFIT:
+        request.require_setfit_alone()
+        few_labels.require_single_labels(spec)
+        on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(CONTINUED,)), rank)
+        job = checked()
+        kept = {name: getattr(settings, name) for name in ("device", "precision", "micro_tokens")}
+        width = folder.config.hidden_size
+        vectors = few_labels.train_on_pairs(
+            folder, spec, data.train, out, width, settings=kept, seed=rates.seed, resume=resume
+        )
+        on_vectors = job.on_base(load_any(vectors), settings, rates)
+        on_vectors.untrained = job.folder
+        return on_vectors, source
+    if request.continue_on is not None:
+        text = TaskText(
+            path=Path(request.continue_on),
+            task=request.task,
+            train=_path(request.train),
+            columns=request.part(ColumnSettings),
+            minutes=request.continue_minutes,
+            steps=request.continue_steps,
+        )
+        job = checked()
+        continued = continue_pretraining(
+            request.source,
+            out,
+            text,
+            device=settings.device,
+            precision=settings.precision,
+            seed=rates.seed,
+            resume=resume,
+        )
+        return job.on_base(load_any(continued), settings, rates), str(continued)
+    on_first_rank(lambda: _require_no_continuation(request, resume=resume), rank)
+    return folder, source
+
+
+def split(values: Mapping[str, Any]) -> tuple[FinetuningSettings, RecipeSettings]:
+    """Settings of both classes by name, as objects."""
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    return FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+
+
+def _require_no_continuation(request: FinetuneRequest, *, resume: bool) -> None:
+    """Refuses a budget without text to continue on, and a folder in which pre-training was continued."""
+    is_plain = request.continue_minutes is None and request.continue_steps is None
+    require_other(is_plain, "a budget to continue", "text, with --continue-on")
+    if resume and (Path(request.out) / CONTINUED).is_dir():
+        raise RunError(
+            expected=f"the options that the run in '{request.out}' was started with",
+            found="no text to continue on",
+            fix="give --continue-on again",
+        )
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)

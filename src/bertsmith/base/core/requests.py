@@ -1,0 +1,278 @@
+"""Requests: a frozen dataclass holds every parameter of a command, with its default, limits and help.
+
+The command line, the signature of the library function, settings files, templates and docs/commands.md are made from
+its fields. A request inherits from `Request` and from the settings classes that it consists of, its parts::
+
+    @dataclasses.dataclass(frozen=True)
+    class PretrainRequest(Request, PretrainingRunSettings, TrainSettings):
+        corpus: Annotated[Path | str, Help("a folder that `bertsmith corpus` wrote")]
+        out: Annotated[Path | str, Help("the run folder", metavar="RUN")]
+        _: dataclasses.KW_ONLY
+        resume: bool = help_field(False, "resume the run")
+
+    @takes(PretrainRequest)
+    def pretrain(request: PretrainRequest) -> TrainResult: ...
+
+    pretrain("my-corpus", "my-run", steps=12)  # type checkers and editors know every name
+
+A field that was not given has the default of its class; `given` says which were, since a recipe may set the others.
+"""
+
+import dataclasses
+import functools
+import inspect
+import os
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
+
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.settings import field_help, require, require_number, require_type
+
+# What a command does with an address in a field: reads a local copy, or reads or writes it there.
+COPIED, AS_IT_IS = "copied", "as it is"
+Parameters = ParamSpec("Parameters")
+Asked = TypeVar("Asked", bound="Request")
+Result = TypeVar("Result")
+
+
+class Request:
+    """The parameters of a command, checked when they are made.
+
+    Attributes:
+        given: the names of the fields that were given; the others have their defaults.
+        hidden: fields of the parts that the command sets itself; they are no parameters.
+        aside: fields that a settings file does not hold, because they are about a single start of the command.
+        parts_are_whole: whether what was given is enough to check each part; otherwise a recipe has to complete it.
+    """
+
+    given: ClassVar[frozenset[str]]
+    hidden: ClassVar[tuple[str, ...]] = ()
+    aside: ClassVar[tuple[str, ...]] = ("resume", "json", "replace")
+    parts_are_whole: ClassVar[bool] = True
+
+    def __new__(cls, *arguments: Any, **values: Any) -> Self:
+        """An instance that knows which fields were given."""
+        request = super().__new__(cls)
+        names = [field.name for field in dataclasses.fields(cls) if not field.kw_only]  # type: ignore[arg-type]
+        object.__setattr__(request, "given", frozenset((*names[: len(arguments)], *values)))
+        return request
+
+    def __post_init__(self) -> None:
+        """Checks the values that were given: their types, limits and paths, then what each part checks itself."""
+        for source, field in all_fields(type(self)):
+            value, about = getattr(self, field.name), field_help(field)
+            if field.name not in self.given or (value is None and field.default is None):
+                continue
+            if source is not type(self):
+                require_type(field.name, _plain(value), field.type)
+            elif about.path and not isinstance(value, list | tuple):
+                require_path(value, about.path if isinstance(about.path, str) else field.name)
+            elif about.least is not None:
+                require_type(field.name, value, field.type)
+                require_number(field.name, value, least=about.least, most=about.most)
+            elif not isinstance(field.type, str):
+                require_type(field.name, value, field.type)
+        if self.parts_are_whole:
+            for part in parts_of(type(self)):
+                self.part(part)
+
+    def values(self, part: type) -> dict[str, Any]:
+        """The values of a part that were given, by field name; paths as text."""
+        return {
+            field.name: _plain(getattr(self, field.name))
+            for field in dataclasses.fields(part)
+            if field.name in self.given
+        }
+
+    def part(self, part: type[Result]) -> Result:
+        """A part as an object of its own class; what was not given has the default of that class."""
+        return part(**self.values(part))
+
+    def with_(self, **changes: Any) -> Self:
+        """The request with other values; what neither was given keeps its default."""
+        return type(self)(**{**{name: getattr(self, name) for name in self.given}, **changes})
+
+
+def require_path(path: object, name: str) -> None:
+    """Raises InputError unless `path` is a text or a path, and not empty; `name` is used in the message."""
+    if not isinstance(path, str | os.PathLike) or isinstance(path, bytes):
+        raise InputError(expected=f"a path as {name}", found=f"{path!r}"[:60], fix="give a text or a pathlib.Path")
+    if not os.fspath(path):
+        raise InputError(expected=f"a path as {name}", found="an empty text", fix="give a text or a pathlib.Path")
+
+
+def parts_of(request: type) -> tuple[type, ...]:
+    """The settings classes that a request consists of."""
+    return tuple(base for base in request.__bases__ if base is not Request and dataclasses.is_dataclass(base))
+
+
+def own_fields(request: type) -> "list[dataclasses.Field[Any]]":
+    """The fields that a request adds to those of its parts, in the order of their definition."""
+    return [field for field in dataclasses.fields(request) if field.name in request.__annotations__]
+
+
+def all_fields(request: type) -> "Iterator[tuple[type, dataclasses.Field[Any]]]":
+    """Every field of a request, with the class that defines it: its own, then those of each part, each name once."""
+    seen: set[str] = set(getattr(request, "hidden", ()))
+    for source in (request, *parts_of(request)):
+        for field in own_fields(source) if source is request else dataclasses.fields(source):
+            if field.name not in seen:
+                seen.add(field.name)
+                yield source, field
+
+
+def option_name(field: "dataclasses.Field[Any]") -> str:
+    """The name of a field as an option, without hyphens."""
+    return (field_help(field).flag or field.name).lower().removeprefix("--").replace("-", "_")
+
+
+def takes(
+    request: Callable[Parameters, Asked],
+) -> Callable[[Callable[[Asked], Result]], Callable[Parameters, Result]]:
+    """Decorator: a function of a request becomes a function of its fields, with their help in its docstring.
+
+    The function takes the fields that are not keyword-only by position too; `run` passes it a request as it is.
+    """
+    kind: type = request  # type: ignore[assignment]
+    # The first of several classes with a field of that name defines it, and all their fields are parameters.
+    known = {field.name: field for _, field in all_fields(kind)}
+
+    def decorate(function: Callable[[Asked], Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def called(*arguments: Parameters.args, **values: Parameters.kwargs) -> Result:
+            for name in values:
+                if name not in known:
+                    raise ConfigError.unknown("setting", name, known)
+            return function(request(*arguments, **values))
+
+        called.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]
+        called.__annotations__ = {}
+        called.__doc__ = _documented(inspect.getdoc(function) or "", kind)
+        return called
+
+    return decorate
+
+
+def run(function: Callable[..., Result], request: Request) -> Result:
+    """The result of a function that `takes` decorated, for a request."""
+    return function.__wrapped__(request)  # type: ignore[attr-defined, no-any-return]
+
+
+def _documented(text: str, request: type) -> str:
+    """A docstring with the help of every field, before the section about errors."""
+    lines = ["Args:"]
+    for _, field in all_fields(request):
+        about = field_help(field)
+        entry = f"{field.name}: {about.library or about.help}"
+        lines += textwrap.wrap(entry, 112, initial_indent="    ", subsequent_indent="        ", break_long_words=False)
+    before, separator, after = text.partition("\nRaises:")
+    return "\n".join((before.rstrip(), "", *lines, "")) + separator + after
+
+
+def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
+    """The values in a settings file (TOML) by field name; the file has the names of the options, and tables group them.
+
+    Raises:
+        InputError: the file cannot be read, or is no TOML.
+        ConfigError: a name is unknown or occurs twice, or a value has the wrong type.
+    """
+    require(Path(path).is_file(), expected=f"a settings file at '{path}'", found="none", fix="check the path")
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(expected=f"TOML in '{path}'", found=str(error), fix="correct the file") from None
+    known = {option_name(field): field for _, field in all_fields(request) if field.name not in request.aside}
+    values: dict[str, Any] = {}
+    for name, value in _flattened(content, known):
+        if name not in known:
+            raise ConfigError.unknown(f"setting in '{path}':", name, known)
+        field = known[name]
+        if field.name in values:
+            raise ConfigError(expected=f"each setting once in '{path}'", found=f"{name} twice", fix="remove one")
+        if not isinstance(field.type, str):
+            require_type(f"{name} in '{path}'", value, field.type)
+        values[field.name] = value
+    return values
+
+
+def _flattened(content: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values of a document; a table that is no value of a field is a group."""
+    for name, value in content.items():
+        if isinstance(value, dict) and name not in known:
+            yield from _flattened(value, known)
+        else:
+            yield name, value
+
+
+def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]:
+    """The lines of a settings file with every setting, its help and its default, as comments where it has one.
+
+    Args:
+        topics: headings by the names of settings classes.
+    """
+    heading = ""
+    for source, field in all_fields(request):
+        if field.name in request.aside or field_help(field).off_file:
+            continue
+        topic = topics.get(source.__name__, "") if source is not request else ""
+        if topic != heading:
+            heading = topic
+            yield f"[{topic.lower().replace(' ', '-')}]"
+            yield ""
+        yield from (f"# {line}" for line in textwrap.wrap(field_help(field).help, 100))
+        if field.default is dataclasses.MISSING:
+            yield f'{option_name(field)} = ""'
+        else:
+            yield f"# {option_name(field)} = {'' if field.default is None else as_toml(field.default)}".rstrip()
+        yield ""
+
+
+def to_file(request: Request) -> str:
+    """The values that were given, as the text of a settings file."""
+    lines = [
+        f"{option_name(field)} = {as_toml(_plain(getattr(request, field.name)))}"
+        for _, field in all_fields(type(request))
+        if field.name in request.given
+        and field.name not in request.aside
+        and getattr(request, field.name) is not None
+        and not field_help(field).off_file
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def as_toml(value: Any) -> str:
+    r"""A value as TOML: texts, numbers, booleans, lists of them, and tables of texts.
+
+    >>> as_toml({"1": "Claim"}), as_toml([0.5, True]), as_toml("a\n")
+    ('{"1" = "Claim"}', '[0.5, true]', '"a\\n"')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(letter if letter.isprintable() else _escape(letter) for letter in escaped) + '"'
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{as_toml(str(key))} = {as_toml(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(as_toml(item) for item in value) + "]"
+    return repr(value)
+
+
+def _escape(letter: str) -> str:
+    """A character that a basic string of TOML may not hold as it is."""
+    return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter, f"\\U{ord(letter):08x}")
+
+
+def _plain(value: Any) -> Any:
+    """A value with paths as text."""
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(item) for item in value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def plain_type(annotation: Any) -> Any:
+    """The type of an annotation without what `Annotated` adds."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation

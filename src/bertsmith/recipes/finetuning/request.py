@@ -1,0 +1,147 @@
+"""The parameters of `bertsmith finetune`."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from bertsmith.base.core.requests import COPIED, Request
+from bertsmith.base.core.settings import Help, help_field, require, require_recipe
+from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, FinetuningSettings, RecipeSettings
+from bertsmith.tasks.datasets.examples import PAIRS
+from bertsmith.tasks.datasets.label_map import LabelMap
+from bertsmith.tasks.specs.metric_choice import require_metric
+from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.own_head import OwnHead
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings):
+    """A base model, a task, its files, and the settings of a fine-tuning run."""
+
+    source: Annotated[
+        str | Path,
+        Help("model folder, checkpoint, hub id or starter", flag="--model", metavar="DIR", path="the model", kind=str),
+    ]
+    task: Annotated[
+        str,
+        Help(
+            "a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
+            "classification, multi-label, patents, relations, regression, similarity, pairs, triplets, texts, spam, "
+            "spam4, sentiment, claim, truth",
+            metavar="NAME",
+        ),
+    ]
+    out: Annotated[
+        str | Path,
+        Help(
+            "the run folder; RUN/model/ will be the model that is kept", metavar="RUN", path="the run folder", kind=Path
+        ),
+    ]
+    _: dataclasses.KW_ONLY
+    train: str | Path | None = help_field(
+        None,
+        "labelled examples, such as a table (.csv, .tsv, .jsonl, .parquet, .xlsx) with columns text and label; presets "
+        "come with their own",
+        metavar="FILE",
+        path=True,
+        address=COPIED,
+        kind=Path,
+    )
+    dev: str | Path | None = help_field(
+        None, "dev file [a tenth of the training examples]", metavar="FILE", path=True, address=COPIED, kind=Path
+    )
+    seeds: int | None = help_field(
+        None, "number of seeds to train with [3 below 10,000 examples, else 1]", least=1, most=1000
+    )
+    search: bool = help_field(False, "first search learning rates, batch sizes and epochs (needs optuna)")
+    trials: int = help_field(12, "with --search: settings to try", least=1, most=10_000)
+    limit: int | None = help_field(
+        None, "use only this many training examples, the same random sample each time", least=1
+    )
+    resume: bool = help_field(False, "resume RUN; give the same options again")
+    head: "type[OwnHead] | None" = help_field(
+        None,
+        "your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
+        library="your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it "
+        "again",
+        metavar="FILE:CLASS",
+        kind=str,
+        off_file=True,
+    )
+    map_labels: LabelMap | None = help_field(
+        None,
+        "rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
+        library='new names of the labels in the files, such as {"1": "Claim", "0": "Not Claim"}; every label of the '
+        "files needs one, and the model stores the new names. For entities, of their types",
+        flag="--map",
+        metavar="LABEL=NAME",
+        kind=list[str],
+    )
+    continue_on: str | Path | None = help_field(
+        None,
+        "first continue the pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or the "
+        "training file itself",
+        metavar="TEXT",
+        path=True,
+        address=COPIED,
+        kind=Path,
+    )
+    continue_minutes: float | None = help_field(None, "with --continue-on: for how many minutes [2]")
+    continue_steps: int | None = help_field(None, "with --continue-on: steps instead of minutes")
+    recipe: str | None = help_field(
+        None,
+        "where settings that are not given come from: auto (size of the training set, model, task), 2018 (the paper; "
+        "the defaults below), ulmfit (layer by layer, for language models) or setfit (few labels: vectors trained on "
+        "pairs of texts, then a linear layer) [auto; up to 100 labels for a sentence encoder: setfit; with --resume "
+        "that of RUN]",
+        metavar="NAME",
+    )
+    metric: str | None = help_field(
+        None, "the score that selects the best model, such as macro_f1 [that of the task]", metavar="NAME"
+    )
+    teacher: str | Path | None = help_field(
+        None,
+        "similarity, pairs, triplets: a sentence encoder or a model of pairs, whose scores take the place of labels",
+        metavar="DIR",
+        path=True,
+        kind=str,
+    )
+    hard_negatives: int = help_field(
+        0, "pairs: texts to find for each pair that the base model takes for its second", least=0, most=100
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # What is given is checked before a file is read, or a model, which may take minutes or the network.
+        object.__setattr__(self, "task", task_name(self.task))
+        if self.recipe is not None:
+            require_recipe(self.recipe, FINETUNING_RECIPES)
+        if self.metric is not None:
+            require_metric(self.task, self.metric)
+        require(
+            not self.hard_negatives or (self.task == PAIRS and self.teacher is None),
+            expected=f"the task {PAIRS} without a teacher for hard negatives",
+            found=self.task if self.teacher is None else "--teacher",
+            fix="leave --hard-negatives out",
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing happens to the model before the trainings of the task: no search, no pre-training."""
+        return not self.search and (self.continue_on, self.continue_minutes, self.continue_steps) == (None, None, None)
+
+    def require_setfit_alone(self) -> None:
+        """Refuses options that the recipe setfit has no use for."""
+        others = {
+            "--continue-on": self.continue_on,
+            "--continue-minutes": self.continue_minutes,
+            "--continue-steps": self.continue_steps,
+            "--search": self.search or None,
+            "--head": self.head,
+        }
+        refused = [name for name, value in others.items() if value is not None]
+        fix = f"leave {'it' if len(refused) == 1 else 'them'} out, or choose another --recipe"
+        require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix=fix)

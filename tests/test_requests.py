@@ -1,0 +1,154 @@
+"""Requests: what is given, what is refused, settings files, and the functions and commands that are made from them."""
+
+import dataclasses
+import inspect
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from typer.testing import CliRunner
+
+import bertsmith
+from bertsmith.app.cli.app import application
+from bertsmith.app.cli.help import TOPICS
+from bertsmith.app.cli.requests import REQUESTS, request_of
+from bertsmith.base.core.requests import Request, all_fields, as_toml, from_file, run, takes, template, to_file
+from bertsmith.base.core.settings import Help, help_field
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rates:
+    """A part."""
+
+    learning_rate: float = help_field(0.5, "the peak", most=10)
+    name: str | None = help_field(None, "a name")
+
+
+@dataclasses.dataclass(frozen=True)
+class Train(Request, Rates):
+    """A request."""
+
+    source: Annotated[str | Path, Help("a model", flag="--model", path="the model")]
+    _: dataclasses.KW_ONLY
+    seeds: int | None = help_field(None, "trainings", least=1, most=9)
+    pairs: dict[str, str] | None = help_field(None, "names", flag="--map")
+    resume: bool = help_field(False, "resume")
+
+
+@takes(Train)
+def train(request: Train) -> Train:
+    """The request.
+
+    Raises:
+        ConfigError: never.
+    """
+    return request
+
+
+def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
+    request = train("model", learning_rate=1.0)
+    assert request.given == {"source", "learning_rate"}
+    assert request.values(Rates) == {"learning_rate": 1.0}
+    assert request.part(Rates) == Rates(learning_rate=1.0)
+    changed = request.with_(seeds=2)
+    assert (changed.given, changed.seeds, changed.learning_rate) == ({"source", "learning_rate", "seeds"}, 2, 1.0)
+    assert run(train, changed) is changed
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"learning_rat": 1.0}, "unknown setting 'learning_rat'; did you mean 'learning_rate'?"),
+        ({"learning_rate": "high"}, "learning_rate must be a number, not 'high'"),
+        ({"seeds": 0}, "seeds must be at least 1 and at most 9, not 0"),
+        ({"seeds": 10}, "seeds must be at least 1 and at most 9, not 10"),
+        ({"seeds": 1.5}, "seeds must be a whole number, not 1.5"),
+        ({"resume": "no"}, "resume must be true or false, not 'no'"),
+    ],
+)
+def test_what_cannot_be_is_refused_when_the_request_is_made(values: dict[str, object], message: str) -> None:
+    with pytest.raises(bertsmith.BertsmithError) as error:
+        train("model", **values)  # type: ignore[arg-type]
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("source", ["", 5, None, b"model"])
+def test_a_path_is_a_text_or_a_path(source: object) -> None:
+    with pytest.raises(bertsmith.InputError, match="expected a path as the model"):
+        train(source)  # type: ignore[arg-type]
+
+
+def test_the_function_shows_its_parameters_and_their_help() -> None:
+    assert [*inspect.signature(train).parameters] == ["source", "learning_rate", "name", "seeds", "pairs", "resume"]
+    text = inspect.getdoc(train) or ""
+    assert text.startswith("The request.\n\nArgs:\n    source: a model\n    seeds: trainings")
+    assert text.index("learning_rate: the peak") < text.index("Raises:")
+
+
+def test_a_settings_file_holds_what_was_given_under_the_names_of_the_options(tmp_path: Path) -> None:
+    request = train('a "model"\n', seeds=3, pairs={"1": "Claim"}, learning_rate=1e-5, resume=True)
+    path = tmp_path / "settings.toml"
+    path.write_text(to_file(request), encoding="utf-8")
+    assert set(tomllib.loads(to_file(request))) == {"model", "seeds", "map", "learning_rate"}
+    values = from_file(Train, path)
+    assert Train(**values) == dataclasses.replace(request, resume=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed = 1", "'seed'; did you mean 'seeds'"),
+        ("[rates]\nseeds = 1\n[other]\nseeds = 2", "found seeds twice"),
+        ("seeds = 'a'", "must be a whole number, not 'a'"),
+        ("seeds = ", "expected TOML"),
+        ("resume = true", "'resume'"),
+        ("source = 'x'", "unknown setting"),
+    ],
+)
+def test_a_settings_file_that_is_wrong_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(bertsmith.BertsmithError) as error:
+        from_file(Train, path)
+    assert message in str(error.value)
+    with pytest.raises(bertsmith.BertsmithError, match="found none"):
+        from_file(Train, tmp_path / "missing.toml")
+
+
+@pytest.mark.parametrize("command", REQUESTS)
+def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(command: str, tmp_path: Path) -> None:
+    request = request_of(command)
+    lines = list(template(request, TOPICS))
+    uncommented = [line.removeprefix("# ") if " = " in line and not line.endswith(" = ") else line for line in lines]
+    settings = [line for line in uncommented if line.partition(" = ")[0].isidentifier() or line.startswith("[")]
+    path = tmp_path / "settings.toml"
+    path.write_text("\n".join(settings), encoding="utf-8")
+    values = from_file(request, path)
+    defaults = {
+        field.name for _, field in all_fields(request)
+        if field.default not in (None, dataclasses.MISSING) and field.name not in request.aside
+    }  # fmt: skip
+    assert defaults <= values.keys()
+    result = CliRunner().invoke(application("settings"), ["settings", *command.split()])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [line.rstrip() for line in lines]
+
+
+def test_values_of_toml_come_back(tmp_path: Path) -> None:
+    for value in ('a\\b"\u0001é\n', [1, 2.5, True], {"a b": "c"}, -3, False):
+        assert tomllib.loads(f"x = {as_toml(value)}")["x"] == value
+
+
+def test_the_command_line_has_precedence_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(
+        f'model = "{tmp_path / "missing"}"\ntask = "spam"\nout = "{tmp_path / "out"}"\nepochs = 2.0\n', encoding="utf-8"
+    )
+    other = tmp_path / "other"
+    result = CliRunner().invoke(
+        application("finetune"), ["finetune", "--settings", str(path), "--model", str(other)], catch_exceptions=True
+    )
+    assert str(other) in str(result.exception)
+    result = CliRunner().invoke(application("finetune"), ["finetune", "--settings", str(path)], catch_exceptions=True)
+    assert str(tmp_path / "missing") in str(result.exception)
