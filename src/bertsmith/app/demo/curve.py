@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bertsmith.base.core.progress import tell_row
 from bertsmith.base.pages import html
-from bertsmith.base.storage.files import write_text
 from bertsmith.training.loop.evaluations import PREFIX
 
 LOSS, LEVEL = f"{PREFIX}mlm_loss", f"{PREFIX}unigram_entropy"
@@ -47,9 +46,9 @@ class LiveCurve:
         row = f"  step {step:>7,} | {loss:5.2f} nats | {bar(loss, level, self._scale)} | frequencies alone {level:.2f}"
         self.rows.append(row)
         tell_row(row)
-        body = html.note("Training. This page reloads itself; at the end it has the charts and the results.")
-        body += html.section("Held-out loss so far", html.note(_EXPLAINED), html.lines(self.rows))
-        write_text(self.page, html.page(self.title, body, reload_seconds=RELOAD_SECONDS))
+        about = html.note("Training. This page reloads itself; at the end it has the charts and the results.")
+        rows = html.section("Held-out loss so far", html.note(_EXPLAINED), html.lines(self.rows))
+        html.write_page(self.page, self.title, about, rows, reload_seconds=RELOAD_SECONDS)
 
 
 def bar(value: float, level: float, scale: float) -> str:

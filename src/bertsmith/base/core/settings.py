@@ -9,7 +9,7 @@ import numbers
 import os
 import types
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from bertsmith.base.core.errors import ConfigError, brief_repr
@@ -258,3 +258,16 @@ def _in_words(kind: Any) -> str:
 
 def _fields(settings: Any) -> tuple["dataclasses.Field[Any]", ...]:
     return dataclasses.fields(settings)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings flattened to dotted names, with tuples as lists, as in JSON."""
+    return dict(_leaves(values, prefix))
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value

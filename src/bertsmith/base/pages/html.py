@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.base.core.settings import flat
+from bertsmith.base.storage.files import write_text
+
 PAGE_FILE = "report.html"
+# Entries of a record that a page shows, with their headings.
+RECORDED = {
+    "settings": "Settings",
+    "resolved": "Resolved settings",
+    "machine": "Machine",
+    "versions": "Versions",
+    "digests": "Digests of the inputs",
+}
 _LONGEST_UNBROKEN = 16  # characters of a word in a table
 LONGEST_NAME = 100  # characters that the run names may take in the name of a page
 
@@ -125,6 +136,23 @@ def columns(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """One row for each name in any run: the name, and its value in each run."""
     names = dict.fromkeys(name for run in runs for name in run)
     return [[name, *(cell(run[name]) if name in run else "" for run in runs)] for name in names]
+
+
+def runs_table(title: str, values: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> str:
+    """A card with named values, a column for each run; several runs have a header with their names."""
+    return section(title, table(columns(values), ["", *names] if len(names) > 1 else ()))
+
+
+def record_tables(records: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> str:
+    """The cards with what the records of runs say of settings, machine, versions and inputs; see `RECORDED`."""
+    every = [[flat(record.get(key, {})) for record in records] for key in RECORDED]
+    return "".join(runs_table(title, values, names) for title, values in zip(RECORDED.values(), every, strict=True))
+
+
+def write_page(path: Path, title: str, *parts_html: str, reload_seconds: int | None = None) -> Path:
+    """Writes the page and returns its path."""
+    write_text(path, page(title, "".join(parts_html), reload_seconds=reload_seconds))
+    return path
 
 
 def cell(value: Any) -> str:

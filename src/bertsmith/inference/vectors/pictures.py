@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.pages.charts import COLORS
-from bertsmith.base.pages.html import page, section
+from bertsmith.base.pages.html import section, write_page
 from bertsmith.base.storage.files import atomic_file, write_text
 from bertsmith.tasks.metrics.vectors import VectorReport
 
@@ -76,7 +76,7 @@ def write_picture(path: Path, figure: Figure, title: str, below_html: str = "") 
     require_picture(path)
     suffix = path.suffix.lower()
     if suffix == ".html":
-        write_text(path, page(title, section(title, _svg(figure)) + below_html))
+        write_page(path, title, section(title, _svg(figure)), below_html)
     elif suffix == ".svg":
         write_text(path, _svg(figure))
     else:

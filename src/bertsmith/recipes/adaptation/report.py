@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.pages import html
-from bertsmith.base.storage.files import write_json, write_text
+from bertsmith.base.storage.files import write_json
 from bertsmith.recipes.adaptation.masked_words import WordLoss
 from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH
 from bertsmith.text.vocabularies.report import TextFigures
-from bertsmith.training.loop.run_folder import flat
 
-JSON_FILE, PAGE_FILE = "report.json", "report.html"
+JSON_FILE = "report.json"
 DOMAIN, GENERAL = "field", "general"  # the keys of both texts in report.json
 _SHOWN = {DOMAIN: "domain"}
 _NOTES = (
@@ -49,8 +48,7 @@ def fragmentation(figures: TextFigures) -> dict[str, float]:
 def write_report(folder: Path, report: Mapping[str, Any]) -> Path:
     """Writes report.json and report.html, and returns the path of the page."""
     write_json(folder / JSON_FILE, report)
-    write_text(folder / PAGE_FILE, _page(report))
-    return folder / PAGE_FILE
+    return html.write_page(folder / html.PAGE_FILE, "Adaptation", *_parts(report))
 
 
 def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -111,15 +109,13 @@ def _with_spread(score: Mapping[str, Any]) -> str:
     return f"{score['mean']:.4f}" + (f" ± {score['deviation']:.4f}" if len(several) > 1 else "")
 
 
-def _page(report: Mapping[str, Any]) -> str:
+def _parts(report: Mapping[str, Any]) -> list[str]:
     header, rows = table_of(report)
     texts = [[one["name"], f"{one['words']:,}", one["digest"]] for one in report["texts"]]
-    parts = [
+    return [
         html.summary([report["trained"]]),
         html.section("Before and after", html.table(rows, header), *map(html.note, _NOTES)),
         html.section("Notes", *map(html.note, lines_below(report)[1:])),
         html.section("Text of the domain", html.table(texts, ["file", "words", "digest"])),
+        html.record_tables([report]),
     ]
-    for title in ("settings", "machine", "versions"):
-        parts.append(html.section(title.capitalize(), html.table(html.columns([flat(report[title])]))))
-    return html.page("Adaptation", "".join(parts))

@@ -11,9 +11,8 @@ from bertsmith.base.core.progress import counted
 from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS, Series, line_chart
 from bertsmith.base.storage.files import write_json, write_text
-from bertsmith.training.loop.run_folder import flat
 
-JSON_FILE, MARKDOWN_FILE, PAGE_FILE = "report.json", "report.md", "report.html"
+JSON_FILE, MARKDOWN_FILE = "report.json", "report.md"
 
 _NOTES = (
     "The mean over the seeds ± their standard deviation; each seed draws its own training examples, the same for every "
@@ -34,8 +33,7 @@ def write_report(folder: Path, report: Mapping[str, Any]) -> Path:
     """Writes report.json, report.md and report.html, and returns the path of the page."""
     write_json(folder / JSON_FILE, report)
     write_text(folder / MARKDOWN_FILE, _markdown(report))
-    write_text(folder / PAGE_FILE, _page(report))
-    return folder / PAGE_FILE
+    return html.write_page(folder / html.PAGE_FILE, f"Comparison: {report['task']}", *_parts(report))
 
 
 def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -118,7 +116,7 @@ def _markdown(report: Mapping[str, Any]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _page(report: Mapping[str, Any]) -> str:
+def _parts(report: Mapping[str, Any]) -> list[str]:
     header, rows = table_of(report)
     verdicts = report["verdicts"] or ["No system has a score."]
     parts = [html.summary([facts(report)]), html.section("Which step was worth it", *map(html.note, verdicts))]
@@ -127,13 +125,7 @@ def _page(report: Mapping[str, Any]) -> str:
     parts.append(html.section("Notes", *rest, *map(html.note, _NOTES)))
     about = [[one["system"], one["about"]] for one in report["systems"]]
     parts.append(html.section("Systems", html.table(about, ["system", "what it is"])))
-    for title, values in (
-        ("Settings", report["settings"]),
-        ("Machine", report["machine"]),
-        ("Versions", report["versions"]),
-    ):
-        parts.append(html.section(title, html.table(html.columns([flat(values)]))))
-    return html.page(f"Comparison: {report['task']}", "".join(parts))
+    return [*parts, html.record_tables([{key: report[key] for key in ("settings", "machine", "versions")}])]
 
 
 def _figures(report: Mapping[str, Any]) -> list[str]:

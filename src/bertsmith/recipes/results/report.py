@@ -13,14 +13,13 @@ from typing import Any
 from bertsmith.base.core.progress import counted, duration
 from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS, Series, line_chart
-from bertsmith.base.storage.files import write_text
 from bertsmith.recipes.results.baseline_lines import better_line, lost_average, mean_line, rows_of_baselines
 from bertsmith.recipes.results.comparison import Comparison, compare
 from bertsmith.recipes.results.finished_run import COUNTS, FinishedRun, kept_scores, read_run, table_cells
 from bertsmith.recipes.results.published_scores import HEADLINES, PublishedScore, dev_scores
 from bertsmith.recipes.results.scores import details
 from bertsmith.training.loop.curves import HELD_OUT
-from bertsmith.training.loop.run_folder import RunFolder, flat
+from bertsmith.training.loop.run_folder import RunFolder
 
 _NOT_SCORES = ("_thresh", *COUNTS)  # endings of the other values that scorers report
 
@@ -55,12 +54,11 @@ def write_finetuning_report(
     for comparison in comparisons:
         if on_line is not None:
             on_line(comparison.line())
-    target = out or html.page_place(runs)
-    write_text(target, _page(shown, comparisons))
-    return target
+    tasks = ", ".join(dict.fromkeys(str(run.report.get("task", "")) for run in shown))
+    return html.write_page(out or html.page_place(runs), f"Fine-tuning report: {tasks}", *_parts(shown, comparisons))
 
 
-def _page(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> str:
+def _parts(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> list[str]:
     several = len(shown) > 1
     parts = [html.summary(_summary(run), name=run.name if several else "", color=run.color) for run in shown]
     parts += [html.heading(run.name) * several + _warnings(run) for run in shown if run.report.get("warnings")]
@@ -69,19 +67,9 @@ def _page(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> st
         found = details(run.report["kind"], run.spec, run.lines)
         found = _trials(run) + found
         parts.append(html.heading(run.name) + found if several and found else found)
-    parts.append(_costs(shown))
-    records = [run.record for run in shown]
-    for title, values in (
-        ("Training", [_facts(run) for run in shown]),
-        ("Settings", [flat(record["settings"]) for record in records]),
-        ("Machine", [flat(record.get("machine", {})) for record in records]),
-        ("Versions", [flat(record.get("versions", {})) for record in records]),
-        ("Digests of the inputs", [flat(record.get("digests", {})) for record in records]),
-    ):
-        header = ["", *(run.name for run in shown)] if several else []
-        parts.append(html.section(title, html.table(html.columns(values), header)))
-    tasks = ", ".join(dict.fromkeys(str(run.report.get("task", "")) for run in shown))
-    return html.page(f"Fine-tuning report: {tasks}", "".join(parts))
+    names = [run.name for run in shown]
+    facts = html.runs_table("Training", [_facts(run) for run in shown], names)
+    return [*parts, _costs(shown), facts, html.record_tables([run.record for run in shown], names)]
 
 
 def _summary(run: FinishedRun) -> list[str]:

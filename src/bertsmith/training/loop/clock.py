@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import flat, require
 from bertsmith.base.machine.runtime import Rank
-from bertsmith.training.loop.run_folder import flat
 
 # The setting of a run that names its clock; it is recorded if it counts processor time.
 BY_PROCESSOR = "clock.by_processor"

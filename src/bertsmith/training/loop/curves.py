@@ -4,7 +4,7 @@ One run is drawn over steps; several are drawn over tokens, so that they are com
 logs, and which of it is drawn, is up to the report of that workload.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -119,12 +119,6 @@ def last_values(run: LoggedRun) -> dict[str, Any]:
         values |= {name: value for name, value in (lines[-1] if lines else {}).items() if name != "kind"}
     values.pop("time_left", None)
     return {words(name): value for name, value in values.items()}
-
-
-def runs_table(title: str, values: Sequence[Mapping[str, Any]], runs: Sequence[LoggedRun]) -> str:
-    """A table of named values with a column for each run; several runs have a header."""
-    header = ["", *(run.name for run in runs)] if len(runs) > 1 else []
-    return html.section(title, html.table(html.columns(values), header))
 
 
 def words(name: str) -> str:

@@ -18,7 +18,7 @@ uninterrupted run.
 import contextlib
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from bertsmith.base.core.errors import CheckpointError, RunError
 from bertsmith.base.core.progress import warn
+from bertsmith.base.core.settings import flat
 from bertsmith.base.machine.runtime import ALONE, Rank, machine
 from bertsmith.base.processes.code import versions
 from bertsmith.base.processes.distributed import on_first_rank, require_equal
@@ -351,16 +352,3 @@ class RunFolder:
 def is_run(path: Path) -> bool:
     """Whether a folder is that of a run."""
     return (path / SETTINGS_FILE).is_file()
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings flattened to dotted names, with tuples as lists, as in JSON."""
-    return dict(_leaves(values, prefix))
-
-
-def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value

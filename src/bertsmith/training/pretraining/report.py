@@ -7,7 +7,6 @@ from pathlib import Path
 from bertsmith.base.core.progress import amount, counted, duration
 from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS
-from bertsmith.base.storage.files import write_text
 from bertsmith.training.loop.curves import (
     HELD_OUT,
     Level,
@@ -15,10 +14,8 @@ from bertsmith.training.loop.curves import (
     curve,
     last_values,
     read_logged_run,
-    runs_table,
     words,
 )
-from bertsmith.training.loop.run_folder import flat
 
 LEVELS = (
     Level(
@@ -67,13 +64,10 @@ def write_report(
         read_logged_run(path, name, COLORS[i % len(COLORS)])
         for i, (path, name) in enumerate(zip(paths, html.run_names(paths), strict=True))
     ]
-    page = _page(title, shown, samples)
-    target = out or html.page_place(paths)
-    write_text(target, page)
-    return target
+    return html.write_page(out or html.page_place(paths), title, *_parts(shown, samples))
 
 
-def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) -> str:
+def _parts(shown: Sequence[LoggedRun], samples: Sequence[Samples]) -> list[str]:
     names = list(dict.fromkeys(key for run in shown for line in run.train for key in line))
     losses = sorted(
         (n for n in names if n.endswith("loss")), key=lambda n: (n not in ("mlm_loss", "lm_loss"), n != "loss", n)
@@ -88,18 +82,14 @@ def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) ->
         for name, (unit, zero) in OTHER_CHARTS.items()
         if name in names
     ]
-    records = [run.folder.record for run in shown]
-    sections = [
+    labels = [run.name for run in shown]
+    return [
+        *(_summary(run, len(shown) > 1) for run in shown),
         html.figures(charts),
-        runs_table("Last values", [last_values(run) for run in shown], shown),
+        html.runs_table("Last values", [last_values(run) for run in shown], labels),
         *(html.section(sample.title, html.table(sample.rows, sample.header)) for sample in samples),
-        runs_table("Settings", [flat(record.get("settings", {})) for record in records], shown),
-        runs_table("Resolved settings", [run.folder.resolved for run in shown], shown),
-        runs_table("Machine", [flat(record.get("machine", {})) for record in records], shown),
-        runs_table("Versions", [flat(record.get("versions", {})) for record in records], shown),
-        runs_table("Digests of the inputs", [flat(record.get("digests", {})) for record in records], shown),
+        html.record_tables([run.folder.record for run in shown], labels),
     ]
-    return html.page(title, "".join([*(_summary(run, len(shown) > 1) for run in shown), *sections]))
 
 
 def _summary(run: LoggedRun, named: bool) -> str:
