@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 EMBED_IDS = "embed_ids"  # the ability to embed texts that are sent as token ids
+# What the library does not list among the abilities of a model.
+OF_ALL = ("attention", "pieces")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +77,6 @@ ABILITIES: Mapping[str, Ability] = {
     "attention": Ability(_look),
     "pieces": Ability(_pieces),
 }
-# What the library does not list among the abilities of a model.
-OF_ALL = ("attention", "pieces")
-
-
-def abilities_of(model: "Model") -> tuple[str, ...]:
-    """All abilities of a model, with those of `OF_ALL` that it has: the list of every reply that names them."""
-    return (*model.abilities, *(name for name in OF_ALL if name != "attention" or model.shows_attention))
 
 
 def cut_by_answers(ability: str, answers: Sequence[Any]) -> int:
@@ -94,19 +89,6 @@ def characters(items: Sequence[Any]) -> int:
     return sum(
         len(item) if isinstance(item, str) else 1 if isinstance(item, int) else characters(item) for item in items
     )
-
-
-def read_items(
-    model: "Model", ability: str, items: Sequence[Any], prompt: str | None = None
-) -> tuple[Sequence[Any], list[list[int]]]:
-    """The items of a request as the model reads them, and the tokens of their texts; see `Model.read`.
-
-    Args:
-        prompt: the prompt of the request, for vectors.
-    """
-    if ability == EMBED_IDS:
-        return items, [[len(row) + model.tokenizer.template.num_special(1)] for row in items]
-    return model.read(items, "pieces" if ability in OF_ALL else ability, prompt=prompt)
 
 
 def read_at_most(model: "Model", ability: str, lengths: Sequence[int]) -> int:

@@ -6,6 +6,7 @@ as an object, and its JSON twice, while the parts are joined.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,13 +69,12 @@ def scores(model: "Model", count: int) -> AnswerSize:
 
 def labels(model: "Model", count: int) -> AnswerSize:
     """The size of labels with the probabilities of all labels."""
-    return AnswerSize(count * (_ITEM + sum(_LABEL + 3 * _json(label) for label in model.labels)))
+    return AnswerSize(count * (_ITEM + _of_all(model.labels)))
 
 
 def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:
     """The size of the best endings."""
-    result = sum(_ITEM + sum(_LABEL + 3 * _json(ending) for ending in of_one) for _, of_one in questions)
-    return AnswerSize(result)
+    return AnswerSize(sum(_ITEM + sum(_LABEL + 3 * _json(ending) for ending in endings) for _, endings in questions))
 
 
 def words(model: "Model", texts: Sequence[Any]) -> AnswerSize:
@@ -96,8 +96,8 @@ def candidates(model: "Model", texts: Sequence[str], top: int) -> AnswerSize:
     """The size of the candidates of all masks."""
     spellings = {MASK, model.tokenizer.vocabulary.special.mask or MASK}
     masks = sum(text.count(spelling) for text in texts for spelling in spellings)
-    found = masks * min(top, len(model.tokenizer.vocabulary)) * _CANDIDATE
-    return AnswerSize(found + len(texts) * _ITEM + 3 * _json_of(texts), fix="lower top, or split it")
+    pieces = masks * min(top, len(model.tokenizer.vocabulary)) * _CANDIDATE
+    return AnswerSize(pieces + len(texts) * _ITEM + 3 * _json_of(texts), fix="lower top, or split it")
 
 
 def completions(model: "Model", texts: Sequence[str], top: int, tokens: int) -> AnswerSize:
@@ -126,6 +126,11 @@ def weights(model: "Model") -> AnswerSize:
 def echoes(texts: Iterable[Any], count: int) -> AnswerSize:
     """The size of answers that repeat their texts, or have none."""
     return AnswerSize(count * _ITEM + 3 * _json_of(texts))
+
+
+@functools.cache
+def _of_all(labels: tuple[str, ...]) -> int:
+    return sum(_LABEL + 3 * _json(label) for label in labels)
 
 
 def _json(text: str) -> int:

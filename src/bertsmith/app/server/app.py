@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter, FastAPI, Request, Response
 
 from bertsmith.app.server import schemas
-from bertsmith.app.server.abilities import abilities_of
 from bertsmith.app.server.documents import document_router, page_router
 from bertsmith.app.server.gate import OPEN_PATHS, Gate
 from bertsmith.app.server.host_header import AllowedHosts
@@ -112,7 +111,7 @@ def _watch_router(service: Service) -> APIRouter:
             {
                 "name": host.name,
                 "task": host.model.task,
-                "abilities": list(abilities_of(host.model)),
+                "abilities": list(host.abilities),
                 "labels": list(host.model.labels),
                 "pair": host.model.pair,
                 "max_length": host.model.max_length,

@@ -65,7 +65,11 @@ class BodyReader:
             raise
         try:
             self._require_few_values(data)
-            yield _parsed(schema, data)
+            try:
+                body = schema.model_validate_json(data)
+            except ValidationError as error:
+                raise of_invalid_body(error, schema.model_fields) from None
+            yield body
         finally:
             held.release()
 
@@ -129,8 +133,8 @@ class BodyReader:
             return
         # Most marks may be inside texts, so count exactly.
         nodes = 0
-        for marks, found in enumerate(_MARK.finditer(data), start=1):
-            nodes += found[0] in _NODES
+        for marks, mark in enumerate(_MARK.finditer(data), start=1):
+            nodes += mark[0] in _NODES
             if nodes > most_nodes or marks > most_marks:
                 few = f"{most_nodes:,} lists, objects and keys" if nodes > most_nodes else f"{most_marks:,} values"
                 raise RefusalError(413, f"expected a body of at most {few}; found more; split the request")
@@ -143,26 +147,14 @@ class BodyReader:
 def _require_json(headers: Mapping[str, str]) -> None:
     kind = headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        found = repr(kind[:60]) if kind else "none"
-        raise RefusalError(415, f"expected the header content-type: application/json; found {found}")
+        sent = repr(kind[:60]) if kind else "none"
+        raise RefusalError(415, f"expected the header content-type: application/json; found {sent}")
 
 
 def _announced(headers: Mapping[str, Any]) -> int:
     """The length in the content-length header; 0 if there is none."""
     said = headers.get("content-length", "")
     return int(said) if said.isascii() and said.isdigit() else 0
-
-
-def _parsed(schema: type[Asked], data: bytes) -> Asked:
-    """The object in a body.
-
-    Raises:
-        RefusalError: the body is not valid.
-    """
-    try:
-        return schema.model_validate_json(data)
-    except ValidationError as error:
-        raise of_invalid_body(error, schema.model_fields) from None
 
 
 class Decompressor:

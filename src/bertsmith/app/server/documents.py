@@ -188,14 +188,14 @@ def _kind(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int = 0)
     """A schema in short form, such as [[string, string]]."""
     schema = _resolved(schema, schemas)
     if "anyOf" in schema:
-        return " | ".join(dict.fromkeys(_kind(one, schemas, depth) for one in schema["anyOf"]))
+        return " | ".join(dict.fromkeys(_kind(choice, schemas, depth) for choice in schema["anyOf"]))
     if "enum" in schema or "const" in schema:
         return " | ".join(map(json.dumps, schema.get("enum", [schema.get("const")])))
     if schema.get("type") == "array":
         inner = schema.get("prefixItems") or [schema.get("items", {})]
-        return f"[{', '.join(_kind(one, schemas, depth) for one in inner)}]"
+        return f"[{', '.join(_kind(item, schemas, depth) for item in inner)}]"
     if "properties" in schema and depth < 3:
-        fields = (f"{name}: {_kind(one, schemas, depth + 1)}" for name, one in schema["properties"].items())
+        fields = (f"{name}: {_kind(value, schemas, depth + 1)}" for name, value in schema["properties"].items())
         return f"{{{', '.join(fields)}}}"
     return str(schema.get("type", "any"))
 

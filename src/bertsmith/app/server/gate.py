@@ -132,8 +132,8 @@ class Gate:
             raise RefusalError(400, sentence, {"connection": "close"})
         for name, value in scope["headers"]:
             if name == b"host" and not self._allowed.allows(value.decode("latin-1")):
-                found = repr(value.decode("latin-1")[:80])
-                sentence = f"expected a host name of this server; found {found}; allow it with --allow-host"
+                name_sent = repr(value.decode("latin-1")[:80])
+                sentence = f"expected a host name of this server; found {name_sent}; allow it with --allow-host"
                 raise RefusalError(421, sentence)
         if not (self._key is None or self._is_open(scope["path"]) or self._is_known(scope)):
             sentence = "expected this server's API key in the header authorization: Bearer KEY"

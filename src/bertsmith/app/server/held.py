@@ -30,7 +30,7 @@ class HeldMemory:
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
         self._most, self._metrics = settings.max_held, metrics
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.count = 0
 
     @property
@@ -41,19 +41,16 @@ class HeldMemory:
     def hold(self, count: int) -> None:
         """Adds to the number of bytes held; a negative count releases bytes."""
         with self._lock:
-            self._add(count)
+            self.count += count
+            self._metrics.held_bytes.set(self.count)
 
     def try_hold(self, count: int) -> bool:
         """Holds that many bytes for answers if they may be computed now; returns whether they may."""
         with self._lock:
             is_admitted = count <= _ALWAYS_ADMITTED or self.count + count <= _SHARE_OF_ANSWERS * self._most
             if is_admitted:
-                self._add(count)
+                self.hold(count)
             return is_admitted
-
-    def _add(self, count: int) -> None:
-        self.count += count
-        self._metrics.held_bytes.set(self.count)
 
 
 class Lease:

@@ -33,12 +33,10 @@ class AllowedHosts:
 
     def allows(self, header: str) -> bool:
         """Whether a request with this header Host is answered."""
-        found = _HEADER.fullmatch(header.strip())
-        if ANY in self._names:
-            return True
-        if found is None:
-            return False
-        name = _plain(found[2] if found[1] is None else found[1])
+        match = _HEADER.fullmatch(header.strip())
+        if ANY in self._names or match is None:
+            return ANY in self._names
+        name = _plain(match[2] if match[1] is None else match[1])
         address = _address(name)
         if address is None:
             return name == _LOCAL or name in self._names

@@ -61,14 +61,14 @@ def load_models(
     """
     models: dict[str, Model] = {}
     for source in sources:
-        given, place = name_and_source(source)
-        model = load(place, device=device, precision=precision, products=products, head=head)
-        name = given or model.name
+        chosen_name, path = name_and_source(source)
+        model = load(path, device=device, precision=precision, products=products, head=head)
+        name = chosen_name or model.name
         if name in models:
             raise ConfigError(
                 expected="a unique name for each model",
                 found=f"two models called {name!r}",
-                fix=f"name one of them: --model NAME={place}",
+                fix=f"name one of them: --model NAME={path}",
             )
         models[name] = model
     return models

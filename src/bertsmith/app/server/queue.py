@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most, read_items
+from bertsmith.app.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.prometheus import Metrics
@@ -93,11 +93,6 @@ class Work:
     taken: int = 0
     cut: int = 0
 
-    @property
-    def key(self) -> tuple[str, Options]:
-        """The key that all work in a batch shares."""
-        return self.ability, self.options
-
     @functools.cached_property
     def usage(self) -> dict[str, int]:
         """Tokens received, used and truncated, of finished work."""
@@ -150,6 +145,7 @@ class WorkQueue:
         metrics: Metrics,
     ) -> None:
         self.model, self.name, self.metrics = model, name, metrics
+        self._encoder = model.encoder.model
         self.batch_tokens, self.max_waiting = batch_tokens, max_waiting
         self.max_tokens, self.max_answers = max_tokens, max_answers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")
@@ -221,7 +217,8 @@ class WorkQueue:
         """The work that can be batched with the first in the queue; empty if the queue is empty."""
         with self._lock:
             self._is_busy = bool(self._line)
-            return [work for work in self._line if work.key == self._line[0].key]
+            kinds = [(work.ability, work.options) for work in self._line]
+            return [work for work, kind in zip(self._line, kinds, strict=True) if kind == kinds[0]]
 
     def _fitting(self, line: Sequence[Work]) -> list[Part]:
         """The first items, as many as fit into the token budget, but at least one."""
@@ -247,7 +244,7 @@ class WorkQueue:
         """Reads a request and counts its tokens; returns False if it was refused, as invalid or because of its size."""
         try:
             prompt = dict(work.options).get("prompt")
-            work.read, work.lengths = read_items(self.model, work.ability, work.items, prompt)
+            work.read, work.lengths = self.model.read(work.items, work.ability, prompt=prompt)
             work.cut = cut_by_length(self.model, work.ability, work.lengths)
         except BertsmithError as error:
             self._fail(work, of_user_error(error))
@@ -290,7 +287,7 @@ class WorkQueue:
         items = [item for part in parts for item in part.work.read[part.begin : part.end]]
         start = time.perf_counter()
         try:
-            with cancelled_unless(self.model.encoder.model, lambda: any(part.work.is_wanted for part in parts)):
+            with cancelled_unless(self._encoder, lambda: any(part.work.is_wanted for part in parts)):
                 answers = ABILITIES[work.ability].ask(self.model, items, **dict(work.options))
         except ComputeCancelledError:
             self._count_aborted(parts)

@@ -105,8 +105,8 @@ def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalErro
         known: the keys that a body may have.
     """
     if error.error_count() > _MOST_COMPLAINTS:
-        found = f"more than {_MOST_COMPLAINTS} wrong or missing keys"
-        return RefusalError(422, f"expected the keys of this route; found {found}; {_FORM}")
+        wrong = f"more than {_MOST_COMPLAINTS} wrong or missing keys"
+        return RefusalError(422, f"expected the keys of this route; found {wrong}; {_FORM}")
     complaints: list[Any] = error.errors(include_url=False)
     furthest = max(map(_reach, complaints))
     deepest = [complaint for complaint in complaints if _reach(complaint) == furthest]
@@ -120,16 +120,17 @@ def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalErro
     if kind == "extra_forbidden":
         key = str(where[-1])[:_LONGEST_SHOWN]
         fix = nearest(key, known) if len(where) == 1 else _FORM
-        return RefusalError(422, f"{_place(where[:-1])}expected a known key; found {key!r}; {fix}")
+        return RefusalError(422, f"{_path_of(where[:-1])}expected a known key; found {key!r}; {fix}")
     if kind == "missing" and isinstance(where[-1], str):
-        return RefusalError(422, f"{_place(where[:-1])}expected the key {where[-1]!r}; found none; {_FORM}")
+        return RefusalError(422, f"{_path_of(where[:-1])}expected the key {where[-1]!r}; found none; {_FORM}")
     if kind == "missing":
-        return RefusalError(422, f"{_place(where[:-1])}expected a pair of texts; found fewer; {_FORM}")
+        return RefusalError(422, f"{_path_of(where[:-1])}expected a pair of texts; found fewer; {_FORM}")
     # Error types that are not in the table use pydantic's message.
     expected = dict.fromkeys(
-        _EXPECTED.get(one["type"], f"a valid value ({one['msg']})").format_map(one.get("ctx", {})) for one in deepest
+        _EXPECTED.get(problem["type"], f"a valid value ({problem['msg']})").format_map(problem.get("ctx", {}))
+        for problem in deepest
     )
-    return RefusalError(422, f"{_place(where)}expected {' or '.join(expected)}; found {_shown(deepest[0])}; {_FORM}")
+    return RefusalError(422, f"{_path_of(where)}expected {' or '.join(expected)}; found {_shown(deepest[0])}; {_FORM}")
 
 
 def _reach(complaint: Mapping[str, Any]) -> tuple[bool, int, list[int]]:
@@ -138,10 +139,10 @@ def _reach(complaint: Mapping[str, Any]) -> tuple[bool, int, list[int]]:
     return not complaint["type"].endswith("_type"), len(where), [part for part in where if isinstance(part, int)]
 
 
-def _place(where: Sequence[int | str]) -> str:
+def _path_of(where: Sequence[int | str]) -> str:
     parts = [str(part) for part in where if isinstance(part, int) or part.isidentifier()]
-    place = ".".join(part for part in parts if part not in _KINDS_OF_VALUES)
-    return f"{place}: " if place else ""
+    path = ".".join(part for part in parts if part not in _KINDS_OF_VALUES)
+    return f"{path}: " if path else ""
 
 
 def _shown(complaint: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from bertsmith.app.server.connections import ABORT, Receive, Scope, Send
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.queue import Work
 from bertsmith.app.server.refusal import ClientGoneError, RefusalError, json_bytes
-from bertsmith.app.server.service import Service
+from bertsmith.app.server.service import Host, Service
 from bertsmith.base.core.errors import BertsmithError
 
 CLIENT_GONE = 499  # never sent; only counted in the metrics
@@ -82,7 +82,12 @@ class ModelReply(Response):
         """Sends the reply."""
         try:
             async with asyncio.timeout(self._seconds):
-                await self._send(send)
+                body = bytes(self.body)
+                start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+                await send(start)
+                for begin in range(0, len(body), _PIECE):
+                    more = begin + _PIECE < len(body)
+                    await send({"type": "http.response.body", "body": body[begin : begin + _PIECE], "more_body": more})
         except TimeoutError:
             scope["state"][ABORT]()
             # uvicorn would log a reply that ends early, unless it knows that the connection is gone.
@@ -90,13 +95,6 @@ class ModelReply(Response):
                 pass
         finally:
             self._lease.end()
-
-    async def _send(self, send: Send) -> None:
-        body = bytes(self.body)
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        for begin in range(0, len(body), _PIECE):
-            more = begin + _PIECE < len(body)
-            await send({"type": "http.response.body", "body": body[begin : begin + _PIECE], "more_body": more})
 
 
 Handler = Callable[[Service, Request, Any], Awaitable[Listed]]
@@ -167,15 +165,25 @@ def _post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) ->
     return register
 
 
-def _listed(key: str, values: Iterable[Any], work: Work, name: str, small: int = 0, note: str = "") -> Listed:
+def _listed(
+    host: Host,
+    work: Work,
+    values: Iterable[Any] | None = None,
+    *,
+    key: str = "predictions",
+    small: int = 0,
+    note: str = "",
+) -> Listed:
     """The reply with the answers of a request.
 
     Args:
+        values: the answers as they are shown; None for the library's JSON form.
         small: total number of words, candidates or pieces in the answers.
         note: a sentence to read with the answers.
     """
-    others = {"model": name, "usage": work.usage, "note": note}
-    return Listed(key, values, others, max(len(work.items), small // _SMALL))
+    shown = (answer.to_dict() for answer in work.answers) if values is None else values
+    others = {"model": host.name, "usage": work.usage, "note": note}
+    return Listed(key, shown, others, max(len(work.items), small // _SMALL))
 
 
 @_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
@@ -185,8 +193,8 @@ async def embeddings(service: Service, request: Request, body: schemas.Embedding
     width = host.model.width
     if body.dimensions is not None and body.dimensions > width:
         raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
-    is_one = isinstance(body.input, str) or isinstance(body.input[0], int)
-    texts: list[Any] = [body.input] if is_one else list(body.input)
+    is_text = isinstance(body.input, str) or isinstance(body.input[0], int)
+    texts: list[Any] = [body.input] if is_text else list(body.input)
     if not isinstance(texts[0], str):
         ability = EMBED_IDS
         await asyncio.to_thread(_require_ids, service, host.model, texts, body.prompt_name)
@@ -240,7 +248,7 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
         work = await service.work(request, host, ability, body.texts, size)
     small = len(work.answers) * len(host.model.labels)
     note = host.model.remark(work.read)
-    return _listed("predictions", _plain(work.answers), work, host.name, small, note)
+    return _listed(host, work, small=small, note=note)
 
 
 @_post("/tag", schemas.TagAsked, schemas.TagReply)
@@ -248,8 +256,7 @@ async def tag(service: Service, request: Request, body: schemas.TagAsked) -> Lis
     """The entities of each text, and the tag of each word."""
     host, ability = service.hosts.find(body.model, "tag")
     work = await service.work(request, host, ability, body.texts, answer_size.words(host.model, body.texts))
-    words = sum(len(found.words) for found in work.answers)
-    return _listed("predictions", map(_tags, _plain(work.answers)), work, host.name, words)
+    return _listed(host, work, map(_tags, work.answers), small=sum(len(tags.words) for tags in work.answers))
 
 
 @_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
@@ -259,8 +266,7 @@ async def answer(service: Service, request: Request, body: schemas.AnswerAsked) 
     questions = [(question.question, question.context) for question in body.questions]
     size = answer_size.answers(host.model, questions, body.n_best)
     work = await service.work(request, host, ability, questions, size, (("n_best", answer_size.MOST_CANDIDATES),))
-    shown = (_answers(found, body.n_best) for found in _plain(work.answers))
-    return _listed("predictions", shown, work, host.name)
+    return _listed(host, work, (_answers(candidates, body.n_best) for candidates in work.answers))
 
 
 @_post("/fill", schemas.FillAsked, schemas.FillReply)
@@ -270,7 +276,7 @@ async def fill(service: Service, request: Request, body: schemas.FillAsked) -> L
     size = answer_size.candidates(host.model, body.texts, body.top)
     work = await service.work(request, host, ability, body.texts, size, (("top", body.top),))
     candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
-    return _listed("predictions", _plain(work.answers), work, host.name, candidates)
+    return _listed(host, work, small=candidates)
 
 
 @_post("/complete", language_schemas.CompleteAsked, language_schemas.CompleteReply)
@@ -281,7 +287,7 @@ async def complete(service: Service, request: Request, body: language_schemas.Co
     names = ("top", "tokens", "temperature", "top_k", "top_p", "seed")
     options = tuple((name, getattr(body, name)) for name in names)
     work = await service.work(request, host, ability, body.texts, size, options)
-    return _listed("predictions", _plain(work.answers), work, host.name, len(body.texts) * (body.top + body.tokens))
+    return _listed(host, work, small=len(body.texts) * (body.top + body.tokens))
 
 
 @_post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)
@@ -290,7 +296,7 @@ async def perplexity(service: Service, request: Request, body: language_schemas.
     host, ability = service.hosts.find(body.model, "perplexity")
     size = answer_size.predicted(len(body.texts))
     work = await service.work(request, host, ability, body.texts, size)
-    return _listed("predictions", _plain(work.answers), work, host.name)
+    return _listed(host, work)
 
 
 @_post("/next", schemas.NextAsked, schemas.NextReply)
@@ -299,7 +305,7 @@ async def next_sentence(service: Service, request: Request, body: schemas.NextAs
     host, ability = service.hosts.find(body.model, "next_sentence")
     size = answer_size.echoes(body.pairs, len(body.pairs))
     work = await service.work(request, host, ability, body.pairs, size)
-    return _listed("predictions", _plain(work.answers), work, host.name)
+    return _listed(host, work)
 
 
 @_post("/rerank", schemas.RerankAsked, schemas.RerankReply)
@@ -311,7 +317,7 @@ async def rerank(service: Service, request: Request, body: schemas.RerankAsked) 
     work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
     scores, vectors = zip(*work.answers, strict=True)
     note = await asyncio.to_thread(host.model.remark, (), vectors)
-    return _listed("results", _ranked(scores, body.top), work, host.name, note=note)
+    return _listed(host, work, _ranked(scores, body.top), key="results", note=note)
 
 
 @_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
@@ -319,8 +325,7 @@ async def tokenize(service: Service, request: Request, body: schemas.TokenizeAsk
     """The pieces of each text, with character offsets."""
     host, ability = service.hosts.find(body.model, "pieces")
     work = await service.work(request, host, ability, body.texts, answer_size.pieces(body.texts))
-    pieces = sum(len(found["ids"]) for found in work.answers)
-    return _listed("texts", iter(work.answers), work, host.name, pieces)
+    return _listed(host, work, work.answers, key="texts", small=sum(len(text["ids"]) for text in work.answers))
 
 
 @_post("/attention", schemas.AttentionAsked, schemas.AttentionReply)
@@ -329,36 +334,33 @@ async def attention(service: Service, request: Request, body: schemas.AttentionA
     host, ability = service.hosts.find(body.model, "attention")
     item = body.text if body.pair is None else (body.text, body.pair)
     work = await service.work(request, host, ability, [item], answer_size.weights(host.model))
-    found = work.answers[0]
-    return Listed(
-        "attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage, "note": ""}, _LARGE
-    )
+    weights = work.answers[0]
+    others = {"model": host.name, **weights.shape(), "usage": work.usage, "note": ""}
+    return Listed("attention", weights.layers(), others, _LARGE)
 
 
-def _plain(answers: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """The answers in the library's JSON form."""
-    return (answer.to_dict() for answer in answers)
-
-
-def _tags(found: dict[str, Any]) -> dict[str, Any]:
+def _tags(prediction: Any) -> dict[str, Any]:
     """Entities and words with character offsets; unlike in the library, words are objects, and entities have an end."""
-    places = found["offsets"] or [(None, None)] * len(found["words"])
+    tags = prediction.to_dict()
+    spans = tags["offsets"] or [(None, None)] * len(tags["words"])
     entities = []
-    for entity in found["entities"]:
+    for entity in tags["entities"]:
         begin, end = entity["characters"] or (None, None)
         shown = {name: value for name, value in entity.items() if name != "start"}
         entities.append({**shown, "begin": begin, "end": end})
-    columns = zip(found["words"], places, found["tags"], found["probabilities"], strict=True)
     words = [
         {"text": word, "begin": begin, "end": end, "tag": tag, "probability": chance}
-        for word, (begin, end), tag, chance in columns
+        for word, (begin, end), tag, chance in zip(
+            tags["words"], spans, tags["tags"], tags["probabilities"], strict=True
+        )
     ]
-    return {"entities": entities, "words": words, "cut_tokens": found["cut_tokens"]}
+    return {"entities": entities, "words": words, "cut_tokens": tags["cut_tokens"]}
 
 
-def _answers(found: dict[str, Any], n_best: int) -> dict[str, Any]:
+def _answers(prediction: Any, n_best: int) -> dict[str, Any]:
     """The answer to a question with its best candidates."""
-    return {**found, "n_best": found["n_best"][:n_best], "answers": found["answers"][:n_best]}
+    values = prediction.to_dict()
+    return {**values, "n_best": values["n_best"][:n_best], "answers": values["answers"][:n_best]}
 
 
 def _ranked(scores: Sequence[float], top: int | None) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from bertsmith.app.server.abilities import abilities_of, characters
+from bertsmith.app.server.abilities import OF_ALL, characters
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.body import BodyReader
 from bertsmith.app.server.held import HeldMemory, Lease
@@ -29,18 +29,21 @@ class Host:
         metrics: counters to update.
 
     Attributes:
+        abilities: all that the model supports, with those of `OF_ALL`: the list of every reply that names them.
         work: the queue for the model.
         text: the queue for the tokenizer alone, in its own thread.
     """
 
     def __init__(self, name: str, model: "Model", settings: ServerSettings, metrics: Metrics) -> None:
         self.name, self.model = name, model
+        of_all = (ability for ability in OF_ALL if ability != "attention" or model.shows_attention)
+        self.abilities: tuple[str, ...] = (*model.abilities, *of_all)
         device = str(model.encoder.runtime.device)
 
-        def queue(what: str) -> WorkQueue:
+        def queue(label: str) -> WorkQueue:
             return WorkQueue(
                 model,
-                what,
+                label,
                 batch_tokens=settings.tokens_of_batch(device),
                 max_waiting=settings.max_waiting,
                 max_tokens=settings.max_tokens,
@@ -49,19 +52,6 @@ class Host:
             )
 
         self.work, self.text = queue(name), queue(f"{name} tokenizer")
-
-    def can(self, ability: str) -> bool:
-        """Whether the model supports this ability."""
-        return ability in abilities_of(self.model)
-
-    def queue_of(self, ability: str) -> WorkQueue:
-        """The queue for an ability."""
-        return self.text if ability == "pieces" else self.work
-
-    def close(self) -> None:
-        """Closes the queues and waits for running computations."""
-        self.work.close()
-        self.text.close()
 
 
 class Hosts:
@@ -85,21 +75,24 @@ class Hosts:
         """
         if name is not None and name not in self._by_name:
             loaded = ", ".join(repr(known) for known in self._by_name)
-            raise RefusalError(404, f"no model {name[:80]!r} is served here; there {_is_are(len(self.all))} {loaded}")
+            there = "there is" if len(self.all) == 1 else "there are"
+            raise RefusalError(404, f"no model {name[:80]!r} is served here; {there} {loaded}")
         for host in self.all if name is None else [self._by_name[name]]:
             for ability in abilities:
-                if host.can(ability):
+                if ability in host.abilities:
                     return host, ability
         wanted = " or ".join(abilities)
         if name is not None:
-            raise RefusalError(400, f"model {name!r} has no ability {wanted}; it has {_all_of(self._by_name[name])}")
-        known = "; ".join(f"{host.name!r} has {_all_of(host)}" for host in self.all)
+            abilities = self._by_name[name].abilities
+            raise RefusalError(400, f"model {name!r} has no ability {wanted}; it has {', '.join(abilities)}")
+        known = "; ".join(f"{host.name!r} has {', '.join(host.abilities)}" for host in self.all)
         raise RefusalError(400, f"no model that is served here has the ability {wanted}; {known}")
 
     def close(self) -> None:
         """Closes the queues and waits for running computations."""
         for host in self.all:
-            host.close()
+            host.work.close()
+            host.text.close()
 
 
 class Service:
@@ -160,7 +153,7 @@ class Service:
             ClientGoneError: the client disconnected; what had not started was dropped.
         """
         self._require_small(max(texts, len(items)), characters(items))
-        queue = host.queue_of(ability)
+        queue = host.text if ability == "pieces" else host.work
         lease: Lease = request.state.answers
         work = queue.put(ability, items, options, size, lease)
         watch = asyncio.ensure_future(_watch(request, queue, work))
@@ -177,12 +170,12 @@ class Service:
         return work
 
     def _require_small(self, texts: int, count: int) -> None:
-        for found, most, what in (
+        for number, most, unit in (
             (texts, self.settings.max_texts, "texts"),
             (count, self.settings.max_characters, "characters"),
         ):
-            if found > most:
-                raise RefusalError(413, f"the request has {found:,} {what}; the limit is {most:,}; split it")
+            if number > most:
+                raise RefusalError(413, f"the request has {number:,} {unit}; the limit is {most:,}; split it")
 
 
 async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:
@@ -204,11 +197,3 @@ def _give_up(queue: WorkQueue, work: Work, seconds: float) -> None:
     else:
         sentence = f"the model needed more than {seconds:g} s for this request; send fewer or shorter texts"
         work.done.set_exception(RefusalError(504, sentence))
-
-
-def _all_of(host: Host) -> str:
-    return ", ".join(abilities_of(host.model))
-
-
-def _is_are(count: int) -> str:
-    return "is" if count == 1 else "are"

@@ -14,8 +14,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.tasks.datasets.examples import Example
-from bertsmith.tasks.specs.kinds import KINDS
-from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.specs.task import Prediction, TaskSpec
 
 if TYPE_CHECKING:
     from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -54,8 +53,7 @@ class Ensemble(Predictor):
             advance: as in `Engine.logits`; each member advances by its part.
         """
         share = None if advance is None else _part_of(advance, len(self.members))
-        found = [member.predict(examples, share) for member in self.members]
-        averaged = self.task.averaged(found)
+        averaged = self.task.averaged([member.predict(examples, share) for member in self.members])
         assert averaged is not None, "a kind of task whose predictions have a mean"
         return list(averaged)
 

@@ -1,6 +1,7 @@
 """Relevance of passages to a query, scored by a fine-tuned model that reads both in one row."""
 
 from collections.abc import Sequence
+from typing import cast
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.predictor import Predictor
@@ -62,8 +63,7 @@ class PairScorer:
             if isinstance(prediction, LabelPrediction):
                 score = prediction.probabilities[prediction.labels.index(self.label)]
             else:
-                assert isinstance(prediction, NumberPrediction), "a regression predicts numbers"
-                score = prediction.value
+                score = cast("NumberPrediction", prediction).value
             self.cut += prediction.cut_tokens > 0
             results.append((score, prediction.cut_tokens))
         return results

@@ -73,9 +73,10 @@ def with_pieces(examples: Sequence[Whole], texts: Sequence[Sequence[str]], token
     Args:
         texts: those of each example, in the order of its fields, with a prompt if there is one.
     """
-    encoded = iter(tokenizer.encode_batch([text for of_example in texts for text in of_example]))
+    encoded = tokenizer.encode_batch([text for of_example in texts for text in of_example])
+    pieces = iter(np.split(encoded.ids, encoded.offsets[1:-1]))
     return [
-        dataclasses.replace(example, pieces=tuple(itertools.islice(encoded, len(of_example))))
+        dataclasses.replace(example, pieces=tuple(itertools.islice(pieces, len(of_example))))
         for example, of_example in zip(examples, texts, strict=True)
     ]
 
