@@ -14,7 +14,8 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.tasks.datasets.examples import Example
-from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.tasks.specs.kinds import KINDS
+from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
 
 if TYPE_CHECKING:
     from bertsmith.models.checkpoints.model_folder import ModelFolder
