@@ -381,7 +381,7 @@ class Model:
                 fix="send texts, or name the prompt none",
             )
 
-    def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> list[Tensor]:
+    def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> "list[Tensor]":
         """One vector per word, however many pieces it has: a tensor float32 [w, D] for each sentence.
 
         Args:
