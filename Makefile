@@ -97,7 +97,7 @@ gpu: ## tests and benchmarks on a GPU; GPU_PYTHON names the Python with its torc
 	PYTHONPATH=src $(GPU_PYTHON) benchmarks/gpu_speed.py $(GPU_BENCH)
 
 # Rewrites what `make check` would refuse and a program can fix.
-format: $(INSTALLED) ## fixes what a program can fix, rewrites docs/commands.md
+format: $(INSTALLED) ## fixes what a program can fix, rewrites docs/commands.md and the man page
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/command_reference.py

@@ -7,7 +7,7 @@ import errno
 import os
 import sys
 from collections.abc import MutableMapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -62,12 +62,28 @@ def application(chosen: str | None = None, *, shows_all: bool = False) -> typer.
     def options(
         context: typer.Context,
         version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+        show_completion: str | None = typer.Option(
+            None, metavar="SHELL", help="Print a completion script for bash, zsh or fish and exit."
+        ),
     ) -> None:
         if version:
             typer.echo(__version__)
             raise typer.Exit
+        if show_completion is not None:
+            from bertsmith.app.cli.completion import script
+
+            typer.echo(
+                script(show_completion, {command.name: full_command(command.name) for command in COMMANDS}), nl=False
+            )
+            raise typer.Exit
 
     return application
+
+
+def full_command(name: str) -> Any:
+    """The command of click with this name and all of its options."""
+    group: Any = typer.main.get_command(application(name, shows_all=True))
+    return group.commands[name]
 
 
 READER_GONE = 141  # 128 and the number of SIGPIPE, as shells report it
