@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -86,28 +86,12 @@ _SHOWN_ELSEWHERE = ("collapsed", "trainings", "total_steps", "total_tokens")  # 
 _LICENCE = "license:"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
-_PIPELINES = {  # by the hub's names
-    "classification": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "span": "question-answering",
-    "choice": "multiple-choice",
-    "similarity": "sentence-similarity",
-}
-# What a model does, in its title, by the name of its task or by its kind.
+# What a model does, in its title, by the name of its task, if its kind does not say it.
 _NAMED = {
     "ner": "named entity recognition",
     "pos": "part-of-speech tagging",
     "multi-label": "multi-label text classification",
     "relations": "relation classification",
-}
-_TASKS = {
-    "classification": "text classification",
-    "regression": "scoring texts",
-    "tagging": "tagging words",
-    "span": "question answering",
-    "choice": "multiple choice",
-    "similarity": "sentence similarity",
 }
 _OF_KIND = (
     "classification",
@@ -118,22 +102,36 @@ _OF_KIND = (
     "triplets",
     "texts",
 )  # would only repeat it
-# An input line for `bertsmith predict`, and the equivalent call of the library; a classifier may read pairs.
-_LINES = {
-    "classification": "A text.",
-    "regression": "A text.",
-    "tagging": "A text.",
-    "span": "A question?\\tA text that answers it.",
-    "choice": "A beginning\\tan end\\tanother end",
-    "similarity": "A text.",
-}
-_CALLS = {
-    "classification": 'classify(["A text."])',
-    "regression": 'score(["A text."])',
-    "tagging": 'tag(["A text."])',
-    "span": 'answer([("A question?", "A text that answers it.")])',
-    "choice": 'choose([("A beginning", ["an end", "another end"])])',
-    "similarity": 'embed(["One text.", "Another text."])',
+
+
+class _Kind(NamedTuple):
+    """A kind of task: the hub's name, the title, an input line for `bertsmith predict`, the call of the library."""
+
+    pipeline: str
+    title: str
+    line: str
+    call: str
+
+
+_KINDS = {
+    "classification": _Kind("text-classification", "text classification", "A text.", 'classify(["A text."])'),
+    "regression": _Kind("text-classification", "scoring texts", "A text.", 'score(["A text."])'),
+    "tagging": _Kind("token-classification", "tagging words", "A text.", 'tag(["A text."])'),
+    "span": _Kind(
+        "question-answering",
+        "question answering",
+        "A question?\\tA text that answers it.",
+        'answer([("A question?", "A text that answers it.")])',
+    ),
+    "choice": _Kind(
+        "multiple-choice",
+        "multiple choice",
+        "A beginning\\tan end\\tanother end",
+        'choose([("A beginning", ["an end", "another end"])])',
+    ),
+    "similarity": _Kind(
+        "sentence-similarity", "sentence similarity", "A text.", 'embed(["One text.", "Another text."])'
+    ),
 }
 
 
@@ -206,8 +204,9 @@ def _parts(card: str) -> tuple[list[str], str]:
 def _header(
     config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str, opening: Opening
 ) -> str:
-    pipeline = _PIPELINES.get(metadata.task or "")
-    if pipeline is None:
+    if metadata.task in _KINDS:
+        pipeline = _KINDS[metadata.task].pipeline
+    else:
         pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
         if _continues(config, tensors) and config.always_causal:
             pipeline = "text-generation"
@@ -225,10 +224,12 @@ def _header(
 def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
     kind, name = metadata.task or "", str((metadata.spec or {}).get("name", ""))
     model = config.display_name
-    if kind in _TASKS:
+    if kind in _KINDS:
         if name in _NAMED:
             return f"{model} for {_NAMED[name]}"
-        return f"{model} for {_TASKS[kind]}" + ("" if name in ("", *_OF_KIND) else f", fine-tuned on the task {name}")
+        return f"{model} for {_KINDS[kind].title}" + (
+            "" if name in ("", *_OF_KIND) else f", fine-tuned on the task {name}"
+        )
     return f"{model}, pre-trained" if "mlm" in parts_of(tensors, config) else f"{model}, an encoder"
 
 
@@ -340,8 +341,8 @@ def _use(
         about += f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
         return f"## Use\n\n```python\n{_SESSION}```\n\n{about} {_PROGRAMS}"
     kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
-    if kind in _LINES:
-        line, call = _LINES[kind], _CALLS[kind]
+    if kind in _KINDS:
+        line, call = _KINDS[kind].line, _KINDS[kind].call
         if (metadata.spec or {}).get("pair"):
             line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
         command = f'printf "{line}\\n" | bertsmith predict --model .'
@@ -400,7 +401,7 @@ def _other_library(
     trust = ", trust_remote_code=True" if opening.needs_code else ""
     inputs = _PAIR_OF_TEXTS if task == "SequenceClassification" and spec.get("pair") else _INPUTS[task]
     if task in _OPTIONS:
-        pipeline = _PIPELINES[metadata.task or "classification"]
+        pipeline = _KINDS[metadata.task or "classification"].pipeline
         code = _PIPELINE.format(pipeline=pipeline, trust=trust, options=_OPTIONS[task], inputs=inputs)
     else:
         is_choice = task == "MultipleChoice"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
+from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_folder, read_json, regular_bytes, require_file, write_json, write_text
 from bertsmith.models.checkpoints.card import write_card
 from bertsmith.models.checkpoints.google_names import from_google, to_google
@@ -147,46 +148,8 @@ def write_google(
         replace: overwrite an existing folder that contains a model.
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
-    if not isinstance(config, BertConfig):
-        raise ConfigError(
-            expected="a BERT",
-            found=f"model_type '{config.model_type}', which Google's code does not support",
-            fix="write a Hugging Face folder",
-        )
-    if config.is_causal:
-        raise ConfigError(
-            expected="a bidirectional model",
-            found="is_causal, which Google's code does not support",
-            fix="write a Hugging Face folder",
-        )
-    if not (tokenizer is None or isinstance(tokenizer, WordPieceTokenizer)):
-        raise ConfigError(
-            expected="a model with WordPieces, the only ones that Google's code reads",
-            found="a tokenizer defined by its tokenizer.json",
-            fix="write a Hugging Face folder",
-        )
-    if isinstance(tokenizer, WordPieceTokenizer) and tokenizer.vocabulary.whole:
-        raise ConfigError(
-            expected="a vocabulary of WordPieces alone, the only one that Google's code reads",
-            found=f"added tokens such as {tokenizer.vocabulary.pieces[-1]!r}",
-            fix="write a Hugging Face folder",
-        )
-    if isinstance(tokenizer, WordPieceTokenizer) and (
-        tokenizer.rules.split_unspaced or tokenizer.rules.keeps_letter_marks
-    ):
-        raise ConfigError(
-            expected="text rules that Google's code has",
-            found="rules that split scripts without spaces or keep their marks (--rules unspaced)",
-            fix="write a Hugging Face folder",
-        )
-    if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors, config)):
-        raise ConfigError(
-            expected="a model whose head Google's code supports",
-            found=f"the user's head {metadata.own_head or 'of an unknown class'!r}"
-            if OWN_HEAD in others
-            else f"one that reads {metadata.reads}",
-            fix="write a Hugging Face folder, which keeps it",
-        )
+    _require_writable(config, tensors, tokenizer, metadata)
+    assert isinstance(config, BertConfig)
     ours = {with_prefix(name): tensor for name, tensor in tensors.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
     plan_loading(shapes, Match, config, NAMES, "the model to be written", vectors_of_row=metadata.vectors_of_row)
@@ -211,6 +174,47 @@ def write_google(
         opening = opening_of(config, NAMES, parts_of(ours, config), metadata)
         write_card(partial, config, ours, tokenizer, metadata, "tf", opening)
         write_metadata(partial, tokenizer, metadata)
+
+
+def _require_writable(
+    config: EncoderConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer | None, metadata: ModelMetadata
+) -> None:
+    """Refuses a model that Google's code does not support."""
+
+    def fits(condition: bool, expected: str, found: str) -> None:
+        require(condition, expected=expected, found=found, fix="write a Hugging Face folder")
+
+    fits(
+        isinstance(config, BertConfig),
+        "a BERT",
+        f"model_type '{config.model_type}', which Google's code does not support",
+    )
+    fits(not config.is_causal, "a bidirectional model", "is_causal, which Google's code does not support")
+    if isinstance(tokenizer, WordPieceTokenizer):
+        fits(
+            not tokenizer.vocabulary.whole,
+            "a vocabulary of WordPieces alone, the only one that Google's code reads",
+            f"added tokens such as {tokenizer.vocabulary.pieces[-1]!r}",
+        )
+        fits(
+            not (tokenizer.rules.split_unspaced or tokenizer.rules.keeps_letter_marks),
+            "text rules that Google's code has",
+            "rules that split scripts without spaces or keep their marks (--rules unspaced)",
+        )
+    else:
+        fits(
+            tokenizer is None,
+            "a model with WordPieces, the only ones that Google's code reads",
+            "a tokenizer defined by its tokenizer.json",
+        )
+    if others := {OWN_HEAD, BLOCKS, READER} & set(parts_of(tensors, config)):
+        raise ConfigError(
+            expected="a model whose head Google's code supports",
+            found=f"the user's head {metadata.own_head or 'of an unknown class'!r}"
+            if OWN_HEAD in others
+            else f"one that reads {metadata.reads}",
+            fix="write a Hugging Face folder, which keeps it",
+        )
 
 
 def google_config(config: BertConfig) -> dict[str, Any]:

@@ -122,13 +122,7 @@ class AwdLstmConfig(ConfigWithoutAttention):
         >>> AwdLstmConfig().num_parameters(pooler=False) - 30522 * 400
         20211600
         """
-        count = self.vocab_size * self.hidden_size
-        for layer in range(self.num_hidden_layers):
-            cells = self.cells_of(layer)
-            count += 4 * cells * (self.inputs_of(layer) + cells + 2)
-        if pooler:
-            count += self.hidden_size * (self.hidden_size + 1)
-        return count + (self.vocab_size if heads else 0)
+        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
 class AwdLstmDropout:

@@ -80,10 +80,7 @@ class BiLstmConfig(ConfigWithoutAttention):
         >>> BiLstmConfig(vocab_size=10, hidden_size=4).num_parameters(pooler=False)
         168
         """
-        width, cells = self.hidden_size, self.hidden_size // 2
-        count = self.vocab_size * width + self.num_hidden_layers * 2 * 4 * cells * (width + cells + 2)
-        count += width * (width + 1) if pooler else 0
-        return count + (self.vocab_size if heads else 0)
+        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
 class BiLstmModel(EncoderWithoutAttention):

@@ -48,8 +48,8 @@ def characters_of(vocabulary: Vocabulary) -> npt.NDArray[np.int16]:
     they are written. As in the released code, a piece keeps its first 48 bytes (49 without the begin mark).
 
     >>> tiny = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "at", "##é"])
-    >>> found = characters_of(tiny)
-    >>> found[2, :4].tolist(), found[5, :5].tolist(), found[6, :4].tolist()
+    >>> characters = characters_of(tiny)
+    >>> characters[2, :4].tolist(), characters[5, :5].tolist(), characters[6, :4].tolist()
     ([258, 256, 259, 260], [258, 97, 116, 259, 260], [195, 169, 259, 260])
     """
     table = np.full((len(vocabulary), MOST_CHARACTERS), PADDING, dtype=np.int16)

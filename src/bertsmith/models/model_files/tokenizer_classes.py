@@ -246,25 +246,19 @@ def kind_of_pieces(model: Json) -> str:
 
 def _require_followed(switches: Switches, file: Json, folder: Path) -> None:
     """Refuses settings that change ids and are not followed here."""
-    dropout, files = file["model"].get("dropout"), switches.values.get("fast_tokenizer_files")
-    setting = next(
-        (
-            said
-            for wrong, said in (
-                (switches.is_on("split_special_tokens", False), "split_special_tokens in tokenizer_config.json"),
-                (bool(dropout), "dropout in tokenizer.json, which draws pieces at random"),
-                (files is not None and files != [PIPELINE], "fast_tokenizer_files in tokenizer_config.json"),
+    settings = {
+        "split_special_tokens in tokenizer_config.json": switches.is_on("split_special_tokens", False),
+        "dropout in tokenizer.json, which draws pieces at random": file["model"].get("dropout"),
+        "fast_tokenizer_files in tokenizer_config.json": switches.values.get("fast_tokenizer_files")
+        not in (None, [PIPELINE]),
+    }
+    for setting, is_set in settings.items():
+        if is_set:
+            raise CheckpointError(
+                expected=f"a tokenizer in '{folder}' without settings that are not followed here",
+                found=setting,
+                fix="remove it",
             )
-            if wrong
-        ),
-        None,
-    )
-    if setting is not None:
-        raise CheckpointError(
-            expected=f"a tokenizer in '{folder}' without settings that are not followed here",
-            found=setting,
-            fix="remove it",
-        )
 
 
 def special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
