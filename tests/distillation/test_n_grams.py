@@ -9,8 +9,8 @@ from bertsmith.app.library.distillation import distill
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.recipes.distillation.n_grams import NGramStudent
 from bertsmith.tasks.baselines.linear import fit_linear
+from bertsmith.tasks.baselines.n_grams import NGramModel
 from distillation.distillation_samples import write_examples, write_teacher
 from tasks.task_samples import examples_of
 
@@ -36,11 +36,11 @@ def test_n_grams_learn_every_task_on_texts(kind: str, tmp_path: Path) -> None:
     assert list(rows) == ["teacher", "student", "student without teacher"]
     assert rows["student"]["cost"]["milliseconds"]["int8"] is None
     assert rows["student"]["cost"]["milliseconds"]["fp32"]["one"] > 0
-    student = NGramStudent.read(tmp_path / "run")
+    student = NGramModel.read(tmp_path / "run")
     with pytest.raises(InputError, match="use it with predict, evaluate, ask or rank"):
         load_any(tmp_path / "run")
     examples = examples_of(kind, 24, 4)
-    assert student.predict(examples) == NGramStudent.read(tmp_path / "run").predict(examples)
+    assert student.predict(examples) == NGramModel.read(tmp_path / "run").predict(examples)
     assert load_predictor(tmp_path / "run").predict(examples) == student.predict(examples)
     assert len(report.table()[1]) == 3
 
@@ -53,4 +53,4 @@ def test_what_a_bag_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="found epochs"):
         distill(teacher, tmp_path / "other", train=train, student="n-grams", epochs=2)
     with pytest.raises(InputError):
-        NGramStudent.read(tmp_path)
+        NGramModel.read(tmp_path)

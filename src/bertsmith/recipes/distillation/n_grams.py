@@ -8,7 +8,7 @@
     RUN/distillation.json     what teacher and student cost, and what they score
 
 RUN is no model folder, since the student has neither an encoder nor a tokenizer, but `predict`, `evaluate` and `rank`
-take it as a model, and `NGramStudent.read` reads it.
+take it as a model, and `NGramModel.read` reads it.
 
 Its targets are the softened answers of the teacher, mixed with the labels where there are any: for classes a
 distribution, for several labels a probability each, for numbers the teacher's number. The columns are those of
@@ -18,7 +18,6 @@ Source: Hinton, Vinyals and Dean (2015), "Distilling the Knowledge in a Neural N
 (2014), "Do Deep Nets Really Need to be Deep?", for shallow students.
 """
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -49,8 +48,6 @@ from bertsmith.recipes.distillation.report import (
 from bertsmith.recipes.distillation.settings import DistillationSettings
 from bertsmith.recipes.distillation.task_teaching import summary_of
 from bertsmith.recipes.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
-from bertsmith.tasks.baselines.bag_of_words import BagOfWords
-from bertsmith.tasks.baselines.linear import PENALTIES_OF_BAGS, fit_linear
 from bertsmith.tasks.baselines.n_grams import KINDS, NGramModel
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
@@ -63,12 +60,9 @@ from bertsmith.training.loop import run_folder
 ABOUT = "linear model on words and runs of letters"
 
 
-NGramStudent = NGramModel  # as it is called here
-
-
 def taught_n_grams(
     lesson: Lesson, features: EncodedExamples, logits: Logits | None, settings: DistillationSettings, seed: int
-) -> NGramStudent:
+) -> NGramModel:
     """The student of a teacher, or with labels alone where there are no logits.
 
     Args:
@@ -91,12 +85,7 @@ def taught_n_grams(
     if logits is not None:
         pooled = pooled_logits(logits, features, spec.settings.pooling)
         targets, exclusive = _mixed(pooled, targets, spec, settings)
-    outputs = max(1, len(spec.labels))
-    bag = BagOfWords(examples, spec.settings, outputs)
-    linear = fit_linear(
-        bag.columns(examples), targets, num_outputs=outputs, seed=seed, penalties=PENALTIES_OF_BAGS, exclusive=exclusive
-    )
-    return NGramStudent(spec=dataclasses.replace(spec, reads="mean"), bag=bag, linear=linear)
+    return NGramModel.fitted(spec, examples, targets, seed=seed, exclusive=exclusive)
 
 
 def _mixed(
@@ -156,7 +145,7 @@ def distill_n_grams(
     return report
 
 
-def _fitted(lesson: Lesson, settings: DistillationSettings, *, seed: int) -> dict[str, NGramStudent]:
+def _fitted(lesson: Lesson, settings: DistillationSettings, *, seed: int) -> dict[str, NGramModel]:
     """The student of the teacher and, if there are labels, that of labels alone."""
     task, tokenizer = task_for(lesson.spec), lesson.folder.require_tokenizer()
     data = lesson.data
@@ -169,7 +158,7 @@ def _fitted(lesson: Lesson, settings: DistillationSettings, *, seed: int) -> dic
     return result
 
 
-def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, times: bool) -> DistillationReport:
+def _report(lesson: Lesson, students: Mapping[str, NGramModel], out: Path, *, times: bool) -> DistillationReport:
     dev = lesson.labelled.dev
     examples = [*dev, *lesson.data.train][:256]
     waits: Mapping[str, Any] = {}
@@ -193,7 +182,7 @@ def _report(lesson: Lesson, students: Mapping[str, NGramStudent], out: Path, *, 
     return DistillationReport(metric=lesson.spec.metric, rows=rows, path=out)
 
 
-def _loader(student: NGramStudent, examples: list[Example]) -> Callable[[str], Ask]:
+def _loader(student: NGramModel, examples: list[Example]) -> Callable[[str], Ask]:
     def load(precision: str) -> Ask:
         if precision != "fp32":
             raise ConfigError(expected="fp32 for n-grams", found=precision, fix="use fp32")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
@@ -43,10 +44,8 @@ from bertsmith.recipes.results.baseline_lines import (
 )
 from bertsmith.recipes.results.predictions import Line, example_lines
 from bertsmith.recipes.results.resampling import intervals
-from bertsmith.tasks.baselines.bag_of_words import BagOfWords, words_read
+from bertsmith.tasks.baselines.bag_of_words import words_read
 from bertsmith.tasks.baselines.linear import (
-    PENALTIES,
-    PENALTIES_OF_BAGS,
     LinearModel,
     Vectors,
     fit_linear,
@@ -253,11 +252,11 @@ class _Computation:
             chosen = max(chosen, more, key=len)
         train = cast("Sequence[TextExample]", self._examples(chosen))
         self._counts[BAG] = len(train)
-        bag = BagOfWords(train, self.task.spec.settings, self._num_outputs)
-        linear = self._fit(bag.columns(train), PENALTIES_OF_BAGS, chosen)
-        spec = dataclasses.replace(self.task.spec, reads="mean")
-        self._models[BAG] = NGramModel(spec=spec, bag=bag, linear=linear)
-        return self._of_units(linear.outputs(bag.columns(dev)))
+        targets = self._targets[chosen]
+        score = score_of_metric(self.task.spec.metric, targets)
+        model = NGramModel.fitted(self.task.spec, train, targets, seed=self._seed, score=score)
+        self._models[BAG] = model
+        return self._of_units(model.linear.outputs(model.bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:
         train, dev = self._encoded(self.train), self._encoded(self.dev)
@@ -287,18 +286,16 @@ class _Computation:
     def _num_outputs(self) -> int:
         return max(1, len(self.task.spec.labels))
 
-    def _fit(self, inputs: Any, penalties: Sequence[float] = PENALTIES, examples: Ints | None = None) -> LinearModel:
+    @property
+    def _targets(self) -> npt.NDArray[np.generic]:
         targets = self.job.train.targets
         assert targets is not None, "training examples have gold"
-        chosen = targets[self._chosen if examples is None else examples]
-        return fit_linear(
-            inputs,
-            chosen,
-            num_outputs=self._num_outputs,
-            seed=self._seed,
-            penalties=penalties,
-            score=score_of_metric(self.task.spec.metric, chosen),
-        )
+        return targets
+
+    def _fit(self, inputs: Any) -> LinearModel:
+        targets = self._targets[self._chosen]
+        score = score_of_metric(self.task.spec.metric, targets)
+        return fit_linear(inputs, targets, num_outputs=self._num_outputs, seed=self._seed, score=score)
 
     def _of_units(self, outputs: Logits) -> Sequence[Prediction]:
         """The task's predictions from outputs [E, K]; all windows of a long text get those of the text."""

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import safetensors.numpy
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, write_json
 from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, cut_words, misfit_of_terms
-from bertsmith.tasks.baselines.linear import LinearModel
+from bertsmith.tasks.baselines.linear import PENALTIES_OF_BAGS, LinearModel, fit_linear
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples
 from bertsmith.tasks.specs.kinds import task_for
@@ -41,6 +42,22 @@ class NGramModel:
     spec: TaskSpec
     bag: BagOfWords
     linear: LinearModel
+
+    @classmethod
+    def fitted(
+        cls, spec: TaskSpec, texts: Sequence[TextExample], targets: npt.NDArray[np.generic], **options: Any
+    ) -> "NGramModel":
+        """The model that is fitted to targets of training texts.
+
+        Args:
+            targets: as for `fit_linear`.
+            options: others of `fit_linear`.
+        """
+        outputs = max(1, len(spec.labels))
+        bag = BagOfWords(texts, spec.settings, outputs)
+        options |= {"num_outputs": outputs, "penalties": PENALTIES_OF_BAGS}
+        linear = fit_linear(bag.columns(texts), targets, **options)
+        return cls(spec=dataclasses.replace(spec, reads="mean"), bag=bag, linear=linear)
 
     def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
         """One prediction per example; its `cut_tokens` are the words that were cut."""
