@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import amount, counted, duration
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import read_json_lines, write_json
+from bertsmith.base.storage.locks import LOCK_FILE
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.transformers_folder import Opening, config_json
@@ -18,6 +19,7 @@ from bertsmith.recipes.adaptation.settings import GRAFT, KEEP, NEW
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.corpus.manifest import INPUTS
 from bertsmith.text.corpus.shards import Corpus
+from bertsmith.training.loop.result import TrainResult
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder, is_run
 from bertsmith.training.pretraining.recipes import objective_for, settings_from_recipe
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from bertsmith.recipes.adaptation.preparation import Prepared
 
 START_FOLDER, MODEL_FOLDER = "start", "model"
-_EVALUATION_ROWS = 256
+EVALUATION_ROWS = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,33 +63,62 @@ class Continued:
         )
 
 
+def pretrain_on_text(
+    folder: Path,
+    run: Run,
+    build: Callable[[], object],
+    settings: Callable[[], Mapping[str, Any]],
+    *,
+    by_processor: bool = False,
+) -> TrainResult:
+    """The result of a pre-training that is a part of a run; an interrupted one is resumed.
+
+    If a setting does not allow a single step, or the text is too short, the folder is emptied, because it would only
+    block the next attempt; unless the run is resumed.
+
+    Args:
+        folder: the folder of corpus/ and run/: that of the run, or one in it.
+        run: the run.
+        build: writes the corpus unless it is there; called by rank 0.
+        settings: returns the settings of pre-training that differ from the recipe, when the corpus is there.
+        by_processor: see `pretrain`.
+    """
+    inner = folder / "run"
+    try:
+        run.first(build)
+        parts = settings_from_recipe(settings())
+        is_resumed = run.has(inner / SETTINGS_FILE)
+        return pretrain(folder / "corpus", inner, *parts, resume=is_resumed, by_processor=by_processor)
+    except (ConfigError, InputError):
+        is_trained = is_run(inner) and RunFolder.open(inner).last_step() is not None
+        if folder.is_dir() and not (run.is_resumed or is_trained or run.rank.index):
+            for entry in folder.iterdir():
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                elif entry.name != LOCK_FILE:
+                    entry.unlink()
+            if folder != run.path:
+                folder.rmdir()
+        raise
+
+
 def continued(prepared: "Prepared", folder: Path, model: str, run: Run) -> Continued:
-    """The pre-training in a folder, after it was started, resumed or read, if it is finished.
+    """The pre-training of an adaptation, after it was started, resumed or read, if it is finished.
 
     Args:
         folder: the folder of start/, corpus/ and run/: that of the run, or one in it.
         model: the model as the user named it.
-        run: the run that it is a part of, which is removed together with its first part if the settings do not allow
-            a single step.
+        run: the run that it is a part of.
     """
     inner = folder / "run"
-    try:
-        run.first(lambda: _build_corpus(prepared, folder / "corpus"))
-        if not run.has(inner / MODEL_FOLDER):
-            start = run.shared(lambda: _start(prepared, folder, model))
-            settings = settings_from_recipe({**start, **_rates(prepared)})
-            pretrain(folder / "corpus", inner, *settings, resume=run.has(inner / SETTINGS_FILE))
-            run.first(RunFolder.open(inner).clear)
-    except (ConfigError, InputError):
-        # If nothing is trained yet, the folder would only block the next attempt.
-        is_trained = is_run(inner) and RunFolder.open(inner).last_step() is not None
-        if not (run.is_resumed or folder != run.path or is_trained or run.rank.index):
-            for entry in folder.iterdir():
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                elif entry.name != ".lock":
-                    entry.unlink()
-        raise
+    if not run.has(inner / MODEL_FOLDER):
+        pretrain_on_text(
+            folder,
+            run,
+            lambda: _build_corpus(prepared, folder / "corpus"),
+            lambda: {**run.shared(lambda: _start(prepared, folder, model)), **_rates(prepared)},
+        )
+        run.first(RunFolder.open(inner).clear)
     corpus = Corpus.open(folder / "corpus")
     last = RunFolder.open(inner).metrics("train")[-1]
     files = read_json_lines(folder / "corpus" / INPUTS)
@@ -162,7 +193,7 @@ def _rates(prepared: "Prepared") -> dict[str, Any]:
         **settings.budget,
         **rate,
         "max_length": prepared.max_length,
-        "evaluation_rows": _EVALUATION_ROWS,
+        "evaluation_rows": EVALUATION_ROWS,
         "device": settings.device,
         "precision": settings.precision,
         "seed": settings.seed,

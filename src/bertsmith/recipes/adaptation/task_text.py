@@ -13,7 +13,6 @@ Source: Gururangan et al. (2020), "Don't stop pretraining", section 4 (task-adap
 """
 
 import dataclasses
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,11 @@ from typing import Any
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require, require_number
-from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.processes.distributed import locked_by_first_rank, on_first_rank, result_of_first_rank
 from bertsmith.base.storage.files import digest_file, read_json, write_json
-from bertsmith.base.storage.locks import require_new_or_started
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.recipes.adaptation.continued import EVALUATION_ROWS, pretrain_on_text
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TripletExample
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import read_examples
@@ -37,10 +34,9 @@ from bertsmith.text.documents.readers import Document
 from bertsmith.text.documents.sentences import split_sentences
 from bertsmith.text.documents.sources import Source, find_sources
 from bertsmith.training.loop.budget import BudgetError
-from bertsmith.training.loop.result import TrainResult
-from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
-from bertsmith.training.pretraining.recipes import MOST_TRACKS, WINDOW, objective_for, settings_from_recipe
-from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.loop.run import Run
+from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder, is_run
+from bertsmith.training.pretraining.recipes import MOST_TRACKS, WINDOW, objective_for
 
 MINUTES = 2.0
 ROW_LENGTH = 128
@@ -102,7 +98,7 @@ class TaskText:
                 found=f"the table '{self.path}'",
                 fix="save its texts as lines of a .txt file",
             )
-        files = [found.name for found in find_sources([self.path]) if isinstance(found, Source)]
+        files = [source.name for source in find_sources([self.path]) if isinstance(source, Source)]
         return {
             "read_as": f"examples of {self.task}" if self.is_labelled else "text",
             "digests": [digest_file(Path(name)) for name in files],
@@ -142,30 +138,45 @@ def continue_pretraining(
         RunError: the folder is in use, or holds another run.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    place, rank = out / CONTINUED, Rank.from_environment()
-    model, folder, record = continued_model(out), load_any(source), text.record()
-    on_first_rank(lambda: _require_place(out, resume=resume), rank)
-    with locked_by_first_rank(out, rank):
-        if resume:
-            on_first_rank(lambda: _require_same(place / TEXT_FILE, record), rank)
-        if result_of_first_rank(lambda: _is_finished(place), rank):
-            return model
-        try:
-            on_first_rank(lambda: _build_corpus(folder, text, place, record), rank)
-            result = _pretrain(folder.config, str(source), text, place, device, precision, seed, rank, by_processor)
-        except (InputError, ConfigError) as error:
-            # Nothing is trained yet, and the folder would only block the next attempt.
-            if not (resume or rank.index):
-                shutil.rmtree(place)
-            if isinstance(error, BudgetError):
+    folder, model, record = load_any(source), continued_model(out), text.record()
+    config, continued = folder.config, out / CONTINUED
+    with Run.open(out, resume=resume, device=device, parts=(f"{CONTINUED}/{TEXT_FILE}", SETTINGS_FILE)) as run:
+        run.first(lambda: _require_text(run))
+        with run.locked():
+            if run.is_resumed:
+                run.first(lambda: _require_same(continued / TEXT_FILE, record))
+            if run.shared(lambda: _is_finished(continued)):
+                return model
+
+            def settings() -> dict[str, Any]:
+                return {
+                    **text.budget,
+                    "init": str(source),
+                    "objective": objective_for(config),
+                    "max_length": _row_length(config),
+                    **_tracks(continued / "corpus", config),
+                    "evaluation_rows": EVALUATION_ROWS,
+                    "device": device,
+                    "precision": precision,
+                    "seed": seed,
+                }
+
+            try:
+                result = pretrain_on_text(
+                    continued,
+                    run,
+                    lambda: _build_corpus(folder, text, continued, record),
+                    settings,
+                    by_processor=by_processor,
+                )
+            except BudgetError as error:
                 fix = f"allow more than {error.minutes:g} with --continue-minutes, or give --continue-steps instead"
-                fix += ", in a new run" if resume else ""
+                fix += ", in a new run" if run.is_resumed else ""
                 raise ConfigError(expected=error.expected, found=error.found, fix=fix) from None
-            raise
-        costs = {name: getattr(result, name) for name in ("processor_seconds", "seconds", "tokens")}
-        on_first_rank(lambda: write_json(place / COSTS_FILE, costs), rank)
-        # What is left to do needs the model alone.
-        on_first_rank(RunFolder.open(place / "run").clear, rank)
+            costs = {name: getattr(result, name) for name in ("processor_seconds", "seconds", "tokens")}
+            run.first(lambda: write_json(continued / COSTS_FILE, costs))
+            # What is left to do needs the model alone.
+            run.first(RunFolder.open(continued / "run").clear)
     return model
 
 
@@ -188,10 +199,10 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
         elif isinstance(example, QuestionExample):
             groups.setdefault(example.context, split_sentences(example.context)).append(example.question)
         elif isinstance(example, ChoiceExample):
-            groups[number] = [one for part in (example.context, *example.endings) for one in split_sentences(part)]
+            groups[number] = [line for part in (example.context, *example.endings) for line in split_sentences(part)]
         else:
             parts = example.texts if isinstance(example, TripletExample) else (example.first, example.second or "")
-            groups[number] = [one for part in parts for one in split_sentences(part)]
+            groups[number] = [line for part in parts for line in split_sentences(part)]
     for sentences in dict.fromkeys(map(tuple, groups.values())):
         if sentences:
             yield Document(source, list(sentences))
@@ -215,35 +226,6 @@ def _build_corpus(folder: ModelFolder, text: TaskText, place: Path, record: Mapp
         tokenizer = folder.require_tokenizer()
         build_corpus(text.texts(), tokenizer, place / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
         _check_text(Corpus.open(place / "corpus"), text.path, _row_length(folder.config))
-
-
-def _pretrain(
-    config: EncoderConfig,
-    source: str,
-    text: TaskText,
-    place: Path,
-    device: str,
-    precision: str,
-    seed: int,
-    rank: Rank,
-    by_processor: bool,
-) -> TrainResult:
-    """Starts or resumes the run."""
-    settings = settings_from_recipe(
-        {
-            **text.budget,
-            "init": source,
-            "objective": objective_for(config),
-            "max_length": _row_length(config),
-            **_tracks(place / "corpus", config),
-            "evaluation_rows": 256,
-            "device": device,
-            "precision": precision,
-            "seed": seed,
-        }
-    )
-    is_resumed = result_of_first_rank((place / "run" / SETTINGS_FILE).is_file, rank)
-    return pretrain(place / "corpus", place / "run", *settings, resume=is_resumed, by_processor=by_processor)
 
 
 def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:
@@ -272,16 +254,14 @@ def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
         warn(f"{unknown:.1%} of the tokens of '{path}' are [UNK]: the vocabulary of the model does not fit this text")
 
 
-def _require_place(out: Path, *, resume: bool) -> None:
-    """Checks that a resumed run was started with text to continue on, and that any other is new."""
-    part = f"{CONTINUED}/{TEXT_FILE}"
-    if resume and (out / SETTINGS_FILE).is_file() and not (out / part).is_file():
+def _require_text(run: Run) -> None:
+    """Checks that a resumed run was started with text to continue on."""
+    if is_run(run.path) and not (run.path / CONTINUED / TEXT_FILE).is_file():
         raise RunError(
-            expected=f"the options that the run in '{out}' was started with",
+            expected=f"the options that the run in '{run.path}' was started with",
             found="text to continue on, which it did not have",
             fix="leave --continue-on out or start a new run",
         )
-    require_new_or_started(out, resume=resume, parts=(part,))
 
 
 def _require_same(path: Path, record: dict[str, Any]) -> None:

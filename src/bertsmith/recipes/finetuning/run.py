@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.randomness import derive
-from bertsmith.base.machine.runtime import Rank, choose
-from bertsmith.base.processes.distributed import (
-    locked_by_first_rank,
-    on_every_rank,
-    on_first_rank,
-    process_group,
-    result_of_first_rank,
-    started_before,
-)
+from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.storage.files import write_json, write_text
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -63,7 +55,8 @@ from bertsmith.recipes.results.resampling import intervals
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.loop.run import Run
+from bertsmith.training.loop.run_folder import PREPARED, SETTINGS_FILE, RunFolder
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.baselines import Baselines
@@ -136,76 +129,68 @@ def finetune(
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
-    rank = Rank.from_environment()
-    with process_group(rank, choose(settings.device, settings.precision).torch_device):
-        is_resumed = started_before(resume, rank, Path(out) / SETTINGS_FILE)
-        job = on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head), rank)
+    with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
+        job = run.every(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
-        return _received(_finetune(job, Path(out), seeds, names, rank, resume=is_resumed), rank)
+        return _received(_finetune(job, run, seeds, names), run)
 
 
-def _finetune(
-    job: FinetuningJob, out: Path, seeds: int | None, names: Mapping[str, Any], rank: Rank, *, resume: bool
-) -> FinetuningResult | None:
+def _finetune(job: FinetuningJob, run: Run, seeds: int | None, names: Mapping[str, Any]) -> FinetuningResult | None:
     """The result, on rank 0; see `finetune`."""
     from bertsmith.recipes.finetuning.baselines import baselines_of
 
     count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
-    alone = is_spread(count, rank) and job.division(rank) is None
-    record = {**job.record(), **names, "seeds": count}
-    with locked_by_first_rank(out, rank, create=not resume):
-        free = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
-        run = RunFolder.prepare(out, record, job.digests(), resume=resume, rank=rank, may_change=free)
-        for line in (
-            *opening_lines(job),
-            f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",
-            *_who_trains(count, rank, alone=alone),
-        ):
-            tell(line)
-        baselines = on_first_rank(lambda: baselines_of(job, run.path, resume=resume), rank)
+    alone = is_spread(count, run.rank) and job.division(run.rank) is None
+    may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
+    run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change)
+    for line in (
+        *opening_lines(job),
+        f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",
+        *_who_trains(count, run.rank, alone=alone),
+    ):
+        tell(line)
+    baselines = run.first(lambda: baselines_of(job, run.path, resume=run.is_resumed))
 
-        results = _train_seeds(job, run.path, range(count), rank, "training", resume=resume, alone=alone)
-        kept = on_first_rank(lambda: kept_of(job, results, run.path), rank)
-        again: Refit | None = None
-        if trains_on_all(job):
-            every = job.on_all_examples()
-            parts = result_of_first_rank(lambda: [] if kept is None else list(kept.parts), rank)
-            tell(f"now trained on all {len(every.data.train):,} examples, with those that were held out for the scores")
-            folder = run.path / ALL_FOLDER
-            what = "again on all examples,"
-            again = every, _train_seeds(every, folder, parts, rank, what, resume=resume, alone=alone)
+    results = _train_seeds(job, run.path, range(count), run, "training", alone=alone)
+    kept = run.first(lambda: kept_of(job, results, run.path))
+    again: Refit | None = None
+    if trains_on_all(job):
+        every = job.on_all_examples()
+        parts = run.shared(lambda: [] if kept is None else list(kept.parts))
+        tell(f"now trained on all {len(every.data.train):,} examples, with those that were held out for the scores")
+        again = every, _train_seeds(every, run.path / ALL_FOLDER, parts, run, "again on all examples,", alone=alone)
 
-        def finish() -> FinetuningResult:
-            assert baselines is not None, "rank 0 computed them"
-            assert kept is not None, "rank 0 has it"
-            return _finish(job, run, results, kept, again, baselines)
+    def finish() -> FinetuningResult:
+        assert baselines is not None, "rank 0 computed them"
+        assert kept is not None, "rank 0 has it"
+        return _finish(job, run.folder, results, kept, again, baselines)
 
-        return on_first_rank(finish, rank)
+    return run.first(finish)
 
 
 def _train_seeds(
-    job: FinetuningJob, out: Path, numbers: Sequence[int], rank: Rank, what: str, *, resume: bool, alone: bool
+    job: FinetuningJob, out: Path, numbers: Sequence[int], run: Run, name: str, *, alone: bool
 ) -> list[Trained]:
     """The trainings with some of the seeds; on other ranks than 0, those that this rank takes part in.
 
     Args:
         numbers: which seeds, counted from 0.
-        what: how the name of a training begins.
+        name: how the name of a training begins.
         alone: whether each process trains whole seeds by itself.
     """
 
     def trained(number: int, who: Rank, *, again: bool) -> Trained:
         seed = job.training.seed + number
-        which = f"{what} {numbers.index(number) + 1} of {len(numbers)}, seed {seed}"
-        label = which if len(numbers) > 1 else what.removesuffix(",")
+        which = f"{name} {numbers.index(number) + 1} of {len(numbers)}, seed {seed}"
+        label = which if len(numbers) > 1 else name.removesuffix(",")
         return _train_seed(job, out, seed, again, label, who)
 
     if not alone:
-        return [trained(number, rank, again=resume) for number in numbers]
-    mine = numbers[rank.index :: rank.count]
-    found = on_every_rank(lambda: [trained(number, Rank(), again=resume) for number in mine], rank)
+        return [trained(number, run.rank, again=run.is_resumed) for number in numbers]
+    numbers_here = numbers[run.rank.index :: run.rank.count]
+    results = run.every(lambda: [trained(number, Rank(), again=run.is_resumed) for number in numbers_here])
     # Those of other processes are read from their folders.
-    return [trained(number, Rank(), again=True) for number in numbers] if rank.index == 0 else found
+    return [trained(number, Rank(), again=True) for number in numbers] if run.rank.index == 0 else results
 
 
 def is_spread(count: int, rank: Rank) -> bool:
@@ -223,9 +208,9 @@ def _who_trains(count: int, rank: Rank, *, alone: bool) -> list[str]:
     return [f"{rank.count} processes share every step, because {why}"]
 
 
-def _received(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
+def _received(result: FinetuningResult | None, run: Run) -> FinetuningResult:
     """The result of rank 0, on every rank."""
-    if result is not None and rank.count == 1:
+    if result is not None and run.rank.count == 1:
         return result
 
     def as_plain() -> dict[str, Any]:
@@ -233,7 +218,7 @@ def _received(result: FinetuningResult | None, rank: Rank) -> FinetuningResult:
         runs = [dataclasses.asdict(one) for one in result.runs]
         return {"spec": result.spec.to_dict(), "runs": runs, "best": result.best, "report": dict(result.report)}
 
-    received = result_of_first_rank(as_plain, rank)
+    received = run.shared(as_plain)
     spec, runs = TaskSpec.from_dict(received["spec"], "process 0"), [SeedResult(**one) for one in received["runs"]]
     return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"])
 
