@@ -24,7 +24,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import write_recipe
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.recipes.adaptation import continued, domain_text, preparation, run
+from bertsmith.recipes.adaptation import continued, domain_text, further_pretraining, preparation, run
 from bertsmith.recipes.adaptation.forecast import LEAST_WORDS
 from bertsmith.recipes.adaptation.preparation import way_for
 from bertsmith.recipes.adaptation.run import forecast_adaptation
@@ -137,7 +137,12 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         adapt(base, [domain], tmp_path / name, general=[general], vocabulary=vocabulary, **ONCE, **options)
 
     start("straight")
-    places = ((continued, "build_corpus"), (continued, "pretrain"), (run, "final_model"), (run, "write_report"))
+    places = (
+        (continued, "build_corpus"),
+        (further_pretraining, "pretrain"),
+        (run, "final_model"),
+        (run, "write_report"),
+    )
     for place, name in places:
         kill_and_resume(start, name, place, name, monkeypatch)
         assert weights(tmp_path / name / "model") == weights(tmp_path / "straight" / "model"), name

@@ -13,7 +13,7 @@ from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, 
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.recipes.adaptation import continued, task_text
+from bertsmith.recipes.adaptation import further_pretraining, task_text
 from bertsmith.recipes.adaptation.task_text import documents_of
 from bertsmith.recipes.finetuning.linear_start import LinearStart
 from bertsmith.tasks.specs.classification import ClassificationTask
@@ -122,7 +122,7 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         finetune(base, "classification", tmp_path / name, train=labelled, continue_on=text, **ONCE, **options)
 
     run("straight")
-    for place, name in ((task_text, "build_corpus"), (continued, "pretrain"), (training, "run_finetuning")):
+    for place, name in ((task_text, "build_corpus"), (further_pretraining, "pretrain"), (training, "run_finetuning")):
         kill_and_resume(run, name, place, name, monkeypatch)
         for folder in ("continued/run/model", "model"):
             assert weights(tmp_path / name / folder) == weights(tmp_path / "straight" / folder), name

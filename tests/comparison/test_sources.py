@@ -10,7 +10,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json
 from bertsmith.inference.word_vectors.glove import GloVe
 from bertsmith.inference.word_vectors.word2vec import Word2Vec
-from bertsmith.recipes.adaptation import continued
+from bertsmith.recipes.adaptation import further_pretraining
 from bertsmith.recipes.comparison import networks, word_vector_training
 from bertsmith.recipes.comparison.bench import Bench, Budget
 from bertsmith.recipes.comparison.corpus_text import CorpusText
@@ -125,7 +125,7 @@ def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_t
     assert "\n" not in str(error.value)
     assert sorted(path.name for path in bench.models.iterdir()) == ["awd-lstm", "text"]
     bench = dataclasses.replace(bench, data=TaskData(train=examples_of("single", 40), dev=bench.data.dev))
-    whole, resumed, results = continued.pretrain, [], []
+    whole, resumed, results = further_pretraining.pretrain, [], []
 
     def killed(*arguments, resume, **more):
         result = whole(*arguments, resume=resume, **more)
@@ -135,7 +135,7 @@ def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_t
             raise KeyboardInterrupt
         return result
 
-    monkeypatch.setattr(continued, "pretrain", killed)
+    monkeypatch.setattr(further_pretraining, "pretrain", killed)
     with pytest.raises(KeyboardInterrupt):
         target.make(bench, 1, tmp_path)
     (place,) = bench.models.glob("target-*")

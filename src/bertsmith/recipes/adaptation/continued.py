@@ -1,35 +1,30 @@
 """The continued pre-training of an adaptation: its corpus, its initial model, its run, and the model that is kept."""
 
 import dataclasses
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import amount, counted, duration
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import read_json_lines, write_json
-from bertsmith.base.storage.locks import LOCK_FILE
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.transformers_folder import Opening, config_json
+from bertsmith.recipes.adaptation.further_pretraining import EVALUATION_ROWS, pretrain_on_text
 from bertsmith.recipes.adaptation.grafting import grafted
 from bertsmith.recipes.adaptation.settings import GRAFT, KEEP, NEW
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.corpus.manifest import INPUTS
 from bertsmith.text.corpus.shards import Corpus
-from bertsmith.training.loop.result import TrainResult
 from bertsmith.training.loop.run import Run
-from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder, is_run
-from bertsmith.training.pretraining.recipes import objective_for, settings_from_recipe
-from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.pretraining.recipes import objective_for
 
 if TYPE_CHECKING:
     from bertsmith.recipes.adaptation.preparation import Prepared
 
 START_FOLDER, MODEL_FOLDER = "start", "model"
-EVALUATION_ROWS = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,45 +56,6 @@ class Continued:
             f"{ways[prepared.settings.vocabulary]} for {counted(self.steps, 'step')}: {amount(self.tokens)} tokens in "
             f"{duration(self.seconds)}, {self.tokens / max(self.corpus_tokens, 1):.2g} passes over the text"
         )
-
-
-def pretrain_on_text(
-    folder: Path,
-    run: Run,
-    build: Callable[[], object],
-    settings: Callable[[], Mapping[str, Any]],
-    *,
-    by_processor: bool = False,
-) -> TrainResult:
-    """The result of a pre-training that is a part of a run; an interrupted one is resumed.
-
-    If a setting does not allow a single step, or the text is too short, the folder is emptied, because it would only
-    block the next attempt; unless the run is resumed.
-
-    Args:
-        folder: the folder of corpus/ and run/: that of the run, or one in it.
-        run: the run.
-        build: writes the corpus unless it is there; called by rank 0.
-        settings: returns the settings of pre-training that differ from the recipe, when the corpus is there.
-        by_processor: see `pretrain`.
-    """
-    inner = folder / "run"
-    try:
-        run.first(build)
-        parts = settings_from_recipe(settings())
-        is_resumed = run.has(inner / SETTINGS_FILE)
-        return pretrain(folder / "corpus", inner, *parts, resume=is_resumed, by_processor=by_processor)
-    except (ConfigError, InputError):
-        is_trained = is_run(inner) and RunFolder.open(inner).last_step() is not None
-        if folder.is_dir() and not (run.is_resumed or is_trained or run.rank.index):
-            for entry in folder.iterdir():
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                elif entry.name != LOCK_FILE:
-                    entry.unlink()
-            if folder != run.path:
-                folder.rmdir()
-        raise
 
 
 def continued(prepared: "Prepared", folder: Path, model: str, run: Run) -> Continued:

@@ -24,7 +24,7 @@ from bertsmith.base.storage.files import digest_file, read_json, write_json
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.recipes.adaptation.continued import EVALUATION_ROWS, pretrain_on_text
+from bertsmith.recipes.adaptation.further_pretraining import EVALUATION_ROWS, pretrain_on_text
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TripletExample
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import read_examples
