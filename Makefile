@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 LIGHT := .venv-light
 
-.PHONY: help install demo test test-avx2 test-default test-slow test-light check docs bench gpu format clean
+.PHONY: help install demo test test-times test-avx2 test-default test-slow test-light check docs bench gpu format clean
 
 help: ## this list
 	@awk -F ':.* ## ' '/^[a-z-]+:.* ## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,9 +22,18 @@ demo: $(INSTALLED) ## the whole chain on text of this machine, in about five min
 	rm -rf demo
 	$(BIN)/bertsmith demo --out demo $(DEMO)
 
+# Each worker, and each process that a test starts, would otherwise compile the package and the tests again.
+export PYTHONDONTWRITEBYTECODE =
+
+# A worker takes the tests of a file in order, so that what they share is made once.
+SUITE := -q -n $(JOBS) --maxprocesses 5 --dist worksteal -m "not slow"
+
 # The suite: doctests in src/, tests/. No network, no GPU.
 test: $(INSTALLED) ## the suite, about twenty minutes on two cores; TEST=tests/text runs part of it
-	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 5 -m "not slow" $(TEST)
+	$(BIN)/pytest $(SUITE) $(TEST)
+
+test-times: $(INSTALLED) ## the suite, and its fifty slowest tests with their seconds
+	$(BIN)/pytest $(SUITE) --durations 50 --durations-min 0.1 $(TEST)
 
 # The tests that multiply numbers, as if the processor had AVX2 alone, and the core of them without vector kernels in
 # torch. oneDNN, torch, MKL and OpenBLAS are limited; ONNX Runtime cannot be. Left out are parsers, settings, messages,
@@ -46,12 +55,12 @@ NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
 
 test-avx2: $(INSTALLED) ## the numeric tests as on a processor with AVX2 alone
 	@if grep -qw avx512f /proc/cpuinfo; then \
-		$(AVX2) $(BIN)/pytest -q -n $(JOBS) --maxprocesses 5 -m "not slow" $(or $(TEST),$(NUMERIC)); \
+		$(AVX2) $(BIN)/pytest $(SUITE) $(or $(TEST),$(NUMERIC)); \
 	else echo "this processor has no AVX-512, so that make test is this leg"; fi
 
 CORE := $(addprefix tests/,test_processor.py model products encoders inference)
 test-default: $(INSTALLED) ## the core of the numeric tests without vector kernels in torch
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -q -n $(JOBS) --maxprocesses 5 -m "not slow" $(or $(TEST),$(CORE))
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest $(SUITE) $(or $(TEST),$(CORE))
 
 # The tests that take minutes.
 test-slow: $(INSTALLED) ## the tests that take minutes

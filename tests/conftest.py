@@ -14,23 +14,38 @@ os.environ["HF_MODULES_CACHE"] = _MODULES.name
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 
+import gc
+import html
 import logging
 import random
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import hypothesis
 import numpy as np
 import pytest
 
 from bertsmith.base.core.progress import quiet
+from bertsmith.base.pages import charts
 
 # Failures must be reproducible, and a slow machine must not cause any.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
+
+
+def pytest_sessionstart() -> None:
+    """What is collected lives as long as the process: no search for garbage while it is made, none of it afterwards."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +64,33 @@ def _same_start_for_every_test() -> None:
 def _no_progress() -> Iterator[None]:
     with quiet():
         yield
+
+
+@pytest.fixture
+def drawn_charts() -> None:
+    """Requested where charts are to be drawn; in all other tests a chart is the list of what would be drawn."""
+
+
+@pytest.fixture(autouse=True)
+def _listed_charts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matplotlib takes more time than a tiny run has trained. What is listed is as different as the picture would be.
+
+    The tests of reports, of the commands that train, and of the demo draw every chart.
+    """
+    if "drawn_charts" not in request.fixturenames:
+        monkeypatch.setattr(charts, "_svg", listed_svg)
+
+
+def listed_svg(draw: Callable[[Any], None], x_label: str, y_label: str, *, height: float) -> str:
+    """An `<svg>` element with the calls that would draw the chart and the numbers and strings that they get."""
+    axes = mock.MagicMock()
+    draw(axes)
+    kinds = (str, float, int, list, tuple, bool)
+    calls = [
+        (name, [value for value in arguments if isinstance(value, kinds)], sorted(options.items()))
+        for name, arguments, options in axes.mock_calls
+    ]
+    return f'<svg role="img" viewBox="0 0 1 {height}"><desc>{html.escape(f"{x_label} {y_label} {calls}")}</desc></svg>'
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
 from adaptation.domain_samples import write_base, write_domain, write_general
+
+pytestmark = pytest.mark.usefixtures("drawn_charts")
 
 
 def test_check_says_whether_the_text_is_enough_and_writes_nothing(run, tmp_path):

@@ -1,7 +1,11 @@
 """The command `compare`: what it prints, and that its help knows every system."""
 
+import pytest
+
 from bertsmith.recipes.comparison.systems import SYSTEMS
 from comparison.ladder_samples import write_labelled
+
+pytestmark = pytest.mark.usefixtures("drawn_charts")
 
 
 def test_the_table_comes_first_and_then_which_step_was_worth_it(run, tmp_path):

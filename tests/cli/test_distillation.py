@@ -7,6 +7,8 @@ import pytest
 
 from cli.conftest import HAM, SPAM
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 
 @pytest.fixture
 def teacher(run, model: Path, mails: Path, tmp_path: Path) -> Path:

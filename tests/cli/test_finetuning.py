@@ -16,6 +16,8 @@ from cli.conftest import HAM, SPAM
 from processors import pretend
 from tasks.task_samples import CONFIG, TOKENIZER
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 
 @pytest.fixture
 def tuned(run, model: Path, mails: Path, tmp_path: Path) -> Path:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 WORDS = "the man went to store he bought".split()
 SMALL = ("--size", "tiny", "--rows-per-step", 4, "--max-length", 16, "--device", "cpu", "--precision", "fp32")
 

@@ -18,6 +18,8 @@ from comparison.ladder_samples import FEW, TOKENS, shorten, write_labelled, writ
 from reports.page import Page
 from tasks.task_samples import write_base_model
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 CHEAP = ["one-hot", "tf-idf"]
 
 

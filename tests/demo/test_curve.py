@@ -7,6 +7,8 @@ from bertsmith.base.core import progress
 from bertsmith.base.core.progress import quiet
 from reports.page import Page
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 
 @pytest.fixture(autouse=True)
 def _progress_output(monkeypatch: pytest.MonkeyPatch) -> None:

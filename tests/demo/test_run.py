@@ -21,6 +21,8 @@ from bertsmith.text.documents.readers import Document
 from reports.page import Page
 from training.toy import Clock
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:

@@ -13,6 +13,8 @@ from bertsmith.training.pretraining.report import Samples, write_report
 from reports.page import Page
 from training.toy import ToyWorkload, toy_run
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 
 @pytest.fixture
 def run(tmp_path):

@@ -28,6 +28,8 @@ from reports.page import Page
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 from training.toy import ToyWorkload, toy_run
 
+pytestmark = pytest.mark.usefixtures("drawn_charts")
+
 Line = dict[str, Any]
 
 
