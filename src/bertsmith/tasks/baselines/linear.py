@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.linalg import solve
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
@@ -126,7 +126,7 @@ def fit_linear(
     if golds.shape[1]:
         on_fitted = None if score is None else functools.partial(_of_all, score, used, num_outputs)
         # The products are so small that on a busy machine the threads of OpenBLAS mostly spin and wait for each other.
-        with threadpool_limits(1, user_api="blas"):
+        with _blas().limit(limits=1, user_api="blas"):
             penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties, on_fitted)
             weights, biases = _fit(inputs, golds, loss, _TOLERANCE, _MOST_ROUNDS)(penalty)
     else:
@@ -141,6 +141,12 @@ def fit_linear(
         weight[used] += (weights[:, vectors.shape[1] :] / spread) @ favored
     bias[used] = biases - weight[used] @ mean
     return LinearModel(weight=weight.astype(np.float32), bias=bias.astype(np.float32), penalty=float(penalty))
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process; to search all its libraries for them takes as long as a small fit."""
+    return ThreadpoolController()
 
 
 def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | None:

@@ -88,7 +88,8 @@ def paired_test(
         first: float [E], the contribution of each example to the score of the first system; or, with a statistic, rows
             [E, any] with the gold label and the prediction of each example.
         second: the same for the second system, in the same order.
-        statistic: the score of drawn rows, such as a correlation; by default the mean.
+        statistic: the score of drawn rows, such as a correlation; by default the mean. That of whole numbers may not
+            depend on their order.
     """
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if ours.shape != theirs.shape:
@@ -107,8 +108,15 @@ def paired_test(
         swapped = np.concatenate([np.where(swap, -each, each).mean(axis=1) for swap in swaps])
         largest = float(np.abs(each).max())
     else:
-        means = np.array([score(ours[chosen]) - score(theirs[chosen]) for part in parts for chosen in part])
-        swapped = np.array([_swapped(ours, theirs, swap, statistic) for part in swaps for swap in part])
+        size, both = len(ours), np.concatenate([np.asarray(first), np.asarray(second)])
+        both = both if np.issubdtype(both.dtype, np.integer) else both.astype(np.float64)
+
+        def differences(chosen: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> Floats:
+            return _scores(both, chosen, statistic) - _scores(both, others, statistic)
+
+        means = np.concatenate([differences(chosen, chosen + size) for chosen in parts])
+        examples = np.arange(size)
+        swapped = np.concatenate([differences(examples + size * swap, examples + size * ~swap) for swap in swaps])
         largest = 1.0
     # A swap that reproduces the difference may be off by rounding.
     as_far = int(np.sum(np.abs(swapped) >= abs(difference) - 1e-12 * largest))
@@ -129,16 +137,14 @@ def bootstrap_interval(
     Args:
         values: [E] or [E, anything]; rows are drawn, so a row may contain the gold label and the prediction of an
             example.
-        statistic: the score of drawn rows; by default their mean.
+        statistic: the score of drawn rows; by default their mean. That of whole numbers may not depend on their order.
         confidence: a fraction, above 0 and below 1.
     """
     assert 0.0 < confidence < 1.0, confidence
     rows = np.asarray(values)
     _require_examples(rows, least=1)
-    score = np.mean if statistic is None else statistic
     parts = _draw(len(rows), draws, seed, "bootstrap interval")
-    scores = np.array([float(score(rows[chosen])) for part in parts for chosen in part])
-    return _middle(scores, confidence)
+    return _middle(np.concatenate([_scores(rows, chosen, statistic) for chosen in parts]), confidence)
 
 
 def proportion_interval(right: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -178,12 +184,25 @@ def _swaps(num_examples: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.
         yield random.integers(2, size=(min(at_once, draws - done), num_examples), dtype=np.int8).astype(np.bool_)
 
 
-def _swapped(
-    ours: Floats, theirs: Floats, swap: npt.NDArray[np.bool_], statistic: Callable[[npt.NDArray[np.generic]], float]
-) -> float:
-    """The difference of two scores after some examples were swapped."""
-    swapped = swap.reshape(-1, *[1] * (ours.ndim - 1))
-    return float(statistic(np.where(swapped, theirs, ours)) - statistic(np.where(swapped, ours, theirs)))
+def _scores(
+    rows: npt.NDArray[np.generic],
+    draws: npt.NDArray[np.int64],
+    statistic: Callable[[npt.NDArray[np.generic]], float] | None,
+) -> Floats:
+    """The score of the rows of each draw, float64 [D], from their indices [D, E].
+
+    Scores of whole numbers do not depend on the order of the rows, so draws that contain the same rows are scored once.
+    """
+    if statistic is None:
+        return rows[draws].reshape(len(draws), -1).mean(axis=1).astype(np.float64)
+    if not np.issubdtype(rows.dtype, np.integer):
+        return np.array([float(statistic(rows[chosen])) for chosen in draws])
+    kinds, kind = np.unique(rows.reshape(len(rows), -1), axis=0, return_inverse=True)
+    cells = kind.reshape(-1)[draws] + len(kinds) * np.arange(len(draws))[:, None]
+    counts = np.bincount(cells.reshape(-1), minlength=len(draws) * len(kinds)).reshape(len(draws), -1)
+    counts, number = np.unique(counts, axis=0, return_inverse=True)
+    kinds = kinds.reshape(-1, *rows.shape[1:])
+    return np.array([float(statistic(np.repeat(kinds, times, axis=0))) for times in counts])[number.reshape(-1)]
 
 
 def _middle(values: Floats, share: float) -> tuple[float, float]:
