@@ -20,8 +20,7 @@ def pearson(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
         gold: float [E].
         predicted: float [E].
     """
-    first, second = (_direction(values) for values in _same_examples(gold, predicted))
-    return float(np.clip(first @ second, -1.0, 1.0))
+    return _correlation(*_same_examples(gold, predicted))
 
 
 def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
@@ -31,9 +30,7 @@ def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     1.0
     """
     first, second = _same_examples(gold, predicted)
-    from scipy.stats import rankdata  # the import takes a second, which predictions need not wait for
-
-    return pearson(rankdata(first), rankdata(second))
+    return _correlation(_ranks(first), _ranks(second))
 
 
 def mean_squared_error(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
@@ -48,6 +45,16 @@ NUMBER_METRICS: dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
     "mse": mean_squared_error,
 }
 """The scores of a regression by name."""
+
+
+def _correlation(first: Floats, second: Floats) -> float:
+    return min(max(float(_direction(first) @ _direction(second)), -1.0), 1.0)
+
+
+def _ranks(values: Floats) -> Floats:
+    """The rank of each value from 1, the mean rank of equal ones."""
+    ordered = np.sort(values)
+    return np.asarray((ordered.searchsorted(values, "left") + ordered.searchsorted(values, "right") + 1) / 2)
 
 
 def _direction(values: Floats) -> Floats:
@@ -71,8 +78,8 @@ def _same_examples(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> tuple[Float
             fix="predict every example that has a gold number",
         )
     for name, values in (("gold", first), ("predicted", second)):
-        wrong = np.flatnonzero(~np.isfinite(values))
-        if len(wrong):
+        if not np.isfinite(values).all():
+            wrong = np.flatnonzero(~np.isfinite(values))
             raise InputError(
                 expected=f"finite {name} numbers",
                 found=f"{values[wrong[0]]} for example {wrong[0]}",

@@ -194,7 +194,7 @@ def _scores(
     Scores of whole numbers do not depend on the order of the rows, so draws that contain the same rows are scored once.
     """
     if statistic is None:
-        return rows[draws].reshape(len(draws), -1).mean(axis=1).astype(np.float64)
+        return np.asarray(rows[draws].reshape(len(draws), -1).mean(axis=1), dtype=np.float64)
     if not np.issubdtype(rows.dtype, np.integer):
         return np.array([float(statistic(rows[chosen])) for chosen in draws])
     kinds, kind = np.unique(rows.reshape(len(rows), -1), axis=0, return_inverse=True)
