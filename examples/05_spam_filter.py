@@ -10,15 +10,7 @@ from pathlib import Path
 
 from base_models import base_of_presets, options
 
-from bertsmith import quiet
-from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.opening import opening_lines
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.datasets.examples import TextExample
-from bertsmith.tasks.specs.task import TaskSettings
-from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith import finetune, load, quiet
 
 MAILS = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")
 MORE_MAILS = ("Paul Atreides commented on your photo", "Spring sale: members save 20% on all shoes")
@@ -31,25 +23,33 @@ def percentages(line: str) -> str:
 
 def main(folder: Path, model: str | None = None, steps: int = 300, epochs: float = 60) -> dict[str, list[str]]:
     """Prints the answers and returns the label of each mail, for each of the two filters."""
-    settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
-    recipe = RecipeSettings()  # the recipe of the paper
+    settings = {"recipe": "2018", "epochs": 10.0}  # the recipe of the paper
     if model is None:  # made from the mails; such a small model needs more epochs at a higher learning rate
         model = base_of_presets(("spam", "spam4"), folder, steps)
-        settings = FinetuningSettings(epochs=epochs, batch_size=16, dropout=0.2, precision="fp32", device="cpu")
-        recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
+        settings |= {"epochs": float(epochs), "dropout": 0.2, "learning_rate": 1e-3, "bias_correction": True}
 
     labels = {}
     for name, mails in (("spam", MAILS), ("spam4", (*MAILS, *MORE_MAILS))):
-        spec, data = read_task(name, None, None, settings=TaskSettings(max_length=64))
-        # The held-out mails are not used for any choice, so they give an unbiased estimate.
-        job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
-        print(opening_lines(job)[0])
-        job.train_once(folder / name, seed=1)
-
-        predictor = load_predictor(folder / name)
-        scores, _ = predictor.evaluate(data.dev)
-        print(f"{scores['accuracy']:.0%} of the {len(data.dev)} mails that were set aside are right")
-        predictions = predictor.predict([TextExample(id=mail, first=mail) for mail in mails])
+        # The last model is kept: the mails that are set aside are not used for any choice, so their score is unbiased.
+        result = finetune(
+            source=model,
+            task=name,
+            out=folder / name,
+            seeds=1,
+            keep="last",
+            baselines=False,
+            batch_size=16,
+            max_length=64,
+            precision="fp32",
+            device="cpu",
+            **settings,
+        )
+        report = result.report
+        print(f"{name}: {report['train_examples']} mails to learn from, {len(result.spec.labels)} labels")
+        print(
+            f"{result.runs[0].scores['accuracy']:.0%} of the {report['dev_examples']} mails that were set aside are right"
+        )
+        predictions = load(folder / name).classify(mails)
         for mail, prediction in zip(mails, predictions, strict=True):
             print(f"  {mail:45} {percentages(prediction.line())}")
         labels[name] = [prediction.label for prediction in predictions]

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 _SHOWN = 60  # characters of a value that a message shows
+_LISTED = 24  # the most names that a message lists
 _CLOSE = 0.8  # minimum similarity of a name in a path that may have been meant, from 0 to 1
 
 
@@ -188,7 +189,7 @@ def some(items: Sequence[str], joint: str = ", ", most: int = 4) -> str:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The fix for an unknown `name`, of whatever type: the nearest known name, or all of them.
+    """The fix for an unknown `name`, of whatever type: the nearest known name, or all of them; of many, the nearest few.
 
     >>> nearest("lerning_rate", ["learning_rate", "steps"])
     "did you mean 'learning_rate'?"
@@ -197,10 +198,13 @@ def nearest(name: object, known: Iterable[str]) -> str:
     >>> nearest("x", ["steps"])
     "use 'steps'"
     """
-    names = sorted(known)
+    names = every = sorted(known)
     close = difflib.get_close_matches(str(name), names, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
+    if len(names) > _LISTED:
+        names = difflib.get_close_matches(str(name), names, n=5, cutoff=0.0)
+        return f"the nearest of {len(every)} are {', '.join(map(repr, names))}"
     return f"use {'one of ' if len(names) > 1 else ''}{', '.join(map(repr, names))}"
 
 
