@@ -46,9 +46,8 @@ def main(folder: Path, model: str | None = None, steps: int = 300, epochs: float
         )
         report = result.report
         print(f"{name}: {report['train_examples']} mails to learn from, {len(result.spec.labels)} labels")
-        print(
-            f"{result.runs[0].scores['accuracy']:.0%} of the {report['dev_examples']} mails that were set aside are right"
-        )
+        accuracy = result.runs[0].scores["accuracy"]
+        print(f"{accuracy:.0%} of the {report['dev_examples']} mails that were set aside are right")
         predictions = load(folder / name).classify(mails)
         for mail, prediction in zip(mails, predictions, strict=True):
             print(f"  {mail:45} {percentages(prediction.line())}")

@@ -189,7 +189,7 @@ def some(items: Sequence[str], joint: str = ", ", most: int = 4) -> str:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The fix for an unknown `name`, of whatever type: the nearest known name, or all of them; of many, the nearest few.
+    """The fix for an unknown `name`, of whatever type: the nearest known name, or all of them, or of many the nearest.
 
     >>> nearest("lerning_rate", ["learning_rate", "steps"])
     "did you mean 'learning_rate'?"
