@@ -35,6 +35,8 @@ SLOW = {
     "bertsmith.recipes.finetuning.baselines", "bertsmith.recipes.finetuning.cheaper",
     "bertsmith.recipes.finetuning.linear_start", "bertsmith.recipes.adaptation.task_text",
     "bertsmith.inference.vectors.pictures", "bertsmith.inference.predictors.n_grams",
+    "bertsmith.inference.cluster.predictions", "bertsmith.inference.cluster.vectors",
+    "bertsmith.inference.cluster.words",
     "matplotlib", "matplotlib.figure", "matplotlib.ticker",
     "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
 }  # fmt: skip

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bertsmith.base.core.errors import ConfigError, CorpusError, NotFiniteError, RunError
+from bertsmith.base.processes.engines import is_cluster
 from bertsmith.inference.cluster.engine import (
     PART,
     Stage,
@@ -20,7 +21,6 @@ from bertsmith.inference.cluster.engine import (
     _require_machine,
     _Worker,
     error_of,
-    is_cluster,
     num_gpus,
     record_of,
     stream,

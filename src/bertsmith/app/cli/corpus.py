@@ -70,8 +70,8 @@ def corpus(
     TEXT and DIR may be addresses such as s3://bucket/texts. With --engine ray, the workers of a cluster read and encode
     the text, and what is done is kept in DIR.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
+    from bertsmith.base.processes.engines import is_cluster
     from bertsmith.inference.cluster.corpus import build_corpus_on
-    from bertsmith.inference.cluster.engine import is_cluster
     from bertsmith.text.corpus.build import CorpusSettings, build_corpus
     from bertsmith.text.corpus.language_sampling import SamplingSettings
     from bertsmith.text.corpus.manifest import MANIFEST

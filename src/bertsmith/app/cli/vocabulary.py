@@ -69,7 +69,7 @@ def vocab(
     done are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
     from bertsmith.app.library.vocabulary import learn_vocabulary
-    from bertsmith.inference.cluster.engine import is_cluster
+    from bertsmith.base.processes.engines import is_cluster
     from bertsmith.inference.cluster.kept import Kept
     from bertsmith.text.documents.encodings import EncodingSettings
     from bertsmith.text.documents.languages import LanguageSettings

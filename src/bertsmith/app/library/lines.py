@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.settings import require
+from bertsmith.base.processes.engines import LOCAL, is_cluster
 from bertsmith.base.storage.outputs import ANSWERS, require_output
-from bertsmith.inference.cluster.engine import LOCAL, is_cluster
-from bertsmith.inference.cluster.predictions import blocks_left, predict_on
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from bertsmith.models.model_files.metadata import digests_of_model
-from bertsmith.tasks.datasets.blocks import characters_of, sized_blocks, text_blocks
+from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, sized_blocks, text_blocks
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data import glue_tests
@@ -122,25 +121,19 @@ def predict_lines(
     """
     models = [model, *also]
 
-    def predict(given: Iterable[str], done: int) -> Iterator[tuple[Example, Prediction]]:
-        if is_cluster(engine):
-            yield from predict_on(
-                engine,
-                models,
-                given,
-                total=total,
-                device=device,
-                precision=precision,
-                products=products,
-                done=done,
-                resumes=out is not None,
-            )
-        else:
-            predictor = load_ensemble(models, device=device, precision=precision, products=products, head=head)
-            yield from _predicted_from(predictor, given, done, total)
+    on_cluster = is_cluster(engine)
+
+    def predict(lines: Iterable[str], done: int) -> Iterator[tuple[Example, Prediction]]:
+        loading = {"device": device, "precision": precision, "products": products}
+        if not on_cluster:
+            yield from _predicted_from(load_ensemble(models, head=head, **loading), lines, done, total)
+            return
+        from bertsmith.inference.cluster.predictions import predict_on
+
+        yield from predict_on(engine, models, lines, total=total, done=done, resumes=out is not None, **loading)
 
     require(
-        head is None or not is_cluster(engine),
+        head is None or not on_cluster,
         expected="a head of this package, for a cluster",
         found="--head",
         fix="leave --engine out",
@@ -149,7 +142,7 @@ def predict_lines(
         yield from predict(lines, 0)
         return
     made_of = {
-        "models": [digests_of_model(one) or str(one) for one in models],
+        "models": [digests_of_model(source) or str(source) for source in models],
         "precision": precision,
         "head": None if head is None else head.__name__,
         **({} if products == "auto" else {"products": products}),
@@ -169,7 +162,7 @@ def _predicted_from(
     # The blocks are those of an undisturbed run, so the numbers are too.
     left = blocks_left(sized_blocks(examples, characters_of, BLOCK), done)
     first, block = next(left, (1, []))
-    rest = itertools.chain(block, (example for _, one in left for example in one))
+    rest = itertools.chain(block, (example for _, later in left for example in later))
     yield from itertools.islice(predictor.stream(rest, total=total), max(0, done + 1 - first), None)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.settings import require
+from bertsmith.base.processes.engines import LOCAL, is_cluster
 from bertsmith.base.storage.outputs import TOKEN_FEATURES, require_output
-from bertsmith.inference.cluster.engine import LOCAL, is_cluster
-from bertsmith.inference.cluster.vectors import ClusterVectors, JobRecipe
 from bertsmith.inference.vectors.changes import (
     ChangeSettings,
     VectorChange,
@@ -21,7 +20,7 @@ from bertsmith.inference.vectors.changes import (
     write_npy,
 )
 from bertsmith.inference.vectors.files import require_place
-from bertsmith.inference.vectors.jobs import VectorJob, VectorSummary, write_vectors
+from bertsmith.inference.vectors.jobs import JobRecipe, VectorJob, VectorSummary, write_vectors
 from bertsmith.inference.vectors.json_lines import SUFFIX, TokenLines, write_token_lines
 from bertsmith.inference.vectors.loading import load_encoder
 from bertsmith.inference.vectors.writers import SUFFIXES
@@ -140,10 +139,10 @@ def embed_words_of_file(
     _require_one(resume, replace)
     if out.suffix.lower() == SUFFIX:
         unfit = ((resume, "resuming"), (float16, "float16"), (unit == "mean", "means of words"))
-        for is_given, what in (*unfit, (is_cluster(engine), "a cluster")):
+        for is_set, aim in (*unfit, (is_cluster(engine), "a cluster")):
             require(
-                not is_given,
-                expected=f"a .npy or .parquet output for {what}",
+                not is_set,
+                expected=f"a .npy or .parquet output for {aim}",
                 found=f"'{out}'",
                 fix="leave that out, or name another output",
             )
@@ -185,6 +184,8 @@ def _written(
         found="stdin",
         fix="write the texts to a file, or leave --engine out",
     )
+    from bertsmith.inference.cluster.vectors import ClusterVectors
+
     with contextlib.closing(ClusterVectors(engine, recipe, job, source)) as spread:
         return write_vectors(spread, source, out, **options)
 

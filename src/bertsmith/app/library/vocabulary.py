@@ -1,14 +1,14 @@
 """Learn a vocabulary from text files and report its quality."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertsmith.base.core.settings import require, require_number
+from bertsmith.base.processes.engines import LOCAL, is_cluster
 from bertsmith.base.storage.files import write_json
-from bertsmith.inference.cluster.engine import LOCAL, is_cluster
-from bertsmith.inference.cluster.kept import Kept
-from bertsmith.inference.cluster.words import count_files_on, count_languages_on
 from bertsmith.models.model_files.bpe_json import learned_json
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.languages import LanguageSettings, count_languages
@@ -24,6 +24,9 @@ from bertsmith.text.vocabularies.bpe import learn_byte_pairs
 from bertsmith.text.vocabularies.languages import num_characters, smoothed_shares, weighted_counts
 from bertsmith.text.vocabularies.report import VocabularyReport, vocabulary_report
 from bertsmith.text.vocabularies.word_counts import WordCounts
+
+if TYPE_CHECKING:
+    from bertsmith.inference.cluster.kept import Kept
 
 METHODS = ("wordpiece", "bpe")
 MOST_PIECES = 5_000_000  # ten times the largest vocabularies in use
@@ -65,7 +68,7 @@ def learn_vocabulary(
     bad_bytes: str = "refuse",
     character_coverage: float = learn.CHARACTER_COVERAGE,
     engine: str = LOCAL,
-    kept: Kept | None = None,
+    kept: "Kept | None" = None,
 ) -> LearnedVocabulary:
     """A tokenizer with a vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
@@ -111,15 +114,17 @@ def learn_vocabulary(
     settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
     reading = ReadingSettings(column=column, encoding=encoding, bad_bytes=bad_bytes)
     paths = [Path(text) for text in texts]
+    files_of, languages_of = count_files, count_languages
+    if is_cluster(engine):
+        from bertsmith.inference.cluster.words import count_files_on, count_languages_on
+
+        files_of = functools.partial(count_files_on, engine, kept=kept)
+        languages_of = functools.partial(count_languages_on, engine, kept=kept)
     if settings.languages:
-        counts, sampled, notes = _languages(paths, text_rules, reading, settings.language_exponent, engine, kept)
+        by_name, notes = languages_of(paths, text_rules, reading)
+        counts, sampled, notes = _of_languages(by_name, notes, settings.language_exponent)
     else:
-        on_cluster = is_cluster(engine)
-        counts = (
-            count_files_on(engine, paths, text_rules, reading, kept)
-            if on_cluster
-            else count_files(paths, text_rules, reading)
-        )
+        counts = files_of(paths, text_rules, reading)
         sampled, notes = counts.total, counts.notes
     notes = list(notes)
     longest = text_rules.max_word_characters
@@ -141,18 +146,12 @@ def learn_vocabulary(
     return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes))
 
 
-def _languages(
-    folders: Sequence[Path], rules: TextRules, reading: ReadingSettings, exponent: float, engine: str, kept: Kept | None
+def _of_languages(
+    by_name: dict[str, WordCounts], notes: list[str], exponent: float
 ) -> tuple[FileCounts, WordCounts, list[str]]:
     """The counts of each language, the counts weighted by the shares of the languages, and notes on these."""
-    on_cluster = is_cluster(engine)
-    by_name, notes = (
-        count_languages_on(engine, folders, rules, reading, kept)
-        if on_cluster
-        else count_languages(folders, rules, reading)
-    )
     counts = FileCounts(WordCounts.merged(by_name.values()), by_name, notes)
-    sizes = [num_characters(one) for one in by_name.values()]
+    sizes = [num_characters(words) for words in by_name.values()]
     shares = dict(zip(by_name, smoothed_shares(sizes, exponent), strict=True))
     changes = ", ".join(
         f"{name} {100 * size / sum(sizes):.2f} to {100 * share:.2f} %"

@@ -1,4 +1,4 @@
-"""The engine of `--engine`: this process, or a Ray cluster, through which rows are streamed in order.
+"""A Ray cluster, through which rows are streamed in order.
 
 A stream has up to two stages: readers, which turn parts of the input into rows, and workers, which turn rows into
 results and keep what they loaded (a tokenizer, a model) for as long as they live. Ray Data holds readers back when
@@ -8,11 +8,9 @@ the parts, whatever the number of workers.
 
 import contextlib
 import dataclasses
-import functools
 import importlib.util
 import logging
 import os
-import secrets
 import socket
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from bertsmith.base.core import errors
-from bertsmith.base.core.errors import BertsmithError, ConfigError, NotFiniteError, RunError
+from bertsmith.base.core.errors import BertsmithError, NotFiniteError, RunError
 from bertsmith.base.processes.code import code_and_versions, first_difference
+from bertsmith.base.processes.engines import RAY, environment
 
-LOCAL, RAY = "local", "ray"
 PART = "part"  # the column with a part of the input, a JSON object
 _WORKERS_OF_READER = 8  # a reader reads as fast as about that number of workers encodes
 _SECONDS_TO_ANSWER = 20.0
@@ -59,27 +57,6 @@ class Stage:
     gpus: int = 0
     size: int = 0
     resumes: bool = False
-
-
-def is_cluster(engine: str) -> bool:
-    """Whether an engine is a Ray cluster; False for this process.
-
-    >>> is_cluster("local"), is_cluster("ray"), is_cluster("ray://10.0.0.7:6379")
-    (False, True, True)
-    """
-    if engine == LOCAL:
-        return False
-    if engine != RAY and engine.removeprefix(f"{RAY}://") in (engine, ""):
-        raise ConfigError(
-            expected="an engine: local, ray, or ray://ADDRESS", found=repr(engine), fix="use ray for this machine"
-        )
-    if importlib.util.find_spec("ray") is None:
-        raise ConfigError(
-            expected="the package ray for --engine ray",
-            found="none",
-            fix="install it: pip install 'bertsmith[ray]', or leave --engine out",
-        )
-    return True
 
 
 def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Generator[pa.Table, None, None]:
@@ -153,24 +130,6 @@ def num_gpus(device: str) -> int:
 
         return int(torch.cuda.is_available())
     return int(device.startswith("cuda"))
-
-
-def environment(engine: str = RAY) -> dict[str, str]:
-    """The variables that Ray's own programs read when they start, if the user has not set them.
-
-    Nothing is sent anywhere. A cluster of this machine is closed to its other users by a token that is not written to
-    disk, and its workers get their share of a busy machine.
-    """
-    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-    if engine == RAY:
-        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": _token(), "RAY_worker_niceness": "0"}
-    return variables
-
-
-@functools.cache
-def _token() -> str:
-    """One for each process, because Ray reads it once."""
-    return secrets.token_hex(32)
 
 
 def held(engine: str) -> contextlib.AbstractContextManager[Any]:

@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +21,12 @@ from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.models.model_files.metadata import digests_of_model, read_metadata
-from bertsmith.tasks.datasets.blocks import characters_of, sized_blocks
+from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, sized_blocks
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.onnx_session import num_threads
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 
-Item = TypeVar("Item")
 _READ_CHARACTERS, _MOST_BLOCKS = 2**26, 2**16  # that are read and predicted at a time
 
 
@@ -82,19 +81,6 @@ def predict_on(
                     raise_any(failure)
     if errors:
         raise errors[0]
-
-
-def blocks_left(blocks: Iterable[list[Item]], done: int) -> Iterator[tuple[int, list[Item]]]:
-    """(The number of its first item, counted from 1, and the block) of the blocks that are not among the first items.
-
-    >>> list(blocks_left([["a", "b"], ["c", "d"], ["e"]], 3))
-    [(3, ['c', 'd']), (5, ['e'])]
-    """
-    first = 1
-    for block in blocks:
-        if first + len(block) - 1 > done:
-            yield first, block
-        first += len(block)
 
 
 def _characters(numbered: tuple[int, list[tuple[Example, str]]]) -> int:

@@ -6,7 +6,6 @@ appends the results to the vector file in order. So the file, its record and res
 """
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import json
@@ -20,35 +19,12 @@ import pyarrow as pa
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.settings import to_dict
 from bertsmith.inference.cluster.engine import PART, Stage, num_gpus, raise_any, record_of, stream, use_threads
-from bertsmith.inference.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorJob
-from bertsmith.inference.vectors.loading import load_embedder, load_token_features
+from bertsmith.inference.vectors.jobs import JobRecipe, VectorJob
 from bertsmith.inference.vectors.writers import Columns, Vectors
 from bertsmith.tasks.datasets.blocks import text_blocks
 from bertsmith.tasks.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.tasks.encoding.onnx_session import num_threads
 from bertsmith.text.documents.encodings import EncodingSettings
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class JobRecipe:
-    """A worker's input for computing vectors.
-
-    Attributes:
-        model: anything that `load` accepts; every machine has it at the same path.
-        of_tokens: one vector per word or piece instead of one per text.
-        loading: arguments of `load_embedder` or `load_token_features`.
-    """
-
-    model: str
-    loading: Mapping[str, Any]
-    of_tokens: bool = False
-    text: bool = False
-
-    def job(self) -> VectorJob:
-        """The job, with the model loaded."""
-        if self.of_tokens:
-            return TokenVectorsOfTexts(load_token_features(self.model, **self.loading))
-        return TextVectors(load_embedder(self.model, **self.loading), text=self.text)
 
 
 class ClusterVectors(VectorJob):

@@ -21,6 +21,7 @@ from bertsmith.base.core.progress import Progress, amount
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.files import VectorFile, require_place
+from bertsmith.inference.vectors.loading import load_embedder, load_token_features
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.inference.vectors.writers import Columns, Vectors
 from bertsmith.tasks.datasets.blocks import text_blocks
@@ -181,6 +182,28 @@ class TokenVectorsOfTexts(VectorJob):
             "begin": pa.array(begin, pa.int32()),
             "end": pa.array(end, pa.int32()),
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobRecipe:
+    """A worker's input for computing vectors.
+
+    Attributes:
+        model: anything that `load` accepts; every machine has it at the same path.
+        of_tokens: one vector per word or piece instead of one per text.
+        loading: arguments of `load_embedder` or `load_token_features`.
+    """
+
+    model: str
+    loading: Mapping[str, Any]
+    of_tokens: bool = False
+    text: bool = False
+
+    def job(self) -> VectorJob:
+        """The job, with the model loaded."""
+        if self.of_tokens:
+            return TokenVectorsOfTexts(load_token_features(self.model, **self.loading))
+        return TextVectors(load_embedder(self.model, **self.loading), text=self.text)
 
 
 def write_vectors(

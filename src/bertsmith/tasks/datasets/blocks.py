@@ -34,6 +34,19 @@ def sized_blocks(
         yield block
 
 
+def blocks_left(blocks: Iterable[list[Item]], done: int) -> Iterator[tuple[int, list[Item]]]:
+    """(The number of its first item, counted from 1, and the block) of the blocks that are not among the first items.
+
+    >>> list(blocks_left([["a", "b"], ["c", "d"], ["e"]], 3))
+    [(3, ['c', 'd']), (5, ['e'])]
+    """
+    first = 1
+    for block in blocks:
+        if first + len(block) - 1 > done:
+            yield first, block
+        first += len(block)
+
+
 def characters_of(example: Example) -> int:
     """The total number of characters in all texts of an example."""
     if isinstance(example, TextExample):
