@@ -58,7 +58,8 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
         if last:
             _upload_folder(staged_path, address, last, is_partial=is_partial)
         else:
-            made = [path for path in sorted(staged_path.parent.iterdir()) if path.is_file() and not _is_temporary(path)]
+            names = sorted(staged_path.parent.glob("[!.]*"))
+            made = [path for path in names if path.is_file() and ".partial" not in path.name]
             for file in [*(path for path in made if path != staged_path), staged_path]:
                 _upload(file, f"{address.rsplit('/', 1)[0]}/{file.name}")
     except BertsmithError as error:
@@ -84,10 +85,6 @@ def _staging(address: str) -> Path:
     name = name_of(address)
     # Outputs of the same name at other addresses, and folders of the user, have other names.
     return Path(f"{name}.{hashlib.sha256(address.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}.staged") / name
-
-
-def _is_temporary(path: Path) -> bool:
-    return path.name.startswith(".") or ".partial" in path.name
 
 
 def _require_place(address: str, last: str, *, replace: bool, is_partial: bool) -> None:

@@ -15,14 +15,13 @@ from xml.etree import ElementTree as ET
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.tasks.datasets.examples import ExampleFile
-from bertsmith.tasks.datasets.file_text import file_head, file_text, line_of, warn_of_places
+from bertsmith.tasks.datasets.file_text import file_head, file_text, line_of, quoted, warn_of_places
 from bertsmith.tasks.datasets.marked_texts import MarkedText, require_text, sentences_of
 from bertsmith.tasks.datasets.records import json_records
 from bertsmith.tasks.datasets.values import brief, clean
 from bertsmith.tasks.datasets.words import MarkedSpan
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.names import json_value
-from bertsmith.text.documents.sources import shown
 
 TYPE_KEYS = ("type", "entity_type", "class")
 
@@ -44,7 +43,7 @@ def read_bioc(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     gaps: list[tuple[str, str]] = []
     text = file_text(path, kind="documents of BioC", encoding=encoding)
     documents = _of_json(path, text) if text.lstrip().startswith(("{", "[")) else _of_xml(path, text)
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     texts = (marked for location, document in documents for marked in _passages(document, location, gaps))
     result = sentences_of(file, texts, scheme=scheme, flat=False, read_as="documents of BioC")
     warn_of_places(f"{file}: {counted(len(gaps), 'annotation')} of several locations left out", gaps)
@@ -97,7 +96,7 @@ def _of_json(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         value = value.get("documents", next((part for part in value.values() if isinstance(part, list)), None))
     values = [value] if isinstance(value, dict) else value
     if isinstance(values, list) and all(isinstance(part, dict) and "documents" in part for part in values):
-        values = [document for part in values for document in _list(part, "documents", f"'{shown(str(path))}'")]
+        values = [document for part in values for document in _list(part, "documents", f"{quoted(path)}")]
     for number, document in enumerate(values or [], start=1):
         location = line_of(path, number, "document")
         if not isinstance(document, dict):
@@ -107,7 +106,7 @@ def _of_json(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _of_xml(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The documents of a collection, in the form that they have in JSON."""
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     if "<!ENTITY" in text:
         raise InputError(expected=f"XML without entities of its own in {file}", found="<!ENTITY", fix="expand them")
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.tasks.datasets.examples import ExampleFile
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, warn_of_places
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, warn_of_places
 from bertsmith.tasks.datasets.marked_texts import MarkedText, require_text, sentences_of
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.datasets.words import MarkedSpan
@@ -41,7 +41,7 @@ def read_brat(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
     gaps: list[tuple[str, str]] = []
     unread = Counter[str]()
     files = sorted(path.rglob(f"*{ANNOTATIONS}")) if path.is_dir() else [path]
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     result = sentences_of(
         file,
         (_marked(annotations, gaps, unread, encoding) for annotations in files),

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.tasks.datasets.file_text import line_of
+from bertsmith.tasks.datasets.file_text import line_of, quoted
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.text.documents.names import require_unique
-from bertsmith.text.documents.sources import LONGEST_RECORD, shown
+from bertsmith.text.documents.sources import LONGEST_RECORD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ def separator_of(header: str, path: Path | str = "") -> str:
     """
     if re.fullmatch(r'"?sep=.?"?[,;\t]*\s*', header, re.IGNORECASE):
         raise InputError(
-            expected=f"the names of the columns in the first line of '{shown(str(path))}'",
+            expected=f"the names of the columns in the first line of {quoted(path)}",
             found=f"{header.strip()!r}, which is for Excel",
             fix="remove this line",
         )

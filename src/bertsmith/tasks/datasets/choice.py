@@ -14,11 +14,10 @@ from bertsmith.base.core.progress import counted
 from bertsmith.tasks.datasets.cells import Row, tsv_rows
 from bertsmith.tasks.datasets.column_names import show_columns
 from bertsmith.tasks.datasets.examples import ChoiceExample, ExampleFile
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json, parse_json
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 CONTEXT_COLUMNS = ("sent1", "startphrase", "context", "prompt", "question")
 FEWEST_ENDINGS = 2
@@ -58,13 +57,12 @@ def read_choices(path: Path, *, labelled: bool = True, encoding: str = UTF_8) ->
                 location=location,
             )
         )
-    if not examples:
-        raise InputError(
-            expected=f"questions in '{shown(str(path))}'",
-            found=f"{counted(len(skipped), 'row')}, each with an empty ending",
-            fix="name another file",
-        )
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    return ExampleFile.of(
+        examples,
+        skipped,
+        expected=f"questions in {quoted(path)}",
+        found=f"{counted(len(skipped), 'row')}, each with an empty ending",
+    )
 
 
 Question = tuple[str, str, str, Sequence[str], str]

@@ -14,10 +14,9 @@ from bertsmith.base.core.progress import counted, tell
 from bertsmith.tasks.datasets.column_names import LABEL_COLUMNS, TEXT_COLUMNS
 from bertsmith.tasks.datasets.conllu import NEW_DOCUMENT, Layout, layout_of
 from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.values import brief, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 DOCUMENT_START = "-DOCSTART-"
 
@@ -50,7 +49,7 @@ def read_conll(
     layout = layout_of(lines)
     if layout is not None:
         if task and (word_column, tag_column) == (0, -1):
-            file = f"'{shown(str(path))}'"
+            file = quoted(path)
             word_column, tag_column = layout.word_column(), layout.tag_column(task, file)
             tell(f"{file}: read as CoNLL-U, words from FORM, tags from {layout.columns[tag_column]}")
         return _of_layout(path, lines, layout, *_columns(path, len(layout.columns), word_column, tag_column))
@@ -130,7 +129,7 @@ def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, t
         raise _no_sentences(path, "only ranges, empty nodes and comments")
     if left_out:
         tell(
-            f"'{shown(str(path))}': {counted(left_out, 'line')} of CoNLL-U left out, with ranges (3-4) and "
+            f"{quoted(path)}: {counted(left_out, 'line')} of CoNLL-U left out, with ranges (3-4) and "
             "empty nodes (8.1), which are no words"
         )
     return ExampleFile(examples=tuple(examples))
@@ -166,7 +165,7 @@ def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -
     numbers = {column % count for column in wanted if -count <= column < count}
     if len(numbers) < len(wanted):
         raise InputError(
-            expected=f"a word in column {word_column} of '{shown(str(path))}'"
+            expected=f"a word in column {word_column} of {quoted(path)}"
             + ("" if tag_column is None else f" and a tag in column {tag_column}"),
             found=counted(count, "column"),
             fix=_FOR_TABLES if suffix_of(path) == ".csv" else "name the columns with --word-column and --tag-column",
@@ -205,7 +204,7 @@ def _is_header(line: str) -> bool:
 
 def _no_sentences(path: Path, content: str, fix: str = "name a file in CoNLL format") -> InputError:
     return InputError(
-        expected=f"sentences with one word per line in '{shown(str(path))}'",
+        expected=f"sentences with one word per line in {quoted(path)}",
         found=content,
         fix=fix,
     )

@@ -5,7 +5,10 @@ an error can name file and row.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Self
 
+from bertsmith.base.core.errors import InputError
 from bertsmith.text.tokenizers.encoded import Ids
 
 # The forms of examples whose texts are compared by their vectors; see `text_groups.py`.
@@ -156,3 +159,18 @@ class ExampleFile:
     examples: tuple[Example, ...]
     skipped: tuple[tuple[str, str], ...] = ()
     ones: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        examples: Sequence[Example],
+        skipped: Sequence[tuple[str, str]] = (),
+        *,
+        expected: str,
+        found: str = "none",
+        fix: str = "name another file",
+    ) -> Self:
+        """The examples that a reader kept; without any, an error with these parts."""
+        if not examples:
+            raise InputError(expected=expected, found=found, fix=fix)
+        return cls(examples=tuple(examples), skipped=tuple(skipped))

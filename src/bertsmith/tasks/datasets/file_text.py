@@ -33,9 +33,14 @@ def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
         warn(f"  and {len(places) - MOST_LISTED:,} more")
 
 
+def quoted(path: Path | str) -> str:
+    """The path in quotes as messages show it, its odd characters escaped."""
+    return f"'{shown(str(path))}'"
+
+
 def line_of(path: Path, number: int, unit: str = "line") -> str:
-    """A place in a file, for errors and for `place` of examples; lines count from 1."""
-    return f"{unit} {number} of '{shown(str(path))}'"
+    """A location in a file, for errors and examples; lines count from 1."""
+    return f"{unit} {number} of {quoted(path)}"
 
 
 def suffix_of(path: Path) -> str:
@@ -58,7 +63,7 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
             yield file
     except UnreadableError as reason:
         raise InputError(
-            expected=f"a readable file at '{shown(str(path))}'", found=str(reason), fix="check the path"
+            expected=f"a readable file at {quoted(path)}", found=str(reason), fix="check the path"
         ) from None
 
 
@@ -80,7 +85,7 @@ def file_text(
     """
 
     def error(content: str, fix: str) -> InputError:
-        return InputError(expected=f"{kind} in '{shown(str(path))}'", found=content, fix=fix)
+        return InputError(expected=f"{kind} in {quoted(path)}", found=content, fix=fix)
 
     parts = []
     with unpacked(path) as file:

@@ -15,10 +15,9 @@ from bertsmith.base.storage.files import write_text
 from bertsmith.tasks.datasets.cells import tsv_rows
 from bertsmith.tasks.datasets.column_names import show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted
 from bertsmith.tasks.datasets.values import brief, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 WNLI_WARNING = (
     "WNLI's dev set contains sentences of its training set with the opposite label, so models score below chance; "
@@ -209,7 +208,7 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF
     columns = task.labelled if labelled else task.unlabelled
     if columns is None:
         raise InputError(
-            expected=f"a task with labelled files, to read '{shown(str(path))}'",
+            expected=f"a task with labelled files, to read {quoted(path)}",
             found=f"the {task.title} set, which is test data only",
             fix=f"read it without labels, with a model of {task.trained_as}",
         )
@@ -314,7 +313,7 @@ def _find(
 
 def _other_file(task: GlueTask, path: Path, content: str) -> InputError:
     return InputError(
-        expected=f"the official TSV file of {task.title} in '{shown(str(path))}'",
+        expected=f"the official TSV file of {task.title} in {quoted(path)}",
         found=content,
         fix="name the file of this task; only test files have no labels",
     )

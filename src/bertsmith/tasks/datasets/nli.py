@@ -18,13 +18,12 @@ from bertsmith.base.core.progress import counted, tell
 from bertsmith.tasks.datasets.cells import Row
 from bertsmith.tasks.datasets.column_names import show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
-from bertsmith.tasks.datasets.file_text import suffix_of
+from bertsmith.tasks.datasets.file_text import quoted, suffix_of
 from bertsmith.tasks.datasets.glue import NLI_LABELS, NLI_TITLES
 from bertsmith.tasks.datasets.label_cells import NO_GOLD
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import brief, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 LANGUAGE = "language"
 
@@ -53,7 +52,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None, encoding: st
     columns = next((group for group in _COLUMNS if set(group) <= set(names)), None)
     if columns is None:
         raise InputError(
-            expected=f"the columns {', '.join(_COLUMNS[0])} of {NLI_TITLES[task]} in '{shown(str(path))}'",
+            expected=f"the columns {', '.join(_COLUMNS[0])} of {NLI_TITLES[task]} in {quoted(path)}",
             found=show_columns(names) if names else "no rows",
             fix="name a file of this task, or use --task classification, which reads any columns",
         )
@@ -90,15 +89,16 @@ def read_nli(task: str, path: Path, *, language: str | None = None, encoding: st
         if several:  # translations share the id of their pair
             id = f"{row.values.get(LANGUAGE, '').strip()}-{id}"
         examples.append(TextExample(id=id, first=first, second=second, label=gold, location=row.location))
-    if not examples:
-        raise InputError(
-            expected=f"pairs with a gold label in '{shown(str(path))}'",
-            found=f"{counted(len(skipped), 'row')} without",
-            fix="name another file; the labels of official test sets may be withheld",
-        )
+    file = ExampleFile.of(
+        examples,
+        skipped,
+        expected=f"pairs with a gold label in {quoted(path)}",
+        found=f"{counted(len(skipped), 'row')} without",
+        fix="name another file; the labels of official test sets may be withheld",
+    )
     if numbered:
-        tell(f"'{shown(str(path))}': labels 0, 1, 2 are read as {', '.join(_NUMBERS.values())}")
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+        tell(f"{quoted(path)}: labels 0, 1, 2 are read as {', '.join(_NUMBERS.values())}")
+    return file
 
 
 def _of_language(path: Path, rows: Sequence[Row], language: str | None) -> list[Row]:
@@ -107,17 +107,17 @@ def _of_language(path: Path, rows: Sequence[Row], language: str | None) -> list[
     if language is None:
         if len(counts) > 1:
             listed = ", ".join(f"{name or 'none'} {count:,}" for name, count in counts.items())
-            tell(f"'{shown(str(path))}': rows of all languages are read ({listed}); --language keeps one")
+            tell(f"{quoted(path)}: rows of all languages are read ({listed}); --language keeps one")
         return list(rows)
     kept = [row for row in rows if row.values.get(LANGUAGE, "").strip() == language]
     if not kept:
         has_column = any(LANGUAGE in row.values for row in rows)
         raise InputError(
-            expected=f"rows of the language {language!r} in '{shown(str(path))}'",
+            expected=f"rows of the language {language!r} in {quoted(path)}",
             found=f"the languages {', '.join(sorted(counts))}" if has_column else f"no column {LANGUAGE!r}",
             fix=nearest(language, counts) if has_column else "omit --language, or name the file of all languages",
         )
-    tell(f"'{shown(str(path))}': {len(kept):,} of {counted(len(rows), 'row')} are of the language {language!r}")
+    tell(f"{quoted(path)}: {len(kept):,} of {counted(len(rows), 'row')} are of the language {language!r}")
     return kept
 
 

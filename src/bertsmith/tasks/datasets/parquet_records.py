@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
+from bertsmith.tasks.datasets.file_text import line_of, quoted, suffix_of, unpacked
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.text.documents.names import json_value, require_unique
-from bertsmith.text.documents.sources import shown
 
 _KEY = b"huggingface"
 _NO_CLASS = -1
@@ -29,14 +28,14 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             number = 0
             file = pq.ParquetFile(stream)
-            require_unique(file.schema_arrow.names, f"'{shown(str(path))}'")
+            require_unique(file.schema_arrow.names, f"{quoted(path)}")
             for batch in file.iter_batches(batch_size=_ROWS, use_threads=False):
                 for record in batch.to_pylist():
                     number += 1
                     yield line_of(path, number, "row"), record
         except (pa.ArrowException, OSError, ValueError) as error:
             raise InputError(
-                expected=f"Parquet data in '{shown(str(path))}'", found=f"something else ({error})", fix="save it again"
+                expected=f"Parquet data in {quoted(path)}", found=f"something else ({error})", fix="save it again"
             ) from None
 
 
@@ -52,7 +51,7 @@ def class_names(path: Path) -> Mapping[str, tuple[str, ...]]:
             metadata = pq.read_schema(file).metadata or {}
         except (pa.ArrowException, OSError) as error:
             raise InputError(
-                expected=f"Parquet data in '{shown(str(path))}'", found=f"something else ({error})", fix="save it again"
+                expected=f"Parquet data in {quoted(path)}", found=f"something else ({error})", fix="save it again"
             ) from None
     try:
         stored = json_value(metadata.get(_KEY, b"{}").decode("utf-8"))

@@ -18,10 +18,10 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.cells import Row
 from bertsmith.tasks.datasets.column_names import show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
+from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import parse_json
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 CLAIM_COLUMNS = ("first_claim", "claims", "claim", "text")
 CODE_COLUMNS = "subclass_labels cpc_ids ipc_ids cpc_codes ipc_codes cpc ipc codes subclasses labels label".split()
@@ -77,11 +77,9 @@ def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> Exa
                 location=row.location,
             )
         )
-    if not examples:
-        raise InputError(
-            expected=f"patents with text in '{shown(str(path))}'", found="none", fix="name a file that holds some"
-        )
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    return ExampleFile.of(
+        examples, skipped, expected=f"patents with text in {quoted(path)}", fix="name a file that holds some"
+    )
 
 
 def _text_of(path: Path, row: Row, named: dict[str, str]) -> str:
@@ -97,7 +95,7 @@ def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], kin
     result = next((named[name] for name in known if name in named), None)
     if result is None:
         raise InputError(
-            expected=f"a column of {kind} in '{shown(str(path))}': {', '.join(known[:4])} ...",
+            expected=f"a column of {kind} in {quoted(path)}: {', '.join(known[:4])} ...",
             found=show_columns(row.values),
             fix="rename the column, or use --task multi-label with --text-column and --label-column",
         )

@@ -20,12 +20,11 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.tasks.datasets.examples import ExampleFile
-from bertsmith.tasks.datasets.file_text import file_head, file_text, line_of, lines_of
+from bertsmith.tasks.datasets.file_text import file_head, file_text, line_of, lines_of, quoted
 from bertsmith.tasks.datasets.marked_texts import MarkedText, require_text, sentences_of
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.datasets.words import MarkedSpan
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 _PART = re.compile(r"([^|\t]+)\|([ta])\|(.*)", re.DOTALL)
 _FEWEST_CELLS = 5  # of a mention: document, start, end, text, type; an identifier may follow
@@ -42,7 +41,7 @@ def read_pubtator(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleF
     """The documents of a file as sentences with tags. Of mentions that share a word the outermost one is kept."""
     unread = Counter[str]()
     lines = lines_of(file_text(path, kind="documents of PubTator", encoding=encoding))
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     texts = _documents(path, lines, unread)
     result = sentences_of(file, texts, scheme=scheme, flat=False, read_as="documents of PubTator")
     if unread:

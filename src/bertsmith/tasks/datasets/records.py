@@ -18,13 +18,11 @@ from typing import Any, NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
-from bertsmith.tasks.datasets.file_text import line_of, lines_of
+from bertsmith.tasks.datasets.file_text import line_of, lines_of, quoted
 from bertsmith.tasks.datasets.label_studio import annotations_of, choices_of, is_task, require_equal
 from bertsmith.tasks.datasets.values import brief, parse_json
 from bertsmith.text.documents.names import json_value, require_unique
-from bertsmith.text.documents.sources import shown
 
-ACCEPTED = "accept"  # Prodigy's answer to a record that was not rejected
 _REFUSALS = ("reject", "ignore")
 _ROW_LABEL = re.compile(r"-?\d+")
 
@@ -74,7 +72,7 @@ def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, A
         lines: the values are on lines even if the text starts with a list.
     """
     if not lines and text.lstrip().startswith("["):
-        for number, item in enumerate(parse_json(text, f"'{shown(str(path))}'"), start=1):
+        for number, item in enumerate(parse_json(text, f"{quoted(path)}"), start=1):
             yield line_of(path, number, "record"), item
         return
     for number, line in enumerate(lines_of(text), start=1):
@@ -96,7 +94,7 @@ def _values(path: Path, text: str, *, lines: bool, columns: Sequence[str]) -> It
     if not content.startswith("{") or not _is_one_object(content, lines=lines):
         yield from json_records(path, text, lines=lines)
         return
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     value = parse_json(content, file)
     rows = _rows_of_frame(value, file, columns)
     if rows is None:
@@ -184,7 +182,7 @@ def _of_tasks(path: Path, tasks: Iterator[tuple[str, Any]]) -> Iterator[Record]:
         choices, spans = require_equal(parts, location) if parts else ({}, [])
         read.append((location, task["data"], choices, spans, skipped))
     questions = list(dict.fromkeys(name for _, _, choices, _, _ in read for name in choices))
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     tell(
         f"{file}: read as tasks of Label Studio: {len(read):,}, with choices for {counted(len(questions), 'question')}"
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
-from bertsmith.tasks.datasets.file_text import file_text, suffix_of
+from bertsmith.tasks.datasets.file_text import file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import gold_of_cell
 from bertsmith.tasks.datasets.records import json_records, rejection
 from bertsmith.tasks.datasets.spans import list_of, span_of, text_of
@@ -26,7 +26,6 @@ from bertsmith.tasks.datasets.tables import read_texts
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.datasets.words import MarkedSpan
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 SPAN_KEYS, LABEL_KEYS = ("spans", "entities"), ("label", "relation")
 MARK = re.compile(r"@[^\s@$]+\$")
@@ -136,7 +135,7 @@ def _marked_table(
         MARK.search(example.first) for example in table.examples if isinstance(example, TextExample)
     ):
         raise InputError(
-            expected=f"texts with marked entities, such as @GENE$, in '{shown(str(path))}'",
+            expected=f"texts with marked entities, such as @GENE$, in {quoted(path)}",
             found="none",
             fix=f"mark them, or give JSON lines {_RECORD}",
         )

@@ -16,7 +16,7 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.tasks.datasets.examples import ExampleFile
-from bertsmith.tasks.datasets.file_text import file_head, file_text, suffix_of
+from bertsmith.tasks.datasets.file_text import file_head, file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import BORDERS, LONGEST_LABEL
 from bertsmith.tasks.datasets.label_studio import annotations_of, is_task, require_equal, results_of
 from bertsmith.tasks.datasets.marked_texts import OWN_SCHEME, MarkedText, require_text, sentences_of
@@ -24,7 +24,6 @@ from bertsmith.tasks.datasets.records import json_records, rejection
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json
 from bertsmith.tasks.datasets.words import MarkedSpan
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 SUFFIXES = (".jsonl", ".json")
 SPAN_KEYS = ("spans", "entities", "label", "labels")
@@ -55,7 +54,7 @@ def read_spans(
         content = file_text(path, kind="texts with marked spans")
         records = json_records(path, content, lines=suffix_of(path) == ".jsonl")
     unread = Counter[str]()
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     result = sentences_of(
         file,
         (_marked(record, location, text_column, unread) for location, record in records),

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
-from bertsmith.tasks.datasets.file_text import line_of, unpacked
+from bertsmith.tasks.datasets.file_text import line_of, quoted, unpacked
 from bertsmith.tasks.datasets.values import as_text, brief
 from bertsmith.text.documents.names import require_unique
-from bertsmith.text.documents.sources import shown
 
 
 class SheetRow(NamedTuple):
@@ -36,7 +35,7 @@ class _Sheets(NamedTuple):
 def read_sheet(path: Path) -> Iterator[SheetRow]:
     """The rows of the first sheet below its header; rows after the last one with a value are not read."""
     sheets = _sheets(path)
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     others = f"; not read: the sheets {', '.join(map(brief, sheets.names[1:]))}" if len(sheets.names) > 1 else ""
     tell(f"{file}: read as an Excel workbook, its sheet {brief(sheets.names[0])}{others}")
     rows = [
@@ -85,7 +84,7 @@ def _sheets(path: Path) -> _Sheets:
         import openpyxl
     except ImportError:
         raise InputError(
-            expected=f"the package openpyxl, to read '{shown(str(path))}'",
+            expected=f"the package openpyxl, to read {quoted(path)}",
             found="none installed",
             fix="install it (pip install 'bertsmith[excel]'), or save the sheet as CSV",
         ) from None
@@ -102,7 +101,7 @@ def _sheets(path: Path) -> _Sheets:
             names = book.sheetnames
         except Exception:  # noqa: BLE001 - a damaged part of the archive ends in whatever reads it
             raise InputError(
-                expected=f"an Excel workbook in '{shown(str(path))}'",
+                expected=f"an Excel workbook in {quoted(path)}",
                 found="something else, or a damaged workbook, which openpyxl cannot read",
                 fix="save it again as .xlsx, or as CSV",
             ) from None

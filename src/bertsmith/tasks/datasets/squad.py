@@ -12,13 +12,12 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
 from bertsmith.tasks.datasets.examples import Answer, ExampleFile, QuestionExample
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of, warn_of_places
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of, warn_of_places
 from bertsmith.tasks.datasets.parquet_records import parquet_records
 from bertsmith.tasks.datasets.records import json_records
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.names import json_value
-from bertsmith.text.documents.sources import shown
 
 _FIXES: dict[object, str] = {bool: "write true or false", int: "write a whole number"}
 
@@ -47,7 +46,7 @@ def read_squad(
     for context, record, where in _records(path, unanswerable=unanswerable, encoding=encoding):
         name = _name(record, where)
         question = clean(_field(record, "question", str, where))
-        location = f"question {name!r} of '{shown(str(path))}'"
+        location = f"question {name!r} of {quoted(path)}"
         is_impossible = "is_impossible" in record and _field(record, "is_impossible", bool, location)
         answers: list[Answer] = []
         absent: list[str] = []
@@ -82,18 +81,17 @@ def read_squad(
                 location=location,
             )
         )
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     warn_of_places(f"{counted(len(moved), 'answer')} in {file} not at the offset, moved to the nearest place", moved)
     use = "other answers are learned" if training else "they only count in scoring"
     warn_of_places(f"{counted(len(lost), 'answer')} in {file} not in the context; {use}", lost)
-    if not examples:
-        raise InputError(
-            expected=f"questions in '{shown(str(path))}'",
-            found=f"none usable, {len(skipped)} skipped"
-            + (f", such as {skipped[0][0]}: {skipped[0][1]}" if skipped else ""),
-            fix="name another file",
-        )
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    such = f", such as {skipped[0][0]}: {skipped[0][1]}" if skipped else ""
+    return ExampleFile.of(
+        examples,
+        skipped,
+        expected=f"questions in {quoted(path)}",
+        found=f"none usable, {len(skipped)} skipped{such}",
+    )
 
 
 def _refusal(
@@ -119,7 +117,7 @@ def _refusal(
 
 def _records(path: Path, *, unanswerable: bool, encoding: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
     """Each question's context, record and place."""
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     if suffix_of(path) == ".parquet":
         yield from _rows(file, parquet_records(path), unanswerable=unanswerable)
         return

@@ -29,14 +29,13 @@ from bertsmith.tasks.datasets.column_names import (
 )
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
 from bertsmith.tasks.datasets.fasttext import is_fasttext, read_fasttext
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
 from bertsmith.tasks.datasets.parquet_records import class_names, parquet_records, with_names
 from bertsmith.tasks.datasets.records import read_records
 from bertsmith.tasks.datasets.spreadsheets import read_sheet
 from bertsmith.tasks.datasets.values import as_text, brief, clean, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 _WITH_HEADER = (".csv", ".tsv")
@@ -53,13 +52,13 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     """
     suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES and path.is_file() and is_fasttext(path, encoding=encoding):
-        tell(f"'{shown(str(path))}': read as texts with labels of fastText")
+        tell(f"{quoted(path)}: read as texts with labels of fastText")
         lines = read_fasttext(path, encoding=encoding)
         return (Row(line.location, {"text": line.text, "label": line.label}, line.unused) for line in lines)
     if suffix not in SUFFIXES:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
-            found=f"{'the folder ' if path.is_dir() else ''}'{shown(str(path))}'",
+            found=f"{'the folder ' if path.is_dir() else ''}{quoted(path)}",
             fix="name a file in it"
             if path.is_dir()
             else "write its texts as JSON lines: this is a DocBin of spaCy"
@@ -77,7 +76,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
         return _json_rows(path, text, lines=suffix == ".jsonl")
     if looks_like_json(text):
         raise InputError(
-            expected=f"a {suffix[1:].upper()} table in '{shown(str(path))}'",
+            expected=f"a {suffix[1:].upper()} table in {quoted(path)}",
             found="JSON",
             fix="name a file of this task, or rename a table of records to end in .jsonl",
         )
@@ -111,12 +110,12 @@ def read_texts(
     if suffix_of(path) in _OF_WORDS:
         raise InputError(
             expected=f"a table of texts with labels, a file that ends in {', '.join(SUFFIXES)}",
-            found=f"'{shown(str(path))}', words with tags by its name",
+            found=f"{quoted(path)}, words with tags by its name",
             fix="use --task ner for entities or --task pos for plain tags",
         )
     rows = list(read_table(path, encoding=encoding))
     if not rows:
-        raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name a file that holds examples")
+        raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
     columns = list(rows[0].values)
     texts = _text_columns(path, columns, text_column, pair_column)
     known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
@@ -126,7 +125,7 @@ def read_texts(
     label = _label_column(path, columns, texts, label_column, known_labels) if target and not binary else ""
     if len({*texts, label, *binary}) <= len(texts):
         raise InputError(
-            expected=f"a column of its own for each text and for the label in '{shown(str(path))}'",
+            expected=f"a column of its own for each text and for the label in {quoted(path)}",
             found=f"{(label if label in texts else texts[0])!r} twice",
             fix="name another one",
         )
@@ -168,24 +167,24 @@ def read_texts(
     if unlabelled and not skip_unlabelled:
         line = unlabelled[0].partition(" of ")[0]
         raise InputError(
-            expected=f"a label in each row of '{shown(str(path))}'",
+            expected=f"a label in each row of {quoted(path)}",
             found=f"an empty cell in {counted(len(unlabelled), 'row')}, the first in {line}",
             fix="fill them in, remove the rows, or add --skip-unlabelled",
         )
     if not examples:
         raise InputError(
-            expected=f"rows with text in '{shown(str(path))}'",
+            expected=f"rows with text in {quoted(path)}",
             found=f"{counted(len(skipped), 'row')}, none with text" + (" and a gold label" if target else ""),
             fix="name another file or text_column",
         )
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
-        warn(f"'{shown(str(path))}' has the label {label!r}, the name of its label column: the file needs a header")
-    quoted = [example for example in examples if _QUOTED.fullmatch(example.first)]
-    if suffix_of(path) == ".tsv" and quoted:
+        warn(f"{quoted(path)} has the label {label!r}, the name of its label column: the file needs a header")
+    in_quotes = [example for example in examples if _QUOTED.fullmatch(example.first)]
+    if suffix_of(path) == ".tsv" and in_quotes:
         warn(
-            f"'{shown(str(path))}': {counted(len(quoted), 'text')} in quotes, with doubled quotes inside, the first in "
-            f"{quoted[0].location}: TSV has no quotes, so they are read as characters; if a program wrote them as in "
-            "CSV, rename the file to end in .csv"
+            f"{quoted(path)}: {counted(len(in_quotes), 'text')} in quotes, with doubled quotes inside, the first in "
+            f"{in_quotes[0].location}: TSV has no quotes, so they are read as characters; if a program wrote them as "
+            "in CSV, rename the file to end in .csv"
         )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped), ones=ones)
 
@@ -230,16 +229,14 @@ def _label_cells(
         return [""] * len(rows), None
     cells = ["" if row.is_empty else _cell(row, label) for row in rows]
     if names := class_names(path).get(label) if target != "number" else None:
-        tell(f"'{shown(str(path))}': classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
+        tell(f"{quoted(path)}: classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
         return [with_names(cell, names, row.location) for cell, row in zip(cells, rows, strict=True)], None
     if target != "labels":
         return cells, None
     width = width_of_ones([(row.location, cell) for cell, row in zip(cells, rows, strict=True)], ones)
     if not width:
         return cells, width
-    tell(
-        f"'{shown(str(path))}': lists in {label!r} read as a 0 or 1 for each of {width} labels, named 0 to {width - 1}"
-    )
+    tell(f"{quoted(path)}: lists in {label!r} read as a 0 or 1 for each of {width} labels, named 0 to {width - 1}")
     return [positions_of_ones(cell, row.location) for cell, row in zip(cells, rows, strict=True)], width
 
 
@@ -249,7 +246,7 @@ def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labe
     if unread or not {*texts, *labels} <= {*_USUAL_COLUMNS}:
         gold = repr(labels[0]) if len(labels) == 1 else f"the ones in {show_columns(labels)}"
         used = f"text from {' and '.join(map(repr, texts))}{f', gold from {gold}' if labels else ''}"
-        tell(f"'{shown(str(path))}': {used}" + (f"; not read: {show_columns(unread)}" if unread else ""))
+        tell(f"{quoted(path)}: {used}" + (f"; not read: {show_columns(unread)}" if unread else ""))
 
 
 def _with_header(path: Path, rows: Iterator[NumberedCells]) -> Iterator[Row]:
@@ -262,7 +259,7 @@ def _with_header(path: Path, rows: Iterator[NumberedCells]) -> Iterator[Row]:
             yield Row(line_of(path, line), dict(zip(header, cells, strict=True)))
     if is_empty:
         raise InputError(
-            expected=f"rows below the header of '{shown(str(path))}'",
+            expected=f"rows below the header of {quoted(path)}",
             found=f"none, only {show_columns(header)}",
             fix="name a file that holds examples",
         )
@@ -324,7 +321,7 @@ def _label_column(
 def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
     if name not in columns:
         raise InputError(
-            expected=f"the column {name!r} in '{shown(str(path))}'",
+            expected=f"the column {name!r} in {quoted(path)}",
             found=show_columns(columns),
             fix=nearest_column(name, columns),
         )
@@ -338,7 +335,7 @@ def _only(
         return choices[0]
     several = "; candidates are " + ", ".join(" with ".join(map(repr, names)) for names in choices)
     raise InputError(
-        expected=f"one column with a known name for the {kind} in '{shown(str(path))}'",
+        expected=f"one column with a known name for the {kind} in {quoted(path)}",
         found=show_columns(columns) + (several if choices else ""),
         fix="add a label column"
         if kind == "label" and len(columns) == 1

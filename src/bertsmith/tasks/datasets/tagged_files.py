@@ -12,7 +12,7 @@ from bertsmith.tasks.datasets.bioc import is_bioc, read_bioc
 from bertsmith.tasks.datasets.brat import is_brat, read_brat
 from bertsmith.tasks.datasets.conll import read_conll
 from bertsmith.tasks.datasets.examples import ExampleFile
-from bertsmith.tasks.datasets.file_text import file_head, file_text, suffix_of
+from bertsmith.tasks.datasets.file_text import file_head, file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.parquet_records import parquet_records
 from bertsmith.tasks.datasets.pubtator import is_pubtator, read_pubtator
 from bertsmith.tasks.datasets.records import json_records
@@ -22,7 +22,6 @@ from bertsmith.tasks.datasets.token_records import has_words, read_token_records
 from bertsmith.tasks.datasets.values import looks_like_json
 from bertsmith.tasks.datasets.word_table import is_word_table, read_word_table
 from bertsmith.text.documents.encodings import UTF_8
-from bertsmith.text.documents.sources import shown
 
 _TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
@@ -70,7 +69,7 @@ def read_tagged(
     if reader is not None:
         if task != "ner":
             raise InputError(
-                expected=f"a tag for each word in '{shown(str(path))}'", found="marked spans", fix="use --task ner"
+                expected=f"a tag for each word in {quoted(path)}", found="marked spans", fix="use --task ner"
             )
         return reader(path, scheme=scheme or "IOB2", encoding=encoding)
     if suffix_of(path) in _TABLES and is_word_table(_columns(path, encoding)):
@@ -80,7 +79,7 @@ def read_tagged(
     records = _records(path, encoding)
     first = next(records, None)
     if first is None:
-        raise InputError(expected=f"sentences in '{shown(str(path))}'", found="no rows", fix="name another file")
+        raise InputError(expected=f"sentences in {quoted(path)}", found="no rows", fix="name another file")
     records = itertools.chain([first], records)
     if has_words(first[1]):
         return read_token_records(path, records, task, label_column=label_column, gold=gold)

@@ -37,7 +37,7 @@ from bertsmith.tasks.datasets.examples import (
     texts_of_group,
 )
 from bertsmith.tasks.datasets.fasttext import is_fasttext
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.tables import read_table, read_texts
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.sources import shown
@@ -132,7 +132,7 @@ def _require_pairs(path: Path, file: ExampleFile) -> ExampleFile:
     assert isinstance(first, TextExample)
     if first.second is None:
         raise InputError(
-            expected=f"two columns of texts in '{shown(str(path))}'",
+            expected=f"two columns of texts in {quoted(path)}",
             found="one",
             fix="name both with --text-column and --pair-column",
         )
@@ -143,7 +143,7 @@ def _read_triplets(path: Path, encoding: str) -> ExampleFile:
     rows = read_table(path, encoding=encoding)
     first = next(rows, None)
     if first is None:
-        raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name a file that holds examples")
+        raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
     columns = _triplet_columns(path, list(first.values))
     examples: list[TripletExample] = []
     skipped: list[tuple[str, str]] = []
@@ -155,11 +155,7 @@ def _read_triplets(path: Path, encoding: str) -> ExampleFile:
             skipped.append((row.location, "an empty text"))
             continue
         examples.append(TripletExample(id=str(number), texts=texts, location=row.location))
-    if not examples:
-        raise InputError(
-            expected=f"rows with three texts in '{shown(str(path))}'", found="none", fix="name another file"
-        )
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    return ExampleFile.of(examples, skipped, expected=f"rows with three texts in {quoted(path)}")
 
 
 def _text(row: Row, name: str, columns: Sequence[str]) -> str:
@@ -179,7 +175,7 @@ def _triplet_columns(path: Path, columns: Sequence[str]) -> list[str]:
     for name, wanted in zip([*matches, *(negatives[:1] or [""])], ("anchor", "positive", "negative"), strict=True):
         if not name:
             raise InputError(
-                expected=f"the column {wanted!r} in '{shown(str(path))}', next to the others of a triplet",
+                expected=f"the column {wanted!r} in {quoted(path)}, next to the others of a triplet",
                 found=show_columns(columns),
                 fix=nearest_column(wanted, columns),
             )
@@ -194,9 +190,7 @@ def _read_lines(path: Path, encoding: str) -> ExampleFile:
         for number, line in lines
         if line.strip()
     )
-    if not examples:
-        raise InputError(expected=f"texts in '{name}'", found="none", fix="name another file")
-    return ExampleFile(examples=examples)
+    return ExampleFile.of(examples, expected=f"texts in '{name}'")
 
 
 def _without_repeats(file: ExampleFile) -> ExampleFile:

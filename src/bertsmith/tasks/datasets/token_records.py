@@ -11,9 +11,9 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
 from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
+from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.parquet_records import class_names, name_of_class
 from bertsmith.tasks.datasets.values import brief, clean
-from bertsmith.text.documents.sources import shown
 
 WORD_KEYS = ("tokens", "words")
 TAG_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -75,7 +75,7 @@ def read_token_records(
         examples.append(
             TaggedExample(id=str(len(examples)), words=words, tags=tags, document=len(examples), location=location)
         )
-    file = f"'{shown(str(path))}'"
+    file = quoted(path)
     if not examples:
         raise InputError(expected=f"sentences in {file}", found="none", fix="name another file")
     source = f", tags from {key!r}" + (" with the names of its features" if names.get(key) else "") if gold else ""

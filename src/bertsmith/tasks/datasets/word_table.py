@@ -17,7 +17,7 @@ from bertsmith.base.core.progress import counted, tell
 from bertsmith.tasks.datasets.cells import Row
 from bertsmith.tasks.datasets.column_names import plain_name, show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
-from bertsmith.text.documents.sources import shown
+from bertsmith.tasks.datasets.file_text import quoted
 
 SENTENCE_COLUMNS = ("sentence_#", "sentence_id", "sentence_idx", "sentence", "sent_id", "sent", "sentence_no", "sid")
 WORD_COLUMNS = ("word", "token", "words", "tokens", "form")
@@ -83,9 +83,9 @@ def read_word_table(
             tags.append(_cell(row, tag_at, "a tag without spaces"))
     finish()
     if not examples:
-        raise InputError(expected=f"words in '{shown(str(path))}'", found="none", fix="name another file")
+        raise InputError(expected=f"words in {quoted(path)}", found="none", fix="name another file")
     tell(
-        f"'{shown(str(path))}': read as a table of words: {counted(len(examples), 'sentence')} by {sentence_at!r}, "
+        f"{quoted(path)}: read as a table of words: {counted(len(examples), 'sentence')} by {sentence_at!r}, "
         f"words from {word_at!r}" + (f", tags from {tag_at!r}" if gold else "")
     )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
@@ -96,7 +96,7 @@ def _column(path: Path, named: Mapping[str, str], known: Sequence[str], of_what:
     name = next((named[name] for name in known if name in named), None)
     if name is None:
         raise InputError(
-            expected=f"a column of {of_what} in '{shown(str(path))}': {', '.join(known[:4])}",
+            expected=f"a column of {of_what} in {quoted(path)}: {', '.join(known[:4])}",
             found=show_columns(named.values()),
             fix="name it with --label-column" if of_what == "the tags" else "rename the column",
         )

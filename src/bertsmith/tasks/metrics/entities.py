@@ -48,8 +48,10 @@ def entity_spans(tags: Sequence[str], scheme: str) -> list[Span]:
     for position, tag in enumerate(tags):
         part = _split(tag, scheme)
         if part is None:
+            letters = (letter for letter in "OBIES" if letter in _LETTERS[scheme])
+            examples = [letter if letter == "O" else f"{letter}-PER" for letter in letters]
             raise InputError(
-                expected=f"tags of {scheme}: {', '.join(_examples_of(scheme))}",
+                expected=f"tags of {scheme}: {', '.join(examples)}",
                 found=f"{tag!r} for word {position}",
                 fix="use the scheme of the tags, or fix the tag",
             )
@@ -222,10 +224,6 @@ def _ratios(prefix: str, right: int, in_gold: int, in_predicted: int) -> dict[st
     recall = right / in_gold if in_gold else 0.0
     f1 = 2 * precision * recall / (precision + recall) if right else 0.0
     return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
-
-
-def _examples_of(scheme: str) -> list[str]:
-    return [letter if letter == "O" else f"{letter}-PER" for letter in "OBIES" if letter in _LETTERS[scheme]]
 
 
 def _require_scheme(scheme: str) -> None:

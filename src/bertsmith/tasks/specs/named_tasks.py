@@ -138,10 +138,13 @@ def spec_for(
     texts = cast("Sequence[TextExample]", examples)
     pair = bool(texts) and texts[0].second is not None
     if name == "regression":
-        metrics = ("pearson", "spearman", "mse")
-        return TaskSpec(kind="regression", name=name, pair=pair, metric="pearson", metrics=metrics, settings=settings)
+        numbers = ("pearson", "spearman", "mse")
+        return TaskSpec(kind="regression", name=name, pair=pair, metric="pearson", metrics=numbers, settings=settings)
     labels = PRESETS.get(name) or class_labels(texts)
     several = name in SEVERAL
+    metrics: tuple[str, ...] = ("micro_f1", "macro_f1", "subset_accuracy") if several else ("accuracy", "macro_f1")
+    # With hundreds of labels, the scores of the most probable ones count too.
+    metrics += AT_METRICS if name == "patents" else ()
     parents: tuple[str, ...] = ()
     if hierarchy is not None:
         labels, parents = by_label(labels, read_hierarchy(hierarchy, labels, encoding))
@@ -152,15 +155,10 @@ def spec_for(
         pair=pair,
         multi_label=several,
         metric="micro_f1" if several else "accuracy",
-        metrics=_metrics_of_several(name) if several else ("accuracy", "macro_f1"),
+        metrics=metrics,
         parents=parents,
         settings=settings,
     )
-
-
-def _metrics_of_several(name: str) -> tuple[str, ...]:
-    """The scores of a task of several labels; where there are hundreds, the scores of the most probable ones."""
-    return ("micro_f1", "macro_f1", "subset_accuracy", *(AT_METRICS if name == "patents" else ()))
 
 
 def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
