@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.base.core.progress import counted
@@ -84,105 +85,44 @@ class GlueTask:
         return self.unlabelled.second is not None
 
 
-def _sentence_pairs(label: str | None) -> Columns:
-    return Columns(first="sentence1", second="sentence2", label=label)
+def _task(
+    title: str, labels: tuple[str, ...], metrics: tuple[str, ...], texts: Columns, label: str, size: int, **others: Any
+) -> GlueTask:
+    """A task whose test file has the columns of the labelled ones, but for the label, and whose model is its own."""
+    return GlueTask(
+        title=title,
+        labels=labels,
+        metrics=metrics,
+        train_size=size,
+        unlabelled=texts,
+        **{
+            "labelled": dataclasses.replace(texts, label=label),
+            "submission": f"{title}.tsv",
+            "trained_as": title.lower(),
+            **others,
+        },
+    )
 
 
-_MNLI = GlueTask(
-    title="MNLI",
-    labels=("contradiction", "entailment", "neutral"),
-    metrics=("accuracy",),
-    labelled=_sentence_pairs("gold_label"),
-    unlabelled=_sentence_pairs(None),
-    submission="MNLI-m.tsv",
-    train_size=392_702,
-    trained_as="mnli",
-)
+_BINARY, _ENTAILMENT = ("0", "1"), ("entailment", "not_entailment")
+_SENTENCE, _SENTENCES = Columns(first="sentence"), Columns(first="sentence1", second="sentence2")
+_STRINGS = Columns(first="#1 String", second="#2 String")
+_QUESTIONS = Columns(first="question1", second="question2")
+_ANSWERS = Columns(first="question", second="sentence")
+_NO_HEADER = Columns(first=3, label=1, count=4)
+_MNLI = _task("MNLI", NLI_LABELS, ("accuracy",), _SENTENCES, "gold_label", 392_702, submission="MNLI-m.tsv")
 
 GLUE: dict[str, GlueTask] = {
-    "cola": GlueTask(
-        title="CoLA",
-        labels=("0", "1"),
-        metrics=("matthews",),
-        labelled=Columns(first=3, label=1, count=4),
-        unlabelled=Columns(first="sentence"),
-        submission="CoLA.tsv",
-        train_size=8_551,
-        trained_as="cola",
-    ),
-    "sst-2": GlueTask(
-        title="SST-2",
-        labels=("0", "1"),
-        metrics=("accuracy",),
-        labelled=Columns(first="sentence", label="label"),
-        unlabelled=Columns(first="sentence"),
-        submission="SST-2.tsv",
-        train_size=67_349,
-        trained_as="sst-2",
-    ),
-    "mrpc": GlueTask(
-        title="MRPC",
-        labels=("0", "1"),
-        metrics=("f1", "accuracy"),
-        labelled=Columns(first="#1 String", second="#2 String", label="Quality"),
-        unlabelled=Columns(first="#1 String", second="#2 String"),
-        submission="MRPC.tsv",
-        train_size=3_668,
-        trained_as="mrpc",
-    ),
-    "sts-b": GlueTask(
-        title="STS-B",
-        labels=(),
-        metrics=("spearman", "pearson"),
-        labelled=_sentence_pairs("score"),
-        unlabelled=_sentence_pairs(None),
-        submission="STS-B.tsv",
-        train_size=5_749,
-        trained_as="sts-b",
-    ),
-    "qqp": GlueTask(
-        title="QQP",
-        labels=("0", "1"),
-        metrics=("f1", "accuracy"),
-        labelled=Columns(first="question1", second="question2", label="is_duplicate"),
-        unlabelled=Columns(first="question1", second="question2"),
-        submission="QQP.tsv",
-        train_size=363_846,
-        trained_as="qqp",
-        skips_broken_rows=True,
-    ),
+    "cola": _task("CoLA", _BINARY, ("matthews",), _SENTENCE, "", 8_551, labelled=_NO_HEADER),
+    "sst-2": _task("SST-2", _BINARY, ("accuracy",), _SENTENCE, "label", 67_349),
+    "mrpc": _task("MRPC", _BINARY, ("f1", "accuracy"), _STRINGS, "Quality", 3_668),
+    "sts-b": _task("STS-B", (), ("spearman", "pearson"), _SENTENCES, "score", 5_749),
+    "qqp": _task("QQP", _BINARY, ("f1", "accuracy"), _QUESTIONS, "is_duplicate", 363_846, skips_broken_rows=True),
     "mnli": _MNLI,
     "mnli-mm": dataclasses.replace(_MNLI, title="MNLI-mm", submission="MNLI-mm.tsv", train_size=None),
-    "qnli": GlueTask(
-        title="QNLI",
-        labels=("entailment", "not_entailment"),
-        metrics=("accuracy",),
-        labelled=Columns(first="question", second="sentence", label="label"),
-        unlabelled=Columns(first="question", second="sentence"),
-        submission="QNLI.tsv",
-        train_size=104_743,
-        trained_as="qnli",
-    ),
-    "rte": GlueTask(
-        title="RTE",
-        labels=("entailment", "not_entailment"),
-        metrics=("accuracy",),
-        labelled=_sentence_pairs("label"),
-        unlabelled=_sentence_pairs(None),
-        submission="RTE.tsv",
-        train_size=2_490,
-        trained_as="rte",
-    ),
-    "wnli": GlueTask(
-        title="WNLI",
-        labels=("0", "1"),
-        metrics=("accuracy",),
-        labelled=_sentence_pairs("label"),
-        unlabelled=_sentence_pairs(None),
-        submission="WNLI.tsv",
-        train_size=635,
-        trained_as="wnli",
-    ),
+    "qnli": _task("QNLI", _ENTAILMENT, ("accuracy",), _ANSWERS, "label", 104_743),
+    "rte": _task("RTE", _ENTAILMENT, ("accuracy",), _SENTENCES, "label", 2_490),
+    "wnli": _task("WNLI", _BINARY, ("accuracy",), _SENTENCES, "label", 635),
     "ax": dataclasses.replace(
         _MNLI, title="diagnostic", metrics=("matthews",), labelled=None, submission="AX.tsv", train_size=None
     ),
