@@ -240,7 +240,6 @@ class Progress:
         return visible(", ".join(parts) + self._tail())
 
     def _units(self, count: float) -> str:
-        """The unit, singular or plural."""
         if count != 1:
             return self.unit
         return f"{self.unit[:-3]}y" if self.unit.endswith("ies") else self.unit.removesuffix("s")

@@ -144,7 +144,6 @@ def _is_evicted(folder: Path, before: float) -> bool:
 
 
 def _download(file: Found, path: Path, progress: Progress) -> None:
-    """Copies a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open_address(file.address) as source, open(path, "wb") as target:
         while data := source.read(_COPIED_BYTES):

@@ -308,7 +308,6 @@ def beside(path: Path, ending: str = "") -> Path:
 
 
 def _require_place(path: Path, replace: FolderKind | bool) -> None:
-    """Raises InputError if `path` is taken by something that may not be replaced."""
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_dir():

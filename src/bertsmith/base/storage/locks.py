@@ -218,7 +218,6 @@ def _flock(descriptor: int, path: Path, *, wait: bool) -> None:
 
 
 def _is_open(descriptor: int, lock: Path) -> bool:
-    """Whether the path still names the open file."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), os.lstat(lock))
     return False

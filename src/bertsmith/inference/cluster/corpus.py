@@ -163,7 +163,6 @@ def _parts(
 
 
 def _read(table: pa.Table) -> Iterator[pa.Table]:
-    """The blocks and records of the files of a part, a row each."""
     for text in table.column(PART).to_pylist():
         part = json.loads(text)
         settings, skip = ReadingSettings(**part["settings"]), part["skip"]

@@ -321,7 +321,6 @@ def raise_any(record: dict[str, Any] | None) -> None:
 
 @contextlib.contextmanager
 def _errors_in_words(ray: Any, *, resumes: bool) -> Iterator[None]:
-    """Turns what Ray raises into one line."""
     try:
         yield
     except (ray.exceptions.RayError, ray.exceptions.RayTaskError) as error:

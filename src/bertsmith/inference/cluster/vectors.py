@@ -118,7 +118,6 @@ class ClusterVectors(VectorJob):
 
 
 def _read(table: pa.Table) -> Iterator[pa.Table]:
-    """The blocks of texts of a file, a row each."""
     for text in table.column(PART).to_pylist():
         part = json.loads(text)
         first = part["first"]

@@ -117,7 +117,6 @@ def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: 
 
 
 def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | None) -> DataFile | None:
-    """The file to compare on, and how to read it."""
     name = None if task is None else task_name(task)
     file = DataFile(path=data or Path(), task=name, columns=columns or ColumnSettings())
     if data is None and file.chosen:

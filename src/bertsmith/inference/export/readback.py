@@ -106,7 +106,6 @@ def _record_unrun(
     needed: str,
     fix: str = "omit --data",
 ) -> None:
-    """Writes the record of an export that could not be run."""
     if file is not None:
         raise ConfigError(expected=f"{needed}, to compare on '{file.path}'", found=f"that {why}", fix=fix)
     write_json(partial / RECORD, {**record, "not_run": why, "versions": versions()})
@@ -143,7 +142,6 @@ def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
 
 
 def _head(spec: TaskSpec | None) -> str:
-    """The head of a model, for a message."""
     if spec is None:
         return "no task head"
     return f"a {spec.name} head ({spec.kind}" + (f": {', '.join(spec.labels)})" if spec.labels else ")")

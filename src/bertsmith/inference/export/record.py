@@ -40,7 +40,6 @@ class Comparison:
         metric: name of the task's score; None without labelled examples.
         library, exported: the score on each side, as the task prints it.
         loss: loss of the score, as a fraction.
-        examples: number of examples scored.
         changed: number of examples with different answers; None if answers are numbers, which nearly always differ.
     """
 

@@ -177,7 +177,6 @@ def _labelled(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Samp
 
 
 def _joined(first: PackedRows, second: PackedRows) -> PackedRows:
-    """The rows of both, concatenated."""
     return PackedRows(
         np.concatenate([first.token_ids, second.token_ids]),
         np.concatenate([first.segment_ids, second.segment_ids]),

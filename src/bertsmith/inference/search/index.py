@@ -165,7 +165,6 @@ def _directions(texts: Sequence[str], embedder: Embedder, change: VectorChange |
 def _vectors(
     texts: Sequence[str], keys: Keys, embedder: Embedder, change: VectorChange | None, before: PassageIndex | None
 ) -> Vectors:
-    """The vectors of all texts; those with a known key are reused."""
     known = {} if before is None else {key.tobytes(): row for row, key in enumerate(before.keys)}
     rows = np.array([known.get(key.tobytes(), -1) for key in keys], dtype=np.int64)
     missing = np.flatnonzero(rows < 0)

@@ -286,7 +286,6 @@ def _tag_as_text(tag: re.Match[str]) -> str:
 
 
 def _titled(title: str, text: str) -> str:
-    """Title and text joined, on one line."""
     title, text = " ".join(title.split()), " ".join(text.split())
     return text if text.startswith(title) else f"{title} {text}".strip()
 

@@ -97,11 +97,7 @@ class Embedder:
     def varied(
         self, *, pooling: str | None = None, normalize: bool | None = None, prompt: str | None = None
     ) -> "Embedder":
-        """An embedder with other settings and counts of its own; None keeps a setting.
-
-        Args:
-            prompt: the name of one of the model's prompts, or "none".
-        """
+        """An embedder with other settings and counts of its own; None keeps a setting."""
         known = (*self.prompts, NO_PROMPT)
         require(
             prompt is None or prompt in known,

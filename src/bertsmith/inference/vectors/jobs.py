@@ -285,7 +285,6 @@ def _full_disk_in_words(out: Path) -> Iterator[None]:
 
 
 def _survey(source: TextLines) -> tuple[int, str]:
-    """The number of texts, and their digest."""
     read, count = RunningDigest(), 0
     for block in text_blocks(source):
         read.add(block)

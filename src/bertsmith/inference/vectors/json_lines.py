@@ -43,7 +43,6 @@ class TokenLines:
 
     Args:
         layers: hidden states that are listed, not summed; see `layer_choice`.
-        max_length: maximum tokens of a row; None: what the model reads.
 
     Attributes:
         tokens: the number of tokens written, over all calls.
@@ -76,7 +75,6 @@ class TokenLines:
         return [{"linex_index": first + number, "features": rows[number]} for number in range(len(texts))]
 
     def _rows(self, firsts: Sequence[str], seconds: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
-        """The tokens of each row, with their vectors."""
         if not firsts:
             return
         tokenizer = self.encoder.tokenizer

@@ -69,7 +69,6 @@ class TokenFeatures:
 
     Args:
         unit: a word's "first" piece, as in fine-tuned taggers; the "mean" of its pieces; or "pieces", one vector each.
-        max_length: maximum tokens per row; None: what the model reads.
 
     Attributes:
         long_texts: the number of texts read in windows, over all calls.

@@ -35,11 +35,7 @@ Position = Mapping[str, int]
 
 
 class VectorWriter(ABC):
-    """Base of the writers: appends blocks, resumes after a complete block, and finishes the file.
-
-    Args:
-        index: there are columns in addition to the vectors.
-    """
+    """Base of the writers: appends blocks, resumes after a complete block, and finishes the file."""
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
         self.path, self.width, self.index = path, width, index
@@ -279,7 +275,6 @@ def _parquet(target: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _require_bytes(path: Path, size: int) -> None:
-    """Refuses a file that is shorter than its completed part."""
     length = path.stat().st_size if path.exists() else 0
     if length < size:
         raise RunError(

@@ -150,12 +150,7 @@ def _blas() -> ThreadpoolController:
 
 
 def score_of_metric(metric: str, targets: npt.NDArray[np.generic]) -> Score | None:
-    """The score by which `fit_linear` chooses the penalty for a metric of labels; None where the loss chooses it.
-
-    Args:
-        metric: name of the score that counts.
-        targets: of the examples that the model is fitted to.
-    """
+    """The score by which `fit_linear` chooses the penalty for a metric of labels; None where the loss chooses it."""
     scorer = CLASS_METRICS.get(metric)
     if scorer is None or targets.ndim > 1 or metric == "accuracy":
         return None

@@ -58,11 +58,7 @@ class TextCosine:
 
     @staticmethod
     def read(folder: Path, encoder: FrozenEncoder) -> "TextCosine":
-        """The model in a folder.
-
-        Args:
-            encoder: of the folder.
-        """
+        """The model in a folder."""
         file = folder / NGRAM_TERMS
         values = read_json(file)
         if wrong := misfit(values, _SHAPE):

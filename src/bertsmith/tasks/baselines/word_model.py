@@ -47,11 +47,7 @@ _SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WordModel:
-    """Counts of words and the task that they answer: tags, an ending, an answer in the context, or a similarity.
-
-    Attributes:
-        counts: plain values for JSON.
-    """
+    """Counts of words and the task that they answer: tags, an ending, an answer in the context, or a similarity."""
 
     spec: TaskSpec
     counts: Counts

@@ -141,7 +141,6 @@ def _share(words: set[str], others: set[str], rarity: Rarity) -> float:
 
 
 def _best_sentence(question: QuestionExample, rarity: Rarity) -> tuple[tuple[int, int], float]:
-    """The span of the sentence with the highest share of the question's words, and that share."""
     question_words = set(words_of_text(question.question))
     borders = [0, *(match.end() for match in _SENTENCE.finditer(question.context)), len(question.context)]
     spans = list(itertools.pairwise(borders))

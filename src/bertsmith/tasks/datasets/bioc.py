@@ -121,7 +121,6 @@ def _of_xml(path: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _part(element: ET.Element) -> dict[str, Any]:
-    """A passage or a sentence."""
     return {
         "offset": element.findtext("offset"),
         "text": element.findtext("text"),

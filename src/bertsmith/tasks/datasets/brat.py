@@ -60,7 +60,6 @@ def read_brat(path: Path, *, scheme: str, encoding: str = UTF_8) -> ExampleFile:
 
 
 def _marked(annotations: Path, gaps: list[tuple[str, str]], unread: "Counter[str]", encoding: str) -> MarkedText:
-    """A text with its spans."""
     source = annotations.with_suffix(TEXT)
     if not source.is_file():
         raise InputError(

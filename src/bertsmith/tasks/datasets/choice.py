@@ -134,7 +134,6 @@ def _endings(values: Mapping[str, str], numbered: Sequence[tuple[int, str]], loc
 
 
 def _gold(label: str, num_endings: int, location: str) -> int:
-    """The number of the correct ending."""
     label = label.strip()
     if not (label.isascii() and label.isdigit() and len(label) <= LONGEST_NUMBER) or int(label) >= num_endings:
         raise InputError(

@@ -93,7 +93,6 @@ def _sentence(
 
 
 def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, tag_at: int | None) -> ExampleFile:
-    """The sentences of a file in CoNLL-U: their syntactic words."""
     examples: list[TaggedExample] = []
     words: list[str] = []
     tags: list[str] = []
@@ -158,7 +157,6 @@ def _layout(lines: Iterable[str]) -> tuple[int, bool]:
 
 
 def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -> tuple[int, int | None]:
-    """The column numbers of word and tag, counted from the first column."""
     if not count:
         raise _no_sentences(path, "only marks and comments")
     wanted = [word_column] if tag_column is None else [word_column, tag_column]

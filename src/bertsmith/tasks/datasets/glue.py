@@ -53,11 +53,9 @@ class GlueTask:
     """A task of GLUE.
 
     Attributes:
-        title: the name of the task in the paper.
         labels: in the order of the head's outputs; empty for STS-B, whose labels are numbers from 0 to 5.
         metrics: the official metrics, the one of BERT's table first; the score of the task is their mean.
         labelled: columns of the training and dev files; None if there are no official labelled files.
-        unlabelled: columns of the test file.
         submission: name of the file for the evaluation server.
         train_size: number of examples in the official training file; None if the model of another task is used.
         trained_as: key of the task whose model is used.
@@ -192,7 +190,6 @@ def write_submission(task: GlueTask, ids: Sequence[str], labels: Sequence[str | 
     """Writes the answers to a test file in the evaluation server's format and returns the path of the file.
 
     Args:
-        ids: ids of the test examples, in file order.
         labels: names of classes; for STS-B numbers, which are clipped to 0 to 5.
     """
     assert len(ids) == len(labels), f"{len(ids)} ids and {len(labels)} labels"
@@ -238,7 +235,6 @@ def glue_average(scores: Mapping[str, Mapping[str, float]], *, with_wnli: bool) 
 def _find(
     task: GlueTask, path: Path, columns: Columns, header: Sequence[str]
 ) -> tuple[int, int | None, int | None, int | None]:
-    """The column numbers of text A, text B, label and id."""
     wanted = [name for name in (columns.first, columns.second, columns.label) if name is not None]
     for name in wanted:
         if name not in header:
@@ -260,7 +256,6 @@ def _other_file(task: GlueTask, path: Path, content: str) -> InputError:
 
 
 def _gold(task: GlueTask, cell: str, location: str) -> str | float:
-    """The label in a cell."""
     cell = cell.strip()
     if task.labels:
         if cell not in task.labels:

@@ -69,7 +69,6 @@ def by_label(labels: Iterable[str], parents: Mapping[str, str]) -> tuple[tuple[s
 
 
 def _codes_of(label: str) -> list[str]:
-    """A code and its ancestors."""
     codes = [label]
     while parent := code_parent(codes[-1]):
         codes.append(parent)
@@ -77,7 +76,6 @@ def _codes_of(label: str) -> list[str]:
 
 
 def _read(path: Path, encoding: str) -> dict[str, str]:
-    """The parent of each label in a file."""
     parents: dict[str, str] = {}
     for number, line in enumerate(lines_of(file_text(path, kind="a hierarchy of labels", encoding=encoding)), start=1):
         if not line.strip():

@@ -131,7 +131,6 @@ def _has_labels(example: Example) -> bool:
 
 
 def _renamed(example: Example, names: Mapping[str, str]) -> Example:
-    """The example with new names of its labels, each once."""
     if isinstance(example, TaggedExample):
         tags = None if example.tags is None else tuple(names.get(tag, tag) for tag in example.tags)
         return dataclasses.replace(example, tags=tags)

@@ -181,7 +181,6 @@ def _often(count: int) -> str:
 
 
 def _warn_of_case(names: Iterable[str]) -> None:
-    """Warns of labels that differ only in case, and so are separate classes."""
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
         alike.setdefault(name.casefold(), []).append(name)

@@ -43,7 +43,6 @@ def sentences_of(
 
     Args:
         flat: spans that share a word are errors; otherwise the outermost one is kept, and the others are listed.
-        fix: what to do if no text is annotated.
     """
     examples: list[TaggedExample] = []
     skipped: list[tuple[str, str]] = []
@@ -109,5 +108,4 @@ def require_text(text: str, span: MarkedSpan, stated: str, location: str) -> Non
 
 
 def _letters(text: str) -> str:
-    """A text without white space."""
     return "".join(clean(text).replace("\\n", " ").split())

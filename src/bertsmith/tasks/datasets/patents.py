@@ -83,7 +83,6 @@ def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> Exa
 
 
 def _text_of(path: Path, row: Row, named: dict[str, str]) -> str:
-    """The first claim, or title and abstract."""
     if not any(name in named for name in CLAIM_COLUMNS) and _ABSTRACT in named:
         parts = [row.values[named[name]].strip() for name in (_TITLE, _ABSTRACT) if name in named]
         return " ".join(filter(None, parts))
@@ -91,7 +90,6 @@ def _text_of(path: Path, row: Row, named: dict[str, str]) -> str:
 
 
 def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], kind: str) -> str:
-    """The first column with a known name."""
     result = next((named[name] for name in known if name in named), None)
     if result is None:
         raise InputError(
@@ -103,7 +101,6 @@ def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], kin
 
 
 def _labels(cell: str, location: str) -> tuple[str, ...]:
-    """The distinct subclasses in a cell."""
     cell = cell.strip()
     parts = parse_json(cell, location) if cell.startswith("[") else re.split(r"[,;|]", cell)
     result = tuple(dict.fromkeys(subclass_of(str(part).strip()) for part in parts if str(part).strip()))

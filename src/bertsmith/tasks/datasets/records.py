@@ -45,7 +45,6 @@ def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) 
 
     Args:
         lines: one record per line, even if the text starts with a list.
-        columns: names that columns of texts usually have.
     """
     values = _values(path, text, lines=lines, columns=columns)
     first = next(values, None)

@@ -96,7 +96,6 @@ def anonymized(text: str, spans: tuple[MarkedSpan, MarkedSpan], location: str = 
 
 
 def _mark(span: MarkedSpan) -> str:
-    """The mark of a type, in which white space and the signs of a mark become hyphens."""
     return f"@{_SIGNS.sub('-', span.label)}$"
 
 

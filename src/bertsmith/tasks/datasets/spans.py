@@ -103,7 +103,6 @@ def _marked(record: Any, location: str, text_column: str | None, unread: "Counte
 
 
 def _results(text: str, annotation: Mapping[str, Any], location: str, unread: "Counter[str]") -> Iterator[MarkedSpan]:
-    """The spans of an annotation of Label Studio."""
     for result in results_of(annotation, location):
         value = result.get("value") if isinstance(result, dict) else None
         if isinstance(value, dict) and "labels" in value and "start" in value:

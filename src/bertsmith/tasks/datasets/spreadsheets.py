@@ -57,7 +57,6 @@ def read_sheet(path: Path) -> Iterator[SheetRow]:
 
 
 def _named(header: Sequence[str], row: Sequence[str], location: str) -> dict[str, str]:
-    """The cells of a row by the name of their column."""
     for column, (name, cell) in enumerate(zip_longest(header, row, fillvalue=""), start=1):
         if cell.strip() and not name:
             raise InputError(
@@ -79,7 +78,6 @@ def _text(value: Any, formula: Any, location: str) -> str:
 
 
 def _sheets(path: Path) -> _Sheets:
-    """The cells of a workbook."""
     try:
         import openpyxl
     except ImportError:

@@ -116,7 +116,6 @@ def _refusal(
 
 
 def _records(path: Path, *, unanswerable: bool, encoding: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Each question's context, record and place."""
     file = quoted(path)
     if suffix_of(path) == ".parquet":
         yield from _rows(file, parquet_records(path), unanswerable=unanswerable)
@@ -148,7 +147,6 @@ def _records(path: Path, *, unanswerable: bool, encoding: str) -> Iterator[tuple
 
 
 def _starts_with_row(text: str) -> bool:
-    """Whether the first line of a text is a row."""
     try:
         return _is_row(json_value(lines_of(text.lstrip())[0]))
     except (ValueError, RecursionError):
@@ -162,7 +160,6 @@ def _is_row(value: Any) -> bool:
 def _rows(
     file: str, rows: Iterator[tuple[str, Any]], *, unanswerable: bool
 ) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """The questions of rows, with their answers as in SQuAD's own files."""
     for number, (location, row) in enumerate(rows):
         if not number:
             tell(f"{file}: read as rows of questions, with `id`, `context`, `question` and `answers`")

@@ -190,7 +190,6 @@ def read_texts(
 
 
 def _refuse_spans(row: Row) -> None:
-    """Refuses a row whose text has marked spans instead of a label."""
     marked = next((name for name, value in row.values.items() if holds_spans(value)), None)
     if marked is not None:
         raise InputError(
@@ -250,7 +249,6 @@ def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labe
 
 
 def _with_header(path: Path, rows: Iterator[NumberedCells]) -> Iterator[Row]:
-    """The rows below the header, keyed by its names."""
     header, rows = header_and_rows(rows, path)
     is_empty = True
     for line, cells in rows:
@@ -287,7 +285,6 @@ def _cell(row: Row, column: str) -> str:
 
 
 def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, ...]:
-    """The one or two columns of text."""
     for name in (text, pair):
         if name is not None:
             _require_column(path, columns, name)
@@ -309,7 +306,6 @@ def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: st
 def _label_column(
     path: Path, columns: Sequence[str], texts: Sequence[str], label: str | None, known: Sequence[str]
 ) -> str:
-    """The column of labels."""
     if label is not None:
         _require_column(path, columns, label)
         return label
@@ -330,7 +326,6 @@ def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
 def _only(
     path: Path, columns: Sequence[str], choices: Sequence[tuple[str, ...]], kind: str, option: str
 ) -> tuple[str, ...]:
-    """The only candidate."""
     if len(choices) == 1:
         return choices[0]
     several = "; candidates are " + ", ".join(" with ".join(map(repr, names)) for names in choices)

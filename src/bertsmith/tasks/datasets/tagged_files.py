@@ -106,7 +106,6 @@ def _cells_of(head: str) -> list[str]:
 
 
 def _records(path: Path, encoding: str) -> Iterator[tuple[str, Any]]:
-    """The place and the value of each record of JSON or Parquet."""
     if suffix_of(path) == ".parquet":
         return parquet_records(path)
     return json_records(

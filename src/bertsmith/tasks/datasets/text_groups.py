@@ -80,7 +80,6 @@ def read_groups(
     Args:
         form: one of `examples.FORMS`.
         text_column, pair_column, label_column: column names; if None, guessed from common names.
-        gold: scores and labels are read.
     """
     if form == TRIPLETS:
         return _without_repeats(_read_triplets(path, encoding))

@@ -176,7 +176,6 @@ class TextLines:
                 yield cells[index]
 
     def _json(self) -> InputError:
-        """The error for JSON where lines of text are expected."""
         table = f"a {self.kind[1:].upper()} table" if self.kind in TABLES else "plain text"
         fix = "convert it to JSON lines, one record {...} per line, "
         fix += "and set --column" if self.is_stdin else "in a file that ends in .jsonl"
@@ -195,7 +194,6 @@ class TextLines:
         return column
 
     def _column(self, names: Sequence[str]) -> str:
-        """The column with the texts."""
         require_unique(names, f"'{shown(self.path)}'")
         if self.column is not None:
             if self.column in names:

@@ -75,7 +75,6 @@ def as_text(value: object, location: str) -> str:
 
 
 def _plain(value: object, location: str) -> str:
-    """The text of a value that JSON has no type for."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")

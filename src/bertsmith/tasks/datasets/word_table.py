@@ -92,7 +92,6 @@ def read_word_table(
 
 
 def _column(path: Path, named: Mapping[str, str], known: Sequence[str], of_what: str) -> str:
-    """The first column with a known name."""
     name = next((named[name] for name in known if name in named), None)
     if name is None:
         raise InputError(

@@ -58,10 +58,6 @@ def squad_scores(golds: Golds, predictions: Mapping[str, str]) -> dict[str, floa
     """The scores of SQuAD 1.1: `exact` and `f1` in percent, `total` questions, `missing` predictions.
 
     A question without a prediction scores 0. Predictions for other questions are ignored.
-
-    Args:
-        golds: the gold answers of each question, by id.
-        predictions: the predicted text of each question, by id.
     """
     _require_questions(golds)
     exact = f1 = 0.0
@@ -200,7 +196,6 @@ def _best_threshold(
 
 
 def _scores_by_question(golds: Golds, predictions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, float]]:
-    """Exact match and F1 of each question by the rules of version 2.0."""
     _require_questions(golds)
     _require_all(golds, predictions, "prediction")
     # A gold answer that normalizes to the empty text is indistinguishable from no answer.

@@ -28,7 +28,6 @@ def bleu(translations: Sequence[Sequence[str]], references: Sequence[Sequence[Se
     It is 0 if no n-gram of some length is shared.
 
     Args:
-        translations: the words of each translation.
         references: for each translation, the words of one or several references.
 
     >>> bleu([["the"] * 7], [[["the", "cat", "is", "on", "the", "mat"]]])

@@ -52,7 +52,6 @@ def _correlation(first: Floats, second: Floats) -> float:
 
 
 def _ranks(values: Floats) -> Floats:
-    """The rank of each value from 1, the mean rank of equal ones."""
     ordered = np.sort(values)
     return np.asarray((ordered.searchsorted(values, "left") + ordered.searchsorted(values, "right") + 1) / 2)
 

@@ -101,7 +101,6 @@ def _discounted(gains: Floats) -> float:
 
 
 def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple[Floats, Floats]:
-    """Both as validated float64 arrays."""
     assert k is None or k >= 1, k
     result = np.asarray(ranked, dtype=np.float64).reshape(-1)
     judgments = np.asarray(judged, dtype=np.float64).reshape(-1)

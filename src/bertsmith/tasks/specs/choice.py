@@ -196,7 +196,6 @@ def _require_whole_texts(settings: TaskSettings) -> None:
 
 
 def _taken(texts: Encoded, chosen: Ints) -> Encoded:
-    """The chosen texts, in that order, with repetitions."""
     lengths = texts.lengths[chosen]
     return Encoded(texts.ids[places_of(texts.offsets[chosen], lengths)], offsets_of(lengths))
 
@@ -204,7 +203,6 @@ def _taken(texts: Encoded, chosen: Ints) -> Encoded:
 def _refuse_long(
     choices: Sequence[ChoiceExample], example_of_row: Ints, tokens: tuple[Ints, Ints], special: Ints, most: int
 ) -> None:
-    """Checks that every row fits."""
     first, second = tokens
     too_long = np.flatnonzero(first + second + special > most)
     if len(too_long):

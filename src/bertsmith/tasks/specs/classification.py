@@ -395,7 +395,6 @@ def _has_two_sides(spec: TaskSpec) -> bool:
 
 
 def _tunes_labels(spec: TaskSpec) -> bool:
-    """Whether thresholds of texts with several labels are fitted."""
     return spec.multi_label and (spec.settings.tune_threshold or spec.settings.label_thresholds)
 
 

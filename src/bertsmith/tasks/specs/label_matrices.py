@@ -51,7 +51,6 @@ def with_parents(values: npt.NDArray[Values], labels: Sequence[str], parents: Se
 
 
 def _depth(column: int, above: Sequence[int]) -> int:
-    """The number of ancestors of a label."""
     count = 0
     while (column := above[column]) >= 0:
         count += 1

@@ -21,7 +21,6 @@ class LabelPrediction(Prediction):
 
     Attributes:
         probabilities: one per label, in the model's order; single-label probabilities sum to 1.
-        labels: the names of `probabilities`.
         chosen: the predicted labels: the most likely one, or for multi-label tasks all above the threshold.
     """
 
@@ -106,7 +105,6 @@ class Entity:
     """An entity in a sentence.
 
     Attributes:
-        type: its type, such as PER.
         start: its first word, from 0.
         end: one past its last word.
         text: its words, with a space wherever there is a gap between them in the original text.
@@ -174,7 +172,6 @@ class AnswerPrediction(Prediction):
         probability: its probability, by a softmax over the kept candidates.
         n_best: the kept candidates as (text, start, end, probability), most likely first.
         null_score_diff: no-answer score minus the score of the best answer; None if every question has an answer.
-        has_answer: whether `text` is an answer.
         no_answer_probability: the probability of no answer; None if every question has an answer, or if the empty
             answer was not among the candidates.
         cut_tokens: tokens cut from the question; contexts are never cut.

@@ -101,7 +101,6 @@ class SimilarityTask(Task):
             self._check_objective(examples)
 
     def _lacks_gold(self, example: Example) -> bool:
-        """Whether a pair of a task of scores has none."""
         return (
             isinstance(example, TextExample)
             and example.label is None

@@ -242,7 +242,6 @@ def _before_threshold(predictions: Sequence[AnswerPrediction]) -> tuple[dict[str
 
 
 def _check_answers(question: QuestionExample) -> None:
-    """Checks that every answer is in the context at its offset."""
     if question.is_impossible and question.answers:
         raise InputError(
             expected=f"no answers to the impossible question in {question.location}",

@@ -56,7 +56,6 @@ def _fillers(document: Sequence[tuple[str, ...]], first: int, past: int | None, 
 
 
 def _documents(sentences: Sequence[TaggedExample]) -> Iterator[tuple[int, int]]:
-    """Where each document begins and ends."""
     first = 0
     for position in range(1, len(sentences) + 1):
         if position == len(sentences) or sentences[position].document != sentences[first].document:

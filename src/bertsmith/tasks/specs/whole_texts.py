@@ -160,7 +160,6 @@ def _interleaved(rows: PackedRows, swapped: PackedRows) -> PackedRows:
 def _refuse_long(
     examples: Sequence[TextExample], first: Encoded, second: Encoded | None, tokenizer: Tokenizer, most: int
 ) -> None:
-    """Checks that every example fits into one row."""
     lengths = first.lengths + tokenizer.template.num_special(1 if second is None else 2)
     lengths = lengths if second is None else lengths + second.lengths
     too_long = np.flatnonzero(lengths > most)

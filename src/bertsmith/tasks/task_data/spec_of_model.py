@@ -114,11 +114,7 @@ def read_labelled(
     columns: ColumnSettings | None = None,
     map_labels: LabelMap | None = None,
 ) -> Labelled:
-    """Labelled examples from a file, to score a fine-tuned model on.
-
-    Args:
-        task: the name of the task whose format the file has; None: the model's.
-    """
+    """Labelled examples from a file, to score a fine-tuned model on."""
     spec = require_spec(folder)
     is_ours = folder.metadata.spec is not None
     return labelled_of(spec, path, task, columns, map_labels, is_ours=is_ours)

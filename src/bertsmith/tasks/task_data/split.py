@@ -68,7 +68,6 @@ def split_dev(
 
 
 def _labels(examples: Sequence[Example]) -> Sequence[Sequence[str]]:
-    """The labels of each example of a classification; no labels in other tasks."""
     texts = [
         example for example in examples if isinstance(example, TextExample) and isinstance(example.label, str | tuple)
     ]

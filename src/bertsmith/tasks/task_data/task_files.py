@@ -151,7 +151,6 @@ def read_examples(
 
 
 def _require_mappable(name: str, map_labels: LabelMap | None) -> None:
-    """Checks that the labels of a task can be mapped, if a map is given."""
     has_labels = kind_of(name) in ("classification", "tagging") or name == "pairs"
     require(
         not map_labels or (has_labels and name not in GLUE and name not in NLI),
