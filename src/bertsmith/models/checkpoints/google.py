@@ -181,8 +181,8 @@ def _require_writable(
 ) -> None:
     """Refuses a model that Google's code does not support."""
 
-    def fits(condition: bool, expected: str, found: str) -> None:
-        require(condition, expected=expected, found=found, fix="write a Hugging Face folder")
+    def fits(condition: bool, expected: str, actual: str) -> None:
+        require(condition, expected=expected, found=actual, fix="write a Hugging Face folder")
 
     fits(
         isinstance(config, BertConfig),

@@ -2,7 +2,7 @@
 
 There are no segments, no norm after the embeddings, and no pooler: a classifier reads the state of the last token. The
 scores of the next piece are the products with the word table. Activations are GELU in its tanh form, which GPT's own
-`config.json` calls "gelu"; its matrices are stored as [in, out], and those of query, key and value as one.
+`config.json` calls "gelu"; its matrices are stored as [in, out], and query, key and value as one.
 
 Source: Radford et al. (2018), "Improving Language Understanding by Generative Pre-Training", section 4.1; the names of
 Hugging Face's OpenAIGPT.
@@ -87,7 +87,7 @@ class GptConfig(EncoderConfig):
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The configuration in a `config.json`; see `EncoderConfig.from_dict`.
 
-        Dropouts on the embeddings and before a classifier that equal that of the layers follow it when it is changed.
+        Dropouts on the embeddings and before a classifier that equal the layers' follow it when it is changed.
         """
         width = values.get("n_embd")
         changed: dict[str, Any] = {_INNER: 4 * width} if isinstance(width, int) and values.get(_INNER) is None else {}

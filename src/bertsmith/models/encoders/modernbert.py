@@ -2,7 +2,7 @@
 
 Every third layer attends to the whole sequence, the others to a window of 128 tokens; the two kinds have rotary
 positions with bases of their own. The first layer has no norm in front of its attention, because one follows the
-embeddings, and a norm follows the last layer. Heads of tasks, those of single tokens too, read through a layer with
+embeddings, and a norm follows the last layer. Heads of tasks, also on single tokens, read through a layer with
 GELU and a norm.
 
 T tokens in the flat batch, R positions that are read, D width, I inner width, L layers.
@@ -148,7 +148,7 @@ class ModernBertConfig(EncoderConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The configuration in a `config.json`, with the fields of `transformers` 4 or those of 5."""
+        """The configuration in a `config.json`, with the fields of `transformers` 4 or 5."""
         changed = {**values}
         bases = values.get("rope_parameters")
         for kind, name in ((_GLOBAL, "global_rope_theta"), (_LOCAL, "local_rope_theta")):

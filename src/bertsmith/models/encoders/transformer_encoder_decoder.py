@@ -2,7 +2,7 @@
 
 Letters: T target tokens, S source tokens, N sequences, D width, V vocabulary.
 
-Layers are those of `models/parts/transformer.py`: post-norm, ReLU. A decoder layer reads from left to right and has a
+Layers come from `models/parts/transformer.py`: post-norm, ReLU. A decoder layer reads from left to right and has a
 second attention between the first one and the feed-forward network, whose keys and values are the encoder's states; it
 is the same function, with other lengths for queries than for keys. One word table serves both sides and the output
 layer, and its vectors are multiplied by the square root of the width. Positions are sines. There is no norm after the

@@ -117,7 +117,7 @@ class Batch:
         """The two texts of each row as sequences of their own.
 
         A row [CLS] A [SEP] B [SEP] becomes [CLS] A [SEP], its tokens of segment 0, and [CLS] B [SEP], its first token
-        and those of segment 1. Positions restart at 0, and all segment ids are 0. Without a second text, the second
+        and segment 1. Positions restart at 0, and all segment ids are 0. Without a second text, the second
         sequence is [CLS].
         """
         lengths = np.asarray(self.lengths, dtype=np.int64)

@@ -43,7 +43,7 @@ class Earlier:
         self._tensors: dict[str, Tensor] = {}
 
     def runs(self, read: Read | None) -> Runs:
-        """The runs of attention: every earlier token is a key, the new ones, or those that are read, are queries."""
+        """The runs of attention: all tokens are keys, the new ones, or the positions that are read, are queries."""
         return runs_of(self._lengths, self._batch.lengths if read is None else read.counts)
 
     def continued(self, name: str, new: Tensor) -> Tensor:

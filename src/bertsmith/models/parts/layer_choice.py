@@ -2,7 +2,7 @@
 
 Letters: T tokens, L layers, n chosen layers, D width of the encoder.
 
-Hidden state 0 is the embeddings, hidden state L that of the last layer; negative numbers count from the end. A choice
+Hidden state 0 is the embeddings, hidden state L is the last layer's; negative numbers count from the end. A choice
 can be made without torch.
 
 Source: Devlin et al. (2019), section 5.3 and table 7; Peters et al. (2018), section 3.2, for the sum that includes the

@@ -2,7 +2,7 @@
 
 Letters: T tokens, n chosen layers, D width of the encoder.
 
-Nothing here knows what the states are of: the mix receives those that `layer_choice.py` picked, and its scores and its
+Nothing here knows what the states are of: the mix receives what `layer_choice.py` picked, and its scores and its
 scale are trained with the layer on top. Without training it is the mean of the chosen layers.
 
 Source: Peters et al. (2018), "Deep contextualized word representations", section 3.2.

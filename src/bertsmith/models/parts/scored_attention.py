@@ -3,7 +3,7 @@
 Letters: R queries, S keys, Q width of a query, K of a key, E of a value, H inner width of a score; an ellipsis: the
 axes of a batch.
 
-The three scores are those of recurrent translation models. Self-attention is the case in which queries, keys and values
+The three scores come from recurrent translation models. Self-attention is the case in which queries, keys and values
 come from the same sequence and the score is the scaled dot product; `attention.py` computes it fast, with heads and
 over flat batches.
 

@@ -2,7 +2,7 @@
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-`prepare` replaces the linear layers of an encoder of `transformer.py` in place, by those of
+`prepare` replaces the linear layers of an encoder of `transformer.py` in place, by the layers of
 `packed_linear.py` and, in int8, of `int8_linear.py`. Whole sequences of one length take the way of `fast_path.py`.
 """
 

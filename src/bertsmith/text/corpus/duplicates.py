@@ -61,7 +61,7 @@ class Duplicates:
 
 
 def exact_duplicates(corpus: Corpus) -> Duplicates:
-    """The documents whose text is equal to that of an earlier one, sentence by sentence."""
+    """The documents with the text of an earlier one, sentence by sentence."""
     parts = [np.empty(0, dtype=np.uint64)]
     with Progress("looking for copies", corpus.num_tokens, "tokens") as progress:
         for batch in corpus.batches:

@@ -234,7 +234,7 @@ def source_blocks(
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[TextBlock]:
-    """Blocks of documents that have already been read, such as those of `docstring_documents`."""
+    """Blocks of documents that have already been read, as `docstring_documents` returns them."""
     waiting: list[Document] = []
     size = 0
     for document in documents:

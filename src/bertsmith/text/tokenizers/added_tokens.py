@@ -85,7 +85,7 @@ class AddedTokens:
 
     Attributes:
         raw: finds the tokens that are not normalized.
-        normalized: finds those that are, in normalized text.
+        normalized: finds the normalized ones, in normalized text.
     """
 
     def __init__(

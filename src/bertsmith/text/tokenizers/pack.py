@@ -250,8 +250,8 @@ def _assemble(
         if truncation == "tail":
             source += np.repeat(cut, keep)
         elif truncation == "head_tail":
-            head, whole = _HEAD_SHARE
-            front = np.where(cut > 0, keep * head // whole, keep)
+            head, of_tokens = _HEAD_SHARE
+            front = np.where(cut > 0, keep * head // of_tokens, keep)
             source += np.where(step >= np.repeat(front, keep), np.repeat(cut, keep), 0)
         target = np.repeat(begin, keep) + step
         token_ids[target] = text.ids[source]

@@ -1,6 +1,6 @@
 """Tokenizers of other models: any pipeline in a `tokenizer.json`.
 
-Unigram pieces (ALBERT, XLM-RoBERTa) are those of `unigram.py`; the package `tokenizers`, which the extra of that name
+Unigram pieces (ALBERT, XLM-RoBERTa) come from `unigram.py`; the package `tokenizers`, which the extra of that name
 installs, runs byte-level BPE (RoBERTa, ModernBERT) and all other pipelines. WordPiece has its own, faster
 implementation.
 """
@@ -46,7 +46,8 @@ class PipelineTokenizer(Tokenizer):
         self.template = template_of(description.get("post_processor"), source)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.description, self.vocabulary.special, self.source), {"template": self.template}
+        make = functools.partial(PipelineTokenizer, source=self.source)
+        return make, (self.description, self.vocabulary.special), {"template": self.template}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -142,10 +143,6 @@ def _with_reserved(description: dict[str, Any], special: SpecialPieces) -> dict[
     """The description with the special pieces of the model as its only special tokens; texts become all others."""
     entries = description.get("added_tokens") or []
     return {**description, "added_tokens": [entry | {"special": entry["content"] in special} for entry in entries]}
-
-
-def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -> PipelineTokenizer:
-    return PipelineTokenizer(description, special, source=source)
 
 
 def _build(description: dict[str, Any], source: str) -> Any:

@@ -82,8 +82,10 @@ class WordPieceTokenizer(Tokenizer):
         self._offsets = OffsetEncoder(self.encode_with_offsets, cache_entries)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self.vocabulary, self.rules, self.added, self.cache_entries, self.threads)
-        return _rebuild, arguments, {"template": self.template}
+        make = functools.partial(
+            WordPieceTokenizer, added=self.added, cache_entries=self.cache_entries, threads=self.threads
+        )
+        return make, (self.vocabulary, self.rules), {"template": self.template}
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -336,13 +338,3 @@ class OffsetEncoder:
         if len(part) <= _LONGEST_REMEMBERED:
             self._memo.put(part, result, 2 * _ENTRY_BYTES + 2 * len(part) + 24 * len(result[0]))
         return result
-
-
-def _rebuild(
-    vocabulary: Vocabulary,
-    rules: TextRules,
-    added: tuple[AddedToken, ...],
-    cache_entries: int,
-    threads: int | None,
-) -> WordPieceTokenizer:
-    return WordPieceTokenizer(vocabulary, rules, added=added, cache_entries=cache_entries, threads=threads)

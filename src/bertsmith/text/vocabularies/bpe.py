@@ -2,7 +2,7 @@
 
 A word is its characters, the last one with a mark for the end of the word; each merge joins two neighboring pieces
 everywhere. New text is split by the same merges in the same order. So the pieces are chosen for another rule of use
-than those of `learn.py`, and by counts alone, and the search there cannot find them: the merges are learned by the
+than in `learn.py`, and by counts alone, and the search there cannot find them: the merges are learned by the
 package `tokenizers`, from the words and counts from which WordPieces are learned.
 
 Source: Sennrich, Haddow and Birch (2016), "Neural machine translation of rare words with subword units", section 3.2;

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted
 from bertsmith.base.machine.allocator import KeptMemory
 from bertsmith.base.machine.runtime import Rank, machine, memory_bytes
 from bertsmith.base.storage.files import misfit, read_json
@@ -105,7 +106,9 @@ def measure_rates(workload: Workload, settings: TrainSettings, seconds: float, t
         described, is_gpu = machine(), device.type == "cuda"
         return Rates(
             source=MEASURED,
-            device=described["gpu"] if is_gpu else f"{described['processor']}, {_threads(described)}",
+            device=described["gpu"]
+            if is_gpu
+            else f"{described['processor']}, {counted(described['threads'], 'thread')}",
             kind=device.type,
             memory=torch.cuda.get_device_properties(device).total_memory if is_gpu else memory_bytes(),
             lanes=workload.lanes,
@@ -116,10 +119,6 @@ def measure_rates(workload: Workload, settings: TrainSettings, seconds: float, t
             seconds_per_checkpoint=_checkpoint_seconds(trainer),
             seconds_to_start=to_start,
         )
-
-
-def _threads(described: Mapping[str, Any]) -> str:
-    return "1 thread" if described["threads"] == 1 else f"{described['threads']} threads"
 
 
 def _checkpoint_seconds(trainer: Trainer) -> float:

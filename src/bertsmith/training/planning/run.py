@@ -39,9 +39,9 @@ _GPU, _CPU = "cuda", "cpu"
 
 @takes(PlanRequest)
 def plan_pretraining(request: PlanRequest) -> RunPlan:
-    """What a pre-training with these settings will take: memory, steps, hours; without a budget, for `passes`.
+    """The cost of a pre-training with these settings: memory, steps, hours; without a budget, for `passes`.
 
-    Nothing is written but the index of a corpus at an address, which the run needs too. The rates are those of a few
+    Nothing is written but the index of a corpus at an address, which the run needs too. The rates come from a few
     real steps on this machine, unless `device` names a GPU that is not here, or `rates` a plan that was written
     elsewhere.
 
@@ -49,11 +49,11 @@ def plan_pretraining(request: PlanRequest) -> RunPlan:
         BertsmithError: the corpus or a setting is invalid, or they do not fit; the message says which.
     """
     require_host(request.corpus)
-    own = request.part(PlanSettings)
+    settings = request.part(PlanSettings)
     others = {name: value for part in parts_of(PlanRequest)[1:] for name, value in request.values(part).items()}
-    others = {name: value for name, value in others.items() if name not in vars(own)}
+    others = {name: value for name, value in others.items() if name not in vars(settings)}
     has_budget = any(others.get(name) is not None for name in BUDGETS)
-    return _Planning(request.corpus, own, others if has_budget else {**others, "steps": _OPEN}, has_budget).plan()
+    return _Planning(request.corpus, settings, others if has_budget else {**others, "steps": _OPEN}, has_budget).plan()
 
 
 class _Planning:

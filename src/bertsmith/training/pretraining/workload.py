@@ -83,7 +83,7 @@ class Pretraining(Workload):
         sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
             figures of the steps are then of the sample, held-out figures are exact.
         layer_decay: learning rate of each layer as a fraction of the layer above.
-        teaching: a teacher, whose loss replaces that of the objective, which predicts masked pieces alone.
+        teaching: a teacher, whose loss replaces the objective's, which predicts masked pieces alone.
         most_lanes: the maximum number of lanes; by default as many as the machine is worth.
     """
 
