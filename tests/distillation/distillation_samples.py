@@ -14,7 +14,7 @@ import safetensors.numpy
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task_data.split import TaskData
-from bertsmith.training.loop import loop
+from bertsmith.training.loop.trainer import Trainer
 from tasks.task_samples import SPECS, examples_of, write_base_model
 
 WINDOWS = ("windows", "hierarchical", "hierarchical pair", "hierarchical by a BiLSTM")
@@ -30,15 +30,15 @@ class KilledError(Exception):
 @contextlib.contextmanager
 def killed_at_step(number: int) -> Iterator[None]:
     """The training in the block is killed at a step, counted from 1; the block fails if it is not."""
-    step, count = loop._Course._step, []
+    step, count = Trainer.gradient, []
 
-    def dies(self: loop._Course, *given: object) -> object:
+    def dies(self: Trainer, *given: object) -> object:
         count.append(1)
         if len(count) == number:
             raise KilledError
         return step(self, *given)
 
-    with mock.patch.object(loop._Course, "_step", dies), pytest.raises(KilledError):
+    with mock.patch.object(Trainer, "gradient", dies), pytest.raises(KilledError):
         yield
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.training.loop import loop
+from bertsmith.training.loop import state
 from bertsmith.training.loop.devices import GPUS, named_gpu, peak_of, peak_of_device
 from bertsmith.training.loop.run_folder import RunFolder
 from training.toy import ToyWorkload, toy_run
@@ -56,7 +56,7 @@ class CountedWorkload(ToyWorkload):
 
 
 def test_the_log_has_the_utilization_of_a_device_with_a_known_peak(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "peak_of_device", lambda device, precision: 1e12)
+    monkeypatch.setattr(state, "peak_of_device", lambda device, precision: 1e12)
     toy_run(tmp_path / "known", CountedWorkload(), steps=4, log_every=2)
     for line in RunFolder.open(tmp_path / "known").metrics("train"):
         # Both are rates of the same seconds.
