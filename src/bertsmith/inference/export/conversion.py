@@ -239,7 +239,7 @@ def _carry_sentence_files(source: Path, partial: Path) -> None:
         if (source / name).is_file():
             written = read_json(partial / name) if (partial / name).is_file() else {}
             shutil.copyfile(source / name, partial / name)
-            if ARGUMENTS in written:  # which folders of earlier versions lack
+            if ARGUMENTS in written:  # which not every folder has
                 write_json(partial / name, read_json(source / name) | {ARGUMENTS: written[ARGUMENTS]})
     for entry in sorted(source.iterdir()):
         if entry.is_dir() and _MODULE_FOLDER.fullmatch(entry.name):

@@ -118,7 +118,7 @@ def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
     if head.is_vector or settings.reads in (None, PROBE):
         return spec
     if not head.pooled and settings.reads not in READERS:
-        if settings.reads not in ("pooler", spec.reads):  # not refused: recipes and older runs have such values
+        if settings.reads not in ("pooler", spec.reads):  # not refused: recipes have such values
             why = f"a head for {spec.title} reads the hidden states of tokens, or with bilstm a BiLSTM over them"
             warn(f"reads {settings.reads} has no effect: {why}")
         return spec

@@ -323,7 +323,7 @@ _PARTS = ("weight", "bias", "penalty")
 
 
 def _prefix(name: str) -> str:
-    """What the tensors of a linear model begin with; nothing for the first one, as in older runs."""
+    """What the tensors of a linear model begin with; nothing for the first one."""
     return "" if name == VECTORS else f"{name}: "
 
 

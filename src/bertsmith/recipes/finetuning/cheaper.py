@@ -65,7 +65,7 @@ def best_baseline(
     if len(lines) > 1:
         found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[name], lines)
         found |= dataclasses.asdict(test)
-    if name in SAVED and (run / SAVED[name]).is_dir():  # missing in older runs
+    if name in SAVED and (run / SAVED[name]).is_dir():
         found["folder"] = SAVED[name]
     elif (name in baselines.linear or name == FROZEN_COSINE) and is_better(found):
         write_linear(job, baselines.linear.get(name), best, run / SAVED_IF_BETTER[name])

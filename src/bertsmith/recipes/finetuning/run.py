@@ -377,14 +377,13 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     if report["collapsed"]:
         lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
     if all(run["collapsed"] for run in report["runs"]):
-        advice = f"; {report['advice']}" if "advice" in report else ""  # missing in older reports
-        lines.append(f"this model gives the same answer to every example{advice}")
+        lines.append(f"this model gives the same answer to every example; {report['advice']}")
     metric, kept = report["metric"], kept_name(report)
-    if metric in report.get("intervals", {}):  # missing in older reports
+    if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
         kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
     how = "kept" if report["best"] == AVERAGE else f"best by {metric}"
     lines.append(f"{how}: {kept}; {report['tokens_per_second']:,.0f} tokens/s")
-    if "trained_on_all" in report:  # missing in older reports, and where there is a dev file
+    if "trained_on_all" in report:  # missing where there is a dev file
         lines.append(f"the model that is written was trained again, on all {report['trained_on_all']:,} examples")
     return [*lines, *lines_of_baselines(report, run), *warning_lines(report)]

@@ -91,7 +91,7 @@ def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     Args:
         report, run: as in `lines_of_baselines`.
     """
-    metric, averaged = report["metric"], report.get("with_bag_of_words", {})  # missing in older reports
+    metric, averaged = report["metric"], report.get("with_bag_of_words", {})
     if metric not in averaged:
         return []
     said = f"the fine-tuned model averaged with the bag of words: {metric} {averaged[metric]:.4f}"
@@ -189,7 +189,7 @@ def _tested(test: Mapping[str, Any], metric: str) -> str:
 
 def _given(report: Mapping[str, Any]) -> dict[str, str]:
     """The parts of `_OFFERS` that depend on the task and on what the training was given."""
-    kind, settings = report.get("kind", ""), report.get("settings", {})  # missing in older reports
+    kind, settings = report.get("kind", ""), report.get("settings", {})
     epochs, rate = settings.get("epochs"), settings.get("learning_rate")
     no_apart = settings.get("reads") == APART or settings.get("has_segments") is False
     return {

@@ -28,7 +28,7 @@ class SeedResult:
         steps: the number of steps.
         seconds: the training time, including evaluations.
         tokens: tokens trained on.
-        learning_rate: the peak rate; None in reports of older versions.
+        learning_rate: the peak rate.
     """
 
     seed: int
@@ -84,7 +84,7 @@ def kept_name(report: Mapping[str, Any]) -> str:
 
 
 def warning_lines(report: Mapping[str, Any], most: int = MOST_WARNINGS) -> list[str]:
-    """The warnings about the examples of a run, from a report.json; older ones have none.
+    """The warnings about the examples of a run, from a report.json.
 
     Args:
         most: how many are listed.

@@ -114,7 +114,7 @@ def _costs(shown: Sequence[FinishedRun]) -> str:
         of_best = [one for one in run.report["runs"] if one["folder"] == run.report["best"]]
         trainings = counted(len(run.report["runs"]), "training")
         costs: list[tuple[str, dict[str, Any]]] = [
-            ("pre-training", run.report.get("pretraining", {})),  # missing in older reports
+            ("pre-training", run.report.get("pretraining", {})),
             *(("fine-tuning, the best training", one) for one in of_best),  # none where an average was kept
         ]
         names = ("steps", "tokens", "seconds")
@@ -177,7 +177,7 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
 
 def _baselines(shown: Sequence[FinishedRun]) -> str:
     """The baselines of each run, and which of them are better than its model; "" if none were computed."""
-    with_some = [run for run in shown if run.report.get("baselines")]  # missing in older reports
+    with_some = [run for run in shown if run.report.get("baselines")]
     if not with_some:
         return ""
     several = len(shown) > 1
