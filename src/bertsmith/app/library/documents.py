@@ -75,9 +75,9 @@ class DocumentAnswers:
         lines = []
         for answer in self.answers:
             size = answer.end - answer.begin
-            place = f"line {answer.line:,}, characters {answer.column:,} to {answer.column + size - 1:,}"
+            where = f"line {answer.line:,}, characters {answer.column:,} to {answer.column + size - 1:,}"
             context = " ".join(f"{answer.context['left']}[{answer.text}]{answer.context['right']}".split())
-            lines += [f"{answer.probability:.0%}  {answer.text}", f"  {place}: {context}"]
+            lines += [f"{answer.probability:.0%}  {answer.text}", f"  {where}: {context}"]
         return lines
 
 
@@ -125,24 +125,24 @@ def ask_document(
         )
         for number, question in enumerate(questions, start=1)
     ]
-    found = cast("list[AnswerPrediction]", [one for _, one in predictor.stream(examples, total=len(examples))])
-    warn_cut(one.cut_tokens for one in found)
+    answers = cast("list[AnswerPrediction]", [answer for _, answer in predictor.stream(examples, total=len(examples))])
+    warn_cut(answer.cut_tokens for answer in answers)
     return [
         DocumentAnswers(
             question=example.question,
-            has_answer=one.has_answer,
-            no_answer_probability=one.no_answer_probability,
-            answers=tuple(_placed(text, one)[:top]),
-            cut_tokens=one.cut_tokens,
+            has_answer=answer.has_answer,
+            no_answer_probability=answer.no_answer_probability,
+            answers=tuple(_placed(text, answer)[:top]),
+            cut_tokens=answer.cut_tokens,
         )
-        for example, one in zip(examples, found, strict=True)
+        for example, answer in zip(examples, answers, strict=True)
     ]
 
 
-def _placed(text: str, found: AnswerPrediction) -> list[PlacedAnswer]:
+def _placed(text: str, prediction: AnswerPrediction) -> list[PlacedAnswer]:
     """The candidates that do not overlap a more likely one, with their positions."""
     kept: list[PlacedAnswer] = []
-    for answer, begin, end, probability in found.n_best:
+    for answer, begin, end, probability in prediction.n_best:
         if answer and all(end <= other.begin or other.end <= begin for other in kept):
             kept.append(
                 PlacedAnswer(
@@ -219,24 +219,23 @@ def rank_sentences(
             found=f"'{model}', a model of pairs",
             fix="name a model that was fine-tuned on single texts",
         )
-    place = _place_of(label, spec.labels)
-
-    found = []
+    column = _column_of(label, spec.labels)
+    sentences = []
     for number, (example, answer) in enumerate(predictor.stream(_sentences(Path(file), settings)), start=1):
         assert isinstance(example, TextExample)
         assert isinstance(answer, LabelPrediction)
-        found.append(
+        sentences.append(
             RankedSentence(
                 sentence=number,
                 text=example.first,
-                probability=answer.probabilities[place],
+                probability=answer.probabilities[column],
                 cut_tokens=answer.cut_tokens,
             )
         )
-    if not found:
+    if not sentences:
         raise InputError(expected=f"sentences in '{file}'", found="none", fix="name a file with text")
-    warn_cut(one.cut_tokens for one in found)
-    return sorted(found, key=lambda one: -one.probability)[:top]
+    warn_cut(sentence.cut_tokens for sentence in sentences)
+    return sorted(sentences, key=lambda sentence: -sentence.probability)[:top]
 
 
 def _sentences(path: Path, settings: ReadingSettings) -> Iterator[TextExample]:
@@ -244,7 +243,7 @@ def _sentences(path: Path, settings: ReadingSettings) -> Iterator[TextExample]:
         yield TextExample(id=str(number), first=sentence, location=f"sentence {number:,} of '{path}'")
 
 
-def _place_of(label: str | None, labels: Sequence[str]) -> int:
+def _column_of(label: str | None, labels: Sequence[str]) -> int:
     """The number of a label.
 
     Raises:

@@ -28,7 +28,7 @@ from bertsmith.app.library.inputs import (
     warn_cut,
 )
 from bertsmith.base.core.errors import LabelError
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, unseen
 from bertsmith.base.core.settings import require_number, split_settings
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.vectors.embedder import Embedder
@@ -102,8 +102,7 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         A text of more than `max_length` tokens is truncated at its end, with a `CutWarning`.
         """
         texts, embedder = checked_texts(X), self._load()
-        with silently():
-            vectors, cut = embedder.embed_counting(texts)
+        vectors, cut = embedder.embed_counting(texts)
         warn_cut(cut.tolist())
         return vectors
 
@@ -199,8 +198,8 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         require_number("dev_share", self.dev_share, least=0, below=1)
         train, dev = split_dev(examples, self.seed, self.dev_share) if self.dev_share else (examples, [])
         names_of = ("epochs", "batch_size", "learning_rate", "seed", "max_length", "device", "precision")
-        given = {name: value for name in names_of if (value := getattr(self, name)) is not None}
-        parts = split_settings({**given, **(self.settings or {})}, [FinetuningSettings, RecipeSettings, TaskSettings])
+        named = {name: value for name in names_of if (value := getattr(self, name)) is not None}
+        parts = split_settings({**named, **(self.settings or {})}, [FinetuningSettings, RecipeSettings, TaskSettings])
         with silently(not self.verbose):
             model = load_any(self.model)
         situation = situation_of(
@@ -251,9 +250,8 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         """The probability of each class, float64 [E, K], in the order of `classes_`; raises like `predict`."""
         check_is_fitted(self)
         examples = text_examples(X)
-        with silently():
-            found = self.predictor_.predict(examples)
-        answers = [prediction for prediction in found if isinstance(prediction, LabelPrediction)]
+        predictions = self.predictor_.predict(examples, unseen)
+        answers = [prediction for prediction in predictions if isinstance(prediction, LabelPrediction)]
         warn_cut(answer.cut_tokens for answer in answers)
         rows = [answer.probabilities for answer in answers]
         return np.array(rows, dtype=np.float64).reshape(len(examples), len(self.classes_))
@@ -278,8 +276,8 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             raise LabelError(expected=f"a class for each of {count} texts", found=str(len(classes)), fix="correct y")
         self.classes_, numbers = np.unique(classes, return_inverse=True)
         if len(self.classes_) < 2:
-            found = "1 class" if len(self.classes_) else "none"
-            raise LabelError(expected="at least two classes", found=found, fix="add texts of another class")
+            number = "1 class" if len(self.classes_) else "none"
+            raise LabelError(expected="at least two classes", found=number, fix="add texts of another class")
         return np.asarray(numbers, dtype=np.int64)
 
 

@@ -31,46 +31,46 @@ Text = str | tuple[str, str]
 _BETWEEN = (f"{__package__}.", "sklearn.", "joblib.")
 
 
-def checked_texts(texts: Sequence[str], what: str = "text") -> list[str]:
+def checked_texts(texts: Sequence[str], items: str = "text") -> list[str]:
     """The texts.
 
     Raises:
         InputError: an item is not a text; the message counts from 1.
     """
-    return [checked_text(text, f"{what} {number}") for number, text in enumerate(listed(texts, "texts"), start=1)]
+    return [checked_text(text, f"{items} {number}") for number, text in enumerate(listed(texts, "texts"), start=1)]
 
 
-def checked_text(text: object, place: str) -> str:
+def checked_text(text: object, location: str) -> str:
     """The text.
 
     Raises:
         InputError: it is not a text, or contains a lone surrogate.
     """
     if not isinstance(text, str):
-        raise wrong("a text", text, place)
+        raise wrong("a text", text, location)
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                expected=f"valid Unicode in {place}",
+                expected=f"valid Unicode in {location}",
                 found=f"a lone surrogate at character {error.start}",
                 fix="decode the text as UTF-8 with errors='replace'",
             ) from None
     return text
 
 
-def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "pair") -> list[tuple[str, str]]:
+def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, items: str = "pair") -> list[tuple[str, str]]:
     """The pairs of texts; raises the same errors as `checked_texts`.
 
     Args:
         expected: what a pair is.
-        what: the name of an item in messages.
+        items: the name of an item in messages.
     """
     result = []
-    for number, pair in enumerate(listed(pairs, f"{what}s"), start=1):
-        first, second = two(pair, f"{what} {number}", expected)
-        result.append((checked_text(first, f"{what} {number}"), checked_text(second, f"{what} {number}")))
+    for number, pair in enumerate(listed(pairs, f"{items}s"), start=1):
+        first, second = two(pair, f"{items} {number}", expected)
+        result.append((checked_text(first, f"{items} {number}"), checked_text(second, f"{items} {number}")))
     return result
 
 
@@ -82,31 +82,31 @@ def text_examples(texts: Sequence[Text | TextExample]) -> list[TextExample]:
     """
     examples = []
     for number, text in enumerate(listed(texts, "texts, or pairs of texts")):
-        place = f"text {number + 1}"
+        location = f"text {number + 1}"
         if isinstance(text, TextExample):
-            examples.append(dataclasses.replace(text, id=str(number), location=place))
+            examples.append(dataclasses.replace(text, id=str(number), location=location))
             continue
-        parts = (text,) if isinstance(text, str) else two(text, place, "a text or a pair of texts")
-        first, second = (*(checked_text(part, place) for part in parts), None)[:2]
-        examples.append(TextExample(id=str(number), first=first, second=second, location=place))  # type: ignore[arg-type]
+        parts = (text,) if isinstance(text, str) else two(text, location, "a text or a pair of texts")
+        first, second = (*(checked_text(part, location) for part in parts), None)[:2]
+        examples.append(TextExample(id=str(number), first=first, second=second, location=location))  # type: ignore[arg-type]
     return examples
 
 
 def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """The words of each sentence; raises the same errors as `checked_words`."""
-    given = enumerate(listed(sentences, "sentences, each a list of words"), start=1)
-    return [checked_words(words, f"sentence {number}") for number, words in given]
+    numbered = enumerate(listed(sentences, "sentences, each a list of words"), start=1)
+    return [checked_words(words, f"sentence {number}") for number, words in numbered]
 
 
 def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample]:
     """Plain texts split into words, and lists of words unchanged; raises the same errors as `checked_texts`."""
     sentences = []
     for number, text in enumerate(listed(texts, "texts, or lists of words")):
-        place = f"text {number + 1}"
+        location = f"text {number + 1}"
         if isinstance(text, str):
-            sentence = words_of(checked_text(text, place), id=place, location=place)
+            sentence = words_of(checked_text(text, location), id=location, location=location)
         else:
-            sentence = TaggedExample(id=place, words=checked_words(text, place), location=place)
+            sentence = TaggedExample(id=location, words=checked_words(text, location), location=location)
         # Each text is a document of its own, whatever its neighbors are.
         sentences.append(dataclasses.replace(sentence, document=number))
     return sentences
@@ -116,57 +116,57 @@ def choice_examples(questions: Sequence[tuple[str, Sequence[str]] | ChoiceExampl
     """Each context with its endings as an example, as in `text_examples`; raises the same errors."""
     examples = []
     for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
-        place = f"question {number}"
+        location = f"question {number}"
         if isinstance(question, ChoiceExample):
-            examples.append(dataclasses.replace(question, id=place, location=place))
+            examples.append(dataclasses.replace(question, id=location, location=location))
             continue
-        context, endings = two(question, place, "a context and its endings")
+        context, endings = two(question, location, "a context and its endings")
         if not isinstance(endings, list | tuple):
-            raise wrong("a context and a list of endings", question, place)
-        context, *endings = (checked_text(text, place) for text in (context, *endings))
-        examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), location=place))
+            raise wrong("a context and a list of endings", question, location)
+        context, *endings = (checked_text(text, location) for text in (context, *endings))
+        examples.append(ChoiceExample(id=location, context=context, endings=tuple(endings), location=location))
     return examples
 
 
 def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExample]:
     """Each question with its context as an example; raises the same errors as `checked_texts`."""
-    given = enumerate(checked_pairs(questions, "a question and its context", "question"), start=1)
+    numbered = enumerate(checked_pairs(questions, "a question and its context", "question"), start=1)
     return [
         QuestionExample(id=str(number), question=question, context=context, location=f"question {number}")
-        for number, (question, context) in given
+        for number, (question, context) in numbered
     ]
 
 
-def checked_words(words: object, place: str) -> tuple[str, ...]:
+def checked_words(words: object, location: str) -> tuple[str, ...]:
     """The words of a sentence.
 
     Raises:
         InputError: it is not a list of texts.
     """
     if not isinstance(words, list | tuple):
-        raise wrong("a list of words", words, place)
-    return tuple(checked_text(word, f"word {number} of {place}") for number, word in enumerate(words, start=1))
+        raise wrong("a list of words", words, location)
+    return tuple(checked_text(word, f"word {number} of {location}") for number, word in enumerate(words, start=1))
 
 
-def two(pair: object, place: str, expected: str) -> tuple[Any, Any]:
+def two(pair: object, location: str, expected: str) -> tuple[Any, Any]:
     """The two parts of a pair.
 
     Raises:
         InputError: there are not two.
     """
     if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise wrong(expected, pair, place)
+        raise wrong(expected, pair, location)
     return pair[0], pair[1]
 
 
-def listed(values: object, what: str) -> Sequence[Any]:
+def listed(values: object, items: str) -> Sequence[Any]:
     """The values as a sequence.
 
     Raises:
         InputError: it is a single text, or not a list, array or column.
     """
     if isinstance(values, str):
-        raise InputError(expected=f"a list of {what}", found="one text", fix="put it into a list")
+        raise InputError(expected=f"a list of {items}", found="one text", fix="put it into a list")
     if isinstance(values, list | tuple):
         return values
     # pandas columns and NumPy arrays.
@@ -174,7 +174,7 @@ def listed(values: object, what: str) -> Sequence[Any]:
     plain = array.tolist() if hasattr(array, "tolist") else None
     if not isinstance(plain, list):
         raise InputError(
-            expected=f"a list of {what}",
+            expected=f"a list of {items}",
             found=f"a value of type {type(values).__name__}",
             fix="convert it to a list, for example with list(...)",
         )
@@ -205,9 +205,9 @@ def require_count(count: object, name: str) -> None:
         )
 
 
-def wrong(expected: str, value: object, place: str) -> InputError:
+def wrong(expected: str, value: object, location: str) -> InputError:
     """The error for a value of the wrong type."""
-    return InputError(expected=f"{expected} as {place}", found=reprlib.repr(value)[:60], fix="correct it")
+    return InputError(expected=f"{expected} as {location}", found=reprlib.repr(value)[:60], fix="correct it")
 
 
 def warn_cut(cut: Iterable[int]) -> tuple[int, int]:

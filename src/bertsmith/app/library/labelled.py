@@ -115,15 +115,15 @@ def evaluate(
         return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
     if is_counted:
         predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
-        found = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
+        labelled = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
         metadata = read_metadata(Path(model))
     else:
         folder = load_any(model)
         metadata = folder.metadata
         predictor = load_ensemble([folder, *also], device=device, precision=precision, products=products, head=head)
-        found = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
+        labelled = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
     _warn_of_training_file(metadata, Path(data))
-    name, spec, examples = found
+    name, spec, examples = labelled
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
     texts, tokens = warn_cut(prediction.cut_tokens for prediction in predictions)

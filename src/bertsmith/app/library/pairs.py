@@ -49,5 +49,5 @@ def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) ->
         InputError: a text is empty, or not a text.
     """
     result = model.judge_pairs(checked_pairs(pairs, "two texts"))
-    warn_cut(one.cut_tokens for one in result)
+    warn_cut(answer.cut_tokens for answer in result)
     return result

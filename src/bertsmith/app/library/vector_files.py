@@ -250,23 +250,23 @@ def change_vectors(
         InputError: a file cannot be read, or contains NaN or infinity.
         ConfigError: the changes cannot be fitted on these vectors.
     """
-    given = read_vectors(source)
-    require_finite(given, f"'{source}'")
+    vectors = read_vectors(source)
+    require_finite(vectors, f"'{source}'")
     change = None
     if changes is not None:
         change = VectorChange.load(changes)
     elif not settings.is_nothing:
-        fitted_on = given if fit_on is None else read_vectors(fit_on)
+        fitted_on = vectors if fit_on is None else read_vectors(fit_on)
         require_finite(fitted_on, f"'{fit_on or source}'")
         change = fit_change(fitted_on, settings)
-    before = describe(given)
+    before = describe(vectors)
     if change is None:
         return ChangedVectors(before=before, after=None, warning="")
     if change.warning:
         warn(change.warning)
-    after = describe(change.apply(given[sample_rows(len(given))]))
+    after = describe(change.apply(vectors[sample_rows(len(vectors))]))
     if out is not None:
-        write_npy(out, change.stream(given), (len(given), change.width))
+        write_npy(out, change.stream(vectors), (len(vectors), change.width))
     if save_changes is not None:
         change.save(save_changes)
     return ChangedVectors(before=before, after=after, warning=change.warning)

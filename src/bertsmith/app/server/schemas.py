@@ -56,8 +56,8 @@ class PredictAsked(Asked):
     @model_validator(mode="after")
     def _one_of_both(self) -> "PredictAsked":
         if (self.texts is None) == (self.questions is None):
-            found = "neither" if self.texts is None else "both"
-            raise ValueError(f"expected either 'texts' or 'questions'; found {found}; send one of them")
+            sent = "neither" if self.texts is None else "both"
+            raise ValueError(f"expected either 'texts' or 'questions'; found {sent}; send one of them")
         return self
 
 

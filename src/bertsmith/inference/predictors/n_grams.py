@@ -66,14 +66,14 @@ def n_gram_predictor(
 
         encoder = load_frozen_encoder(source / NGRAM_ENCODER, device=device, precision=precision, products=products)
         return NGramPredictor(TextCosine.read(source, encoder), encoder.runtime)
-    for wrong, found in (
+    for wrong, option in (
         (not (device == "auto" or device.startswith("cpu")), f"--device {device}"),
         (precision not in ("auto", "fp32"), f"--precision {precision}"),
     ):
         require(
             not wrong,
             expected=f"fp32 on the processor for '{source}', a model without an encoder",
-            found=found,
+            found=option,
             fix="leave it out",
         )
     return NGramPredictor(read_counted(source))

@@ -67,12 +67,12 @@ class Perplexity:
         return self.nll / math.log(2) / self.characters if self.characters else math.nan
 
     @staticmethod
-    def of_all(found: "Sequence[Perplexity]") -> "Perplexity":
+    def of_all(of_texts: "Sequence[Perplexity]") -> "Perplexity":
         """The perplexity of several texts together."""
-        backward = [one.backward for one in found if one.backward is not None]
+        backward = [text.backward for text in of_texts if text.backward is not None]
         return Perplexity(
-            **{name: sum(getattr(one, name) for one in found) for name in _SUMMED},
-            direction=found[0].direction if found else "forward",
+            **{name: sum(getattr(text, name) for text in of_texts) for name in _SUMMED},
+            direction=of_texts[0].direction if of_texts else "forward",
             backward=Perplexity.of_all(backward) if backward else None,
         )
 
@@ -116,7 +116,7 @@ def perplexities(engine: Engine, tokenizer: Tokenizer, texts: Sequence[str]) -> 
     ids = np.split(encoded.ids, encoded.offsets[1:-1]) if len(texts) else []
     first, *others = (_in_direction(engine, tokenizer, texts, ids, which) for which in engine.directions)
     for other in others:
-        first = [dataclasses.replace(one, backward=two) for one, two in zip(first, other, strict=True)]
+        first = [dataclasses.replace(ahead, backward=back) for ahead, back in zip(first, other, strict=True)]
     return first
 
 
@@ -132,8 +132,8 @@ def _in_direction(
     backward = direction == PREVIOUS
     windows = [
         window
-        for number, one in enumerate(ids)
-        for window in _windows(number, one, engine, tokenizer, backward=backward)
+        for number, pieces in enumerate(ids)
+        for window in _windows(number, pieces, engine, tokenizer, backward=backward)
     ]
     losses = np.zeros(len(texts))
     counts = np.zeros(len(texts), dtype=np.int64)

@@ -77,16 +77,16 @@ class Predictor:
             NotFiniteError: the model computed no finite numbers for an example; the message names the first.
         """
         known = [self.task.answer_without_model(example) for example in examples]
-        places = [place for place, answer in enumerate(known) if answer is None]
-        asked = [examples[place] for place in places]
+        numbers = [number for number, answer in enumerate(known) if answer is None]
+        asked = [examples[number] for number in numbers]
         if not asked:
             return [answer for answer in known if answer is not None]
         self.task.check(asked, gold=False)
         try:
-            found = iter(self._answers(asked, advance))
+            answers = iter(self._answers(asked, advance))
         except NotFiniteError as error:
-            raise NotFiniteError(places[error.index], getattr(asked[error.index], "location", "")) from None
-        return [next(found) if answer is None else answer for answer in known]
+            raise NotFiniteError(numbers[error.index], getattr(asked[error.index], "location", "")) from None
+        return [next(answers) if answer is None else answer for answer in known]
 
     def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:
         """What the model answers; see `predict`."""

@@ -58,7 +58,7 @@ class FilledText(list[list[Filling]]):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: the text, and the same candidates twice, as "masks" and as "gaps"."""
-        masks = [[{"piece": one.piece, "probability": one.probability} for one in mask] for mask in self]
+        masks = [[{"piece": filling.piece, "probability": filling.probability} for filling in mask] for mask in self]
         return {"text": self.text, "masks": masks, "gaps": masks}
 
 
@@ -152,8 +152,8 @@ class PretrainedPredictor:
         while filled is None:
             try:
                 filled = self.fill_texts(texts[:count], top)
-            except NotFiniteError as found:  # an earlier text may be another one
-                count, error = found.index, NotFiniteError(found.index, places[found.index])
+            except NotFiniteError as failure:  # an earlier text may be another one
+                count, error = failure.index, NotFiniteError(failure.index, places[failure.index])
         yield from filled
         if error is not None:
             raise error
@@ -184,7 +184,7 @@ class PretrainedPredictor:
         masked = np.flatnonzero(is_masked)
         masks_per_row = np.add.reduceat(is_masked.astype(np.int64), rows.offsets[:-1])
         costs = np.maximum(lengths, _MASK_COST * masks_per_row)
-        found: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
+        of_rows: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
         features = separate_rows(rows, masked)
         for chosen in cut_by_tokens(np.argsort(lengths, kind="stable"), costs, self.engine.masked_lm_tokens):
             part = RowPart(features=features, rows=chosen)
@@ -193,12 +193,12 @@ class PretrainedPredictor:
             require_finite(logits, lambda place, rows=row_of_mask: which.tolist().index(rows[place]))  # type: ignore[misc]
             best, chances = most_probable(logits[:, : len(vocabulary)], min(top, len(vocabulary)))
             for row, ids, values in zip(row_of_mask, best.tolist(), chances.tolist(), strict=True):
-                found[row].append(
+                of_rows[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
                 )
         filled = [FilledText(text) for text in texts]
         for answer, row in zip(filled, which.tolist(), strict=True):
-            answer.extend(list(mask) for mask in found[row])
+            answer.extend(list(mask) for mask in of_rows[row])
         return filled
 
     def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:

@@ -50,10 +50,10 @@ def torch_pretraining_heads(
     """A predictor with pre-training heads in torch; see `loading.load_pretraining_heads`."""
     folder = load_any(source)
     loaded = load_pretrained(folder)
-    place = source.name if isinstance(source, ModelFolder) else source
-    require_heads(folder.parts, needs, place)
+    name = source.name if isinstance(source, ModelFolder) else source
+    require_heads(folder.parts, needs, name)
     if loaded.tokenizer is None:
-        raise no_vocabulary(place)
+        raise no_vocabulary(name)
     runtime = choose_inference(device, precision, products)
     runtime.tell()
     kept, scales, _ = recorded_int8(folder, runtime)

@@ -190,7 +190,7 @@ class FrozenEncoder(RowEncoder):
             if read is not None:
                 whole = states[:depth] if prunes else states
                 states = [*(read.pick(state) for state in whole), *states[len(whole) :]]
-            found: Logits = finish(choice.pick(states), gathered.batch).float().cpu().numpy()
-            return found
+            vectors: Logits = finish(choice.pick(states), gathered.batch).float().cpu().numpy()
+            return vectors
 
         return self._collect(features, compute, width, what, micro_tokens=self.micro_tokens, progress=progress)

@@ -95,9 +95,9 @@ class OnnxModel:
         It calls no hooks, because these belong to the thread that waits; see `call_hooks`. It takes the memory of the
         weights once more, until the model is freed.
         """
-        found = copy.copy(self)
-        found.session, found._hooks = Session(self.path, threads=1), Hooks()
-        return found
+        model = copy.copy(self)
+        model.session, model._hooks = Session(self.path, threads=1), Hooks()
+        return model
 
     @property
     def is_loaded_twice(self) -> bool:
@@ -140,8 +140,8 @@ class OnnxModel:
         inputs, real = padded(part.features.rows, part.rows, self.shape.pad_token_id)
         if self.kind == "choice":  # every row is an ending by itself: the softmax over endings comes after it
             inputs = {name: array[:, None] for name, array in inputs.items()}
-        found = self.session.run(inputs, [output.name for output in outputs])
-        return [unpadded(found[output.name], output.per, real) for output in outputs]
+        values = self.session.run(inputs, [output.name for output in outputs])
+        return [unpadded(values[output.name], output.per, real) for output in outputs]
 
 
 class OnnxEngine(Engine):
@@ -250,14 +250,14 @@ class OnnxEncoder(RowEncoder):
         Raises:
             ConfigError: the name is unknown or that of other layers.
         """
-        found = super().choice(name)
+        choice = super().choice(name)
         require(
-            found.layers == (self._model.num_layers,),
+            choice.layers == (self._model.num_layers,),
             expected="layers 'last' for an ONNX folder, whose graph gives no others",
             found=repr(name),
             fix="use the model it was exported from",
         )
-        return found
+        return choice
 
     def row_vectors(
         self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
@@ -311,8 +311,8 @@ class OnnxEncoder(RowEncoder):
 def _logits(model: OnnxModel, part: RowPart, head: str) -> Logits:
     """The logits of a head for some rows, float32 [r, K]."""
     outputs = model.outputs_for(head)
-    found = model.run(part, outputs)
-    logits = found[0] if len(found) == 1 else np.stack(found, axis=-1)
+    values = model.run(part, outputs)
+    logits = values[0] if len(values) == 1 else np.stack(values, axis=-1)
     return logits[places_of_read(part)] if outputs[0].per == PER_TOKEN else logits
 
 

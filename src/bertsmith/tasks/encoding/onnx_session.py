@@ -69,11 +69,11 @@ def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
         return (Output("start_logits", PER_TOKEN), Output("end_logits", PER_TOKEN))
     if kind is not None:
         return (Output("logits", {"tagging": PER_TOKEN, "choice": PER_ENDING}.get(kind, PER_SEQUENCE)),)
-    found = [Output("logits", PER_TOKEN)] if "mlm" in parts else []
+    outputs = [Output("logits", PER_TOKEN)] if "mlm" in parts else []
     if "nsp" in parts and "pooler" in parts:
-        found.append(Output("seq_relationship_logits" if found else "logits", PER_SEQUENCE))
-    found.append(Output("last_hidden_state", PER_TOKEN))
-    return (*found, Output("pooler_output", PER_SEQUENCE)) if "pooler" in parts else tuple(found)
+        outputs.append(Output("seq_relationship_logits" if outputs else "logits", PER_SEQUENCE))
+    outputs.append(Output("last_hidden_state", PER_TOKEN))
+    return (*outputs, Output("pooler_output", PER_SEQUENCE)) if "pooler" in parts else tuple(outputs)
 
 
 def package(name: str, purpose: str = "for --to onnx", extra: str = "export") -> Any:
@@ -145,14 +145,14 @@ class Session:
         except self._failures as error:
             raise self._refusal(error) from None
         self._names = [output.name for output in self._session.get_outputs()]
-        self._asked = [one.name for one in self._session.get_inputs()]
+        self._asked = [node.name for node in self._session.get_inputs()]
         # Otherwise the heads that are not asked for are computed, too.
         self._run_options = onnxruntime.RunOptions()
         self._run_options.only_execute_path_to_fetches = True
 
     def width(self, name: str) -> int:
         """The size of the last axis of an output, where the graph fixes it."""
-        shape = next(one.shape for one in self._session.get_outputs() if one.name == name)
+        shape = next(output.shape for output in self._session.get_outputs() if output.name == name)
         return int(shape[-1])
 
     def run(self, inputs: Mapping[str, Ints], names: Sequence[str]) -> Outputs:
@@ -169,10 +169,10 @@ class Session:
                 fix="load the model in the child, or start it by multiprocessing's 'spawn'",
             )
         try:
-            found = self._session.run(list(names), {name: inputs[name] for name in self._asked}, self._run_options)
+            values = self._session.run(list(names), {name: inputs[name] for name in self._asked}, self._run_options)
         except self._failures as error:
             raise self._refusal(error) from None
-        return dict(zip(names, found, strict=True))
+        return dict(zip(names, values, strict=True))
 
     def __call__(self, inputs: Mapping[str, Ints]) -> Outputs:
         """All outputs by name; raises as `run`."""
@@ -202,7 +202,7 @@ class Hooks:
     def remove(self, hook: Callable[..., None]) -> None:
         """Calls `hook` no longer."""
         with self._lock:
-            self._hooks = [one for one in self._hooks if one is not hook]
+            self._hooks = [other for other in self._hooks if other is not hook]
 
     def call(self) -> None:
         """Calls all of them, in order."""

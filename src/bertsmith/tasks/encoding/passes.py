@@ -68,22 +68,32 @@ def computed(
     Raises:
         NotFiniteError: a result is NaN or infinite; its `index` is the example.
     """
-    found = np.zeros((features.num_read, *width), dtype=np.float32)
-    if not len(features):
-        return found
-    if features.windows_of_first is not None:
-        found = _computed_by_unit(features, compute, found, micro_tokens, advance, rank)
-        require_finite(found, lambda place: _example_at(features, place))
-        return found
-    if len(features.rows) == 1:
-        found[:] = compute(RowPart(features=features, rows=np.zeros(1, dtype=np.int64)))
+    results = np.zeros((features.num_read, *width), dtype=np.float32)
+    if features.windows_of_first is not None and len(features):
+        results = _computed_by_unit(features, compute, results, micro_tokens, advance, rank)
+    elif len(features.rows) == 1:
+        results[:] = compute(RowPart(features=features, rows=np.zeros(1, dtype=np.int64)))
         if advance is not None:
             advance(1.0)
-        require_finite(found, lambda place: _example_at(features, place))
-        return found
-    different, place = _different(features)
-    # Each result is written to the first place that needs it, then copied to the others.
-    first = np.unique(place, return_index=True)[1]
+    elif len(features):
+        results = _computed_by_row(features, compute, results, micro_tokens, advance, rank, parallel)
+    require_finite(results, lambda position: _example_at(features, position))
+    return results
+
+
+def _computed_by_row(
+    features: EncodedExamples,
+    compute: Callable[[RowPart], Logits],
+    results: npt.NDArray[np.float32],
+    micro_tokens: int,
+    advance: Callable[[float], None] | None,
+    rank: Rank,
+    parallel: Parallel | None,
+) -> npt.NDArray[np.float32]:
+    """`results`, filled with those of rows that do not depend on each other."""
+    different, position = _different(features)
+    # Each result is written to the first position that needs it, then copied to the others.
+    first = np.unique(position, return_index=True)[1]
     order = np.argsort(different.lengths, kind="stable")
     if parallel is not None and int(different.lengths.sum()) < parallel.min_tokens:
         parallel = None
@@ -92,19 +102,18 @@ def computed(
     dealt = rank.dealt(len(cuts))
     parts = (RowPart(features=different, rows=sorted_rows(different, cuts[number])) for number, _ in dealt)
     computing = _one_by_one(compute, parts) if parallel is None else _in_parallel(parallel, parts)
-    for (number, counts), (part, results) in zip(dealt, computing, strict=True):
+    for (number, counts), (part, values) in zip(dealt, computing, strict=True):
         if counts:
-            found[first[part.chosen]] = results
+            results[first[part.chosen]] = values
         if advance is not None:
             advance(sum(map(len, cuts[number : number + rank.count])) / len(different))
-    found = _joined(found, rank)
-    source = first[place]
+    results = _joined(results, rank)
+    source = first[position]
     copies = np.flatnonzero(source != np.arange(len(source)))
     for begin in range(0, len(copies), _COPIED):
         entries = copies[begin : begin + _COPIED]
-        found[entries] = found[source[entries]]
-    require_finite(found, lambda place: _example_at(features, place))
-    return found
+        results[entries] = results[source[entries]]
+    return results
 
 
 def _one_by_one(compute: Callable[[RowPart], Logits], parts: Iterable[RowPart]) -> Iterator[tuple[RowPart, Logits]]:
@@ -133,12 +142,12 @@ def _in_parallel(parallel: Parallel, parts: Iterable[RowPart]) -> Iterator[tuple
 def _computed_by_unit(
     features: EncodedExamples,
     compute: Callable[[RowPart], Logits],
-    found: npt.NDArray[np.float32],
+    results: npt.NDArray[np.float32],
     micro_tokens: int,
     advance: Callable[[float], None] | None,
     rank: Rank,
 ) -> npt.NDArray[np.float32]:
-    """`found`, filled with the results for units whose rows are computed together."""
+    """`results`, filled with the results for units whose rows are computed together."""
     rows = features.rows
     lengths = features.unit_tokens.astype(np.int32)
     whole = PackedRows(rows.token_ids, rows.segment_ids, lengths, np.zeros_like(lengths))
@@ -149,32 +158,32 @@ def _computed_by_unit(
     for number, counts in rank.dealt(len(cuts)):
         rows_of_units = rows_index(features.rows_per_unit, cuts[number])
         part = RowPart(features=features, rows=sorted_rows(features, rows_of_units))
-        results = compute(part)
+        values = compute(part)
         if counts:
-            found[part.chosen] = results
+            results[part.chosen] = values
         if advance is not None:
             advance(sum(map(len, cuts[number : number + rank.count])) / len(order))
-    found = _joined(found, rank)
+    results = _joined(results, rank)
     source = first[which]
     copied = np.flatnonzero(source != np.arange(len(source)))
-    found[rows_index(features.rows_per_unit, copied)] = found[rows_index(features.rows_per_unit, source[copied])]
-    return found
+    results[rows_index(features.rows_per_unit, copied)] = results[rows_index(features.rows_per_unit, source[copied])]
+    return results
 
 
-def _joined(found: npt.NDArray[np.float32], rank: Rank) -> npt.NDArray[np.float32]:
+def _joined(results: npt.NDArray[np.float32], rank: Rank) -> npt.NDArray[np.float32]:
     """The results of all processes, which are zero wherever a process has computed none."""
     if rank.count == 1:
-        return found
+        return results
     import torch
 
     from bertsmith.base.processes.distributed import sum_over_ranks
 
-    return sum_over_ranks(torch.from_numpy(found), rank).numpy()
+    return sum_over_ranks(torch.from_numpy(results), rank).numpy()
 
 
-def _example_at(features: EncodedExamples, place: int) -> int:
+def _example_at(features: EncodedExamples, position: int) -> int:
     """The example that a position which is read belongs to."""
-    row = np.searchsorted(np.cumsum(features.read_per_row), place, side="right")
+    row = np.searchsorted(np.cumsum(features.read_per_row), position, side="right")
     return int(features.example_of_row[row])
 
 
@@ -185,8 +194,8 @@ def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
     """
     rows, which = features.rows.distinct()
     if features.read is None:
-        read, place = None, rows_index(rows.lengths, which)
+        read, position = None, rows_index(rows.lengths, which)
     else:
         shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
-        read, place = np.unique(features.read + shift, return_inverse=True)
-    return separate_rows(rows, read), place
+        read, position = np.unique(features.read + shift, return_inverse=True)
+    return separate_rows(rows, read), position
