@@ -489,7 +489,7 @@ def test_passages_whose_vectors_concentrate_are_reported_once_and_changes_fix_it
     told = run(*command, "--index", index)
     assert told.code == 0, told.err
     assert told.err.count("all vectors point in similar directions") == 1
-    assert "compare the ranking with that of `bertsmith search --bm25`, which needs no model" in told.err
+    assert "compare the ranking with that of `bertsmith search --method bm25`, which needs no model" in told.err
     assert "--whiten" not in told.err
     assert "nearly all" not in run(*command, "--hybrid").err
     vectors = tmp_path / "x.npy"

@@ -20,7 +20,7 @@ from bertsmith.app.cli.options import (
 )
 from bertsmith.text.documents.forms import FORMS
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint, hub id or starter")]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="fine-tuned model: folder, run folder or hub id")]
 
 
 def ask(

@@ -29,6 +29,9 @@ AS_ADDRESS = AS_IT_IS  # next to the option of a parameter in `Annotated`; witho
 # What a terminal obeys and json.dumps leaves as it is: see `progress.visible`.
 _JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
+TunedOption = Annotated[
+    str, typer.Option("--model", metavar="DIR", help="fine-tuned model: folder, run folder or hub id")
+]
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id or starter")]
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
 RulesOption = Annotated[

@@ -17,9 +17,9 @@ from bertsmith.app.cli.options import (
     HeadOption,
     JsonOption,
     MapOption,
-    ModelOption,
     PrecisionOption,
     ProductsOption,
+    TunedOption,
     given,
     label_map,
     note,
@@ -48,7 +48,7 @@ def evaluate_settings() -> Sequence[type]:
 
 
 def evaluate(
-    model: ModelOption,
+    model: TunedOption,
     data: Annotated[
         Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task"), COPIED
     ],
@@ -93,7 +93,7 @@ def quantize_settings() -> Sequence[type]:
 
 
 def quantize(
-    model: ModelOption,
+    model: TunedOption,
     data: Annotated[
         Path,
         typer.Option(
@@ -127,7 +127,7 @@ def predict_settings() -> Sequence[type]:
 
 
 def predict(
-    model: ModelOption,
+    model: TunedOption,
     engine: EngineOption = "local",
     data: Annotated[
         Path | None,

@@ -125,7 +125,7 @@ def search(
     if any(not one.strip() for one in query or ()):
         raise Refused("expected some text for --query; found none")
     if model is None and (not alone or bm25_words == "pieces"):
-        alternative = "or --bm25 (or --method tf-idf or one-hot) to search by words alone"
+        alternative = "or --method bm25, tf-idf or one-hot to search by words alone"
         raise Refused("expected --model with a search by vectors; found none", f"give it, {alternative}")
     if judgements is not None and queries is None:
         raise Refused("expected --queries with --judgements; found --query", "judge the queries of a file")

@@ -17,6 +17,7 @@ from bertsmith.base.machine.runtime import Rank
 # The base class of all usage errors; typer only exports its subclass BadParameter.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
+_LONGEST_HELP = 90  # characters of the help of a missing option that a message repeats
 _CLOSE = 0.7  # minimum similarity for a suggestion, from 0 to 1
 # Option names of other tools, with their possible names here.
 _MEANT = {
@@ -37,6 +38,19 @@ _MEANT = {
     "-q": ("--query",),
     "--question": ("--query",),
     "--validation": ("--dev",),
+}
+# Commands of other tools, with their names here.
+_SYNONYMS = {
+    "train": "finetune` or `bertsmith pretrain",
+    "fine-tune": "finetune",
+    "classify": "predict",
+    "infer": "predict",
+    "info": "inspect",
+    "show": "inspect",
+    "encode": "embed",
+    "export": "convert",
+    "eval": "evaluate",
+    "test": "evaluate",
 }
 # The length of a training: commands count it in steps or in epochs.
 _COUNTS = {
@@ -82,7 +96,7 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
     fix = f"for example: {example}" if example else listed
     message = " ".join(error.format_message().split())
     if kind == "MissingParameter" and getattr(error, "param", None) is not None:
-        return f"expected {_described(error.param)}; found none; {fix}"
+        return f"{path} needs {_described(error.param)}; {fix}"
     if kind == "NoSuchOption":
         known = _options(context)
         found = error.option_name
@@ -96,19 +110,22 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
             fix = misplaced
         elif found not in _FILES:
             fix = listed
-        return f"expected an option of {path}; found {found}; {fix}"
+        if argument := _argument(context, found):
+            fix = f"{argument} is an argument here: {path} {argument}"
+        return f"{path} has no option {found}; {fix}"
     if kind == "BadOptionUsage" and "requires an argument" in message:
-        return f"expected a value after {error.option_name}; found none; {fix}"
+        return f"{error.option_name} needs a value; {fix}"
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
-        return f"expected no further argument of {path}; found {extra[1]!r}; {misplaced or fix}"
+        return f"{path} takes no further argument {extra[1]!r}; {misplaced or fix}"
     if command := re.fullmatch(r"No such command '(.*?)'\.? ?(.*)", message):
-        return f"expected a command; found {command[1]!r}; {command[2].lower() or listed}"
+        synonym = _SYNONYMS.get(command[1], "")
+        fix = f"use `bertsmith {synonym}`" if synonym else command[2].lower() or listed
+        return f"there is no command {command[1]!r}; {fix}"
     if getattr(error, "param", None) is not None:
         fix = listed
     if number := _NUMBER.fullmatch(message):
-        kind = "a whole number" if (number["kind"] or "").startswith("int") else "a number"
-        kind += f" x with {number['range']}" if number["range"] else ""
-        return f"expected {kind} for {number['name']}; found {number['found']}; {fix}"
+        kind = "a number" if number["kind"] == "float" else "a whole number"
+        return f"{number['name']} must be {kind}{_limits(number['range'])}, not {number['found']}; {fix}"
     message = message.removeprefix("Invalid value: ").rstrip(".")
     # A message that says itself what to do needs no example, which would rarely fit it.
     shown = "" if isinstance(error, Refused) and error.fix else f"; {fix}"
@@ -121,7 +138,27 @@ def _described(parameter: Any) -> str:
     shown = (parameter.metavar or ("" if is_option else str(parameter.name).upper())).removesuffix("...")
     name = f"{max(parameter.opts, key=len)} {shown}".rstrip() if is_option else shown
     help_line = str(getattr(parameter, "help", None) or "").split(";")[0]
-    return f"{name} ({help_line})" if help_line else name
+    return f"{name} ({help_line})" if 0 < len(help_line) <= _LONGEST_HELP else name
+
+
+def _limits(stated: str | None) -> str:
+    """The range of click in words.
+
+    >>> _limits("1<=x<=1000"), _limits("x>=0"), _limits(None)
+    (' from 1 to 1,000', ' of at least 0', '')
+    """
+    least, _, most = (stated or "").partition("<=x<=")
+    if most:
+        return f" from {int(least):,} to {int(most):,}"
+    return f" of at least {stated[3:]}" if stated and stated.startswith("x>=") else f" ({stated})" if stated else ""
+
+
+def _argument(context: Any, option: str) -> str | None:
+    """The argument of the called command that has the name of an option, such as MODEL for --model."""
+    parameters = context.command.params if context is not None else ()
+    named = {str(each.name): each for each in parameters if each.param_type_name == "argument"}
+    same = named.get(option.lstrip("-").replace("-", "_"), named.get("source") if option == "--model" else None)
+    return None if same is None else str(same.metavar or same.name).upper()
 
 
 def _options(context: Any) -> list[str]:

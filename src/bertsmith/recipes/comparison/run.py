@@ -16,7 +16,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import counted, said_once, warn
-from bertsmith.base.core.settings import require, require_counts, require_number, split_settings
+from bertsmith.base.core.settings import require, require_counts, require_number, require_other, split_settings
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.recipes.comparison.bench import Bench, Budget
@@ -125,12 +125,9 @@ def compare_systems(
         texts = [Path(path) for path in corpus or before.get("corpus", ())]
         chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
         reads_text = any(system.needs_text for system in chosen.values())
-        require(
-            reads_text or (minutes is None and tokens is None and size is None),
-            expected="a system that reads text, with a budget for it",
-            found=f"only {', '.join(chosen)}",
-            fix="leave --minutes, --tokens and --size out",
-        )
+        for name, value in (("--minutes", minutes), ("--tokens", tokens), ("--size", size)):
+            reader = f"a system that is trained on text, other than {', '.join(chosen)}"
+            require_other(reads_text or value is None, name, reader, f"add one to --systems, or leave {name} out")
         if texts and not reads_text:
             warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
         require_counts(seeds=seeds)

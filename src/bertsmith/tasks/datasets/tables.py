@@ -65,6 +65,8 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
             if suffix == ".spacy"
             else "save its sheet as .xlsx or CSV"
             if suffix in (".xls", ".xlsm", ".ods")
+            else "save its text as .txt, or a table of texts and labels as .csv"
+            if suffix in (".docx", ".doc", ".odt", ".rtf", ".pdf")
             else "rename it to end in .tsv or .jsonl if that is its format, or save it as one of these",
         )
     if suffix == ".parquet":

@@ -197,8 +197,8 @@ def crowding(vectors: Vectors) -> str:
         return ""
     return (
         f"the passages have a mean cosine of {mean:.2f} with one another: all vectors point in similar directions, "
-        "so a high score says little; compare the ranking with that of `bertsmith search --bm25`, which needs no "
-        "model, and of a sentence model"
+        "so a high score says little; compare the ranking with that of `bertsmith search --method bm25`, which needs "
+        "no model, and of a sentence model"
     )
 
 
