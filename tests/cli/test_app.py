@@ -121,12 +121,14 @@ WRONG = {
     "vocab": "bertsmith vocab needs TEXT (.txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin); "
     "for example: bertsmith vocab my-text",
     "vocab text": "bertsmith vocab needs --out FILE (output file); for example: bertsmith vocab",
-    "tokenize --vocab a b.txt": "takes no further argument 'b.txt'; pass the lines on stdin: bertsmith tokenize --vocab vocab.txt < FILE",
+    "tokenize --vocab a b.txt": "takes no further argument 'b.txt'; pass the lines on stdin: bertsmith "
+    "tokenize --vocab vocab.txt < FILE",
     "fill --model m a [MASK]": "bertsmith fill takes no further argument '[MASK]'; quote the text",
     "predict": "bertsmith predict needs --model DIR (fine-tuned model: folder, run folder or hub id); for example: "
     "echo 'Buy these",
     "predict --model": "--model needs a value; for example: echo 'Buy these pills' | bertsmith",
-    "predict lines.txt --model m": "takes no further argument 'lines.txt'; pass the lines on stdin: bertsmith predict --model DIR < FILE",
+    "predict lines.txt --model m": "takes no further argument 'lines.txt'; pass the lines on stdin: "
+    "bertsmith predict --model DIR < FILE",
     "predict -m m": "bertsmith predict has no option -m; did you mean --model?",
     "finetune --model m --task spam --out r --batch 8": "has no option --batch; did you mean --batch-size?",
     "finetune --model m --task spam --out r --batch_size 8": "has no option --batch_size; did you mean --batch-size?",
@@ -135,15 +137,18 @@ WRONG = {
     "finetune --model m --task spam --out r --num-train-epochs 9": "did you mean --epochs?",
     "finetune --model m --task spam --out r --lr 1": "has no option --lr; did you mean --learning-rate?",
     "finetune --model m --task spam --out r --epoch 1": "has no option --epoch; did you mean --epochs?",
-    "finetune --model m --task spam --out r a.csv": "takes no further argument 'a.csv'; pass the files with --train and --dev",
-    "finetune --model m --task spam --out r --test a.csv": "has no option --test; pass the files with --train and --dev",
+    "finetune --model m --task spam --out r a.csv": "takes no further argument 'a.csv'; pass the files "
+    "with --train and --dev",
+    "finetune --model m --task spam --out r --test a.csv": "has no option --test; pass the files with "
+    "--train and --dev",
     "evaluate m a.csv --model m --data a": "takes no further argument 'm a.csv'; pass the file with --data",
     "evaluate --model m --test a.csv": "has no option --test; did you mean --data?",
     "embed a.txt --model m --batch-size 8": "has no option --batch-size; see bertsmith embed -h",
     "embed --file a.txt --model m": "has no option --file; FILE is an argument here: bertsmith embed FILE",
     "search a.txt --model m": "expected either --query or --queries; found neither; for example: bertsmith search "
     "my-text/village.txt",
-    "search a.txt gate --model m": "takes no further argument 'gate'; pass the query with --query, and the passages as the only argument",
+    "search a.txt gate --model m": "takes no further argument 'gate'; pass the query with --query, and "
+    "the passages as the only argument",
     "search a.txt --k 3": "has no option --k; did you mean --top?",
     "serve m --model m": "takes no further argument 'm'; pass each model with --model",
     "train": "there is no command 'train'; use `bertsmith finetune` or `bertsmith pretrain`",
