@@ -75,12 +75,10 @@ def read_token_records(
         examples.append(
             TaggedExample(id=str(len(examples)), words=words, tags=tags, document=len(examples), location=location)
         )
-    file = quoted(path)
-    if not examples:
-        raise InputError(expected=f"sentences in {file}", found="none", fix="name another file")
+    file = ExampleFile.of(examples, skipped, expected=f"sentences in {quoted(path)}")
     source = f", tags from {key!r}" + (" with the names of its features" if names.get(key) else "") if gold else ""
-    tell(f"{file}: read as records of words: {counted(len(examples), 'sentence')}{source}")
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    tell(f"{quoted(path)}: read as records of words: {counted(len(examples), 'sentence')}{source}")
+    return file
 
 
 def _tag_key(record: Mapping[str, Any], task: str, wanted: str | None, location: str) -> str:

@@ -82,13 +82,12 @@ def read_word_table(
         if gold:
             tags.append(_cell(row, tag_at, "a tag without spaces"))
     finish()
-    if not examples:
-        raise InputError(expected=f"words in {quoted(path)}", found="none", fix="name another file")
+    file = ExampleFile.of(examples, skipped, expected=f"words in {quoted(path)}")
     tell(
         f"{quoted(path)}: read as a table of words: {counted(len(examples), 'sentence')} by {sentence_at!r}, "
         f"words from {word_at!r}" + (f", tags from {tag_at!r}" if gold else "")
     )
-    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+    return file
 
 
 def _column(path: Path, named: Mapping[str, str], known: Sequence[str], of_what: str) -> str:
