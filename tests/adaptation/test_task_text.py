@@ -104,7 +104,7 @@ def test_the_examples_are_encoded_once_and_the_probe_reads_the_continued_model(
         return encode(task, *arguments, **options)
 
     def counted_probe(start: LinearStart, *arguments: Any, **options: Any) -> str:
-        probed.append(start.folder.path)
+        probed.append(start._frozen.folder.path)
         return best_reads(start, *arguments, **options)
 
     monkeypatch.setattr(ClassificationTask, "encode", counted_encode)

@@ -339,10 +339,10 @@ def test_the_head_reads_the_vector_on_which_a_linear_model_is_best(base: str) ->
             return noise
 
     for best in ("mean", "cls"):
-        told = Told(load_any(base), job.train, 2, "cpu")
+        told = Told(job.frozen, job.train, 2)
         told.best = best
         assert told.best_reads() == best
-    pairs = Told(load_any(base), prepared(base, "pair", FinetuningSettings(precision="fp32")).train, 2, "cpu")
+    pairs = Told(job.frozen, prepared(base, "pair", FinetuningSettings(precision="fp32")).train, 2)
     for reads in ("pair", "apart"):
         pairs.best = reads
         assert pairs.best_reads() == reads
@@ -434,7 +434,7 @@ def test_a_layer_of_tags_is_fitted_to_whole_rows_and_to_no_more_than_it_needs(
 ) -> None:
     job = prepared(base, "tags", FinetuningSettings(start="linear", precision="fp32"))
     everything = job.linear_start
-    start = LinearStart(load_any(base), job.train, job.head.outputs, "cpu")
+    start = LinearStart(job.frozen, job.train, job.head.outputs)
     again = start.layer(job.head)
     np.testing.assert_array_equal(again.weight, everything.weight)
     sizes = []

@@ -197,7 +197,7 @@ def load_for_task(
 
 def save_pretrained(
     path: Path | str,
-    model: EncoderForPreTraining | EncoderForTask,
+    model: EncoderForPreTraining | EncoderForTask | ModelFolder,
     tokenizer: Tokenizer,
     metadata: ModelMetadata,
     *,
@@ -213,7 +213,7 @@ def save_pretrained(
     """
     tensors = {
         name: tensor.detach().cpu()
-        for name, tensor in model.state_dict().items()
+        for name, tensor in (model.tensors if isinstance(model, ModelFolder) else model.state_dict()).items()
         if part_of(name) in (None, BLOCKS, READER, *trained)
     }
     write_model_folder(

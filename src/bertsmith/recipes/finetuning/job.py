@@ -39,6 +39,7 @@ from bertsmith.recipes.finetuning.vector_workload import workload_of
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.recipes.results.predictions import example_lines
 from bertsmith.tasks.encoding.forward import task_logits
+from bertsmith.tasks.encoding.loading import SharedEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
@@ -84,6 +85,7 @@ class FinetuningJob:
         untrained: the model folder from which baselines take frozen vectors, which must not have seen the labels.
         base_name: the name of the base model, as it was before its pre-training was continued.
         head: the head of the task, or the user's in its place.
+        frozen: the base model for linear models on its vectors, which are fitted before the training.
         teaching: a teacher to learn from, see `taught_by`; None by default.
         recipe: its learning rate and the like.
         training: the settings of the training loop, derived from the epochs.
@@ -99,11 +101,13 @@ class FinetuningJob:
         recipe: RecipeSettings,
         runtime: Runtime,
         head: Head,
+        frozen: SharedEncoder,
     ) -> None:
         assert folder.tokenizer is not None, "load_for_task checks this"
         self.folder, self.task, self.data, self.head = folder, task, data, head
         self.untrained, self.base_name = folder, model_name(folder.path)
         self.train, self.dev = encoded
+        self.frozen = frozen
         self.teaching: Teaching | None = None
         self.tokenizer, self.runtime = folder.tokenizer, runtime
         # Fitted when it is first needed, once for this job and all copies with other settings.
@@ -165,11 +169,11 @@ class FinetuningJob:
         own_head: type[OwnHead] | None,
     ) -> "FinetuningJob":
         """The job of encoded examples; decides what depends on the weights of the base model."""
-        train_features, _ = encoded
+        train_features, frozen = encoded[0], SharedEncoder(folder, runtime.device)
         if task.head.pooled and not task.head.is_vector and settings.reads is not None:
             from bertsmith.recipes.finetuning.linear_start import read_by_head
 
-            reads = read_by_head(settings.reads, folder, task, train_features, runtime.device, own_head)
+            reads = read_by_head(settings.reads, frozen, task, train_features, own_head)
             settings = dataclasses.replace(settings, reads=reads)
             task = task_for(dataclasses.replace(task.spec, reads=reads))
         head = dataclasses.replace(task.head, own=own_head)
@@ -180,7 +184,7 @@ class FinetuningJob:
             from bertsmith.recipes.finetuning.linear_start import require_linear
 
             require_linear(task, settings, own_head)
-        return FinetuningJob(folder, task, data, encoded, settings, recipe, runtime, head)
+        return FinetuningJob(folder, task, data, encoded, settings, recipe, runtime, head, frozen)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
         """A job with the same examples and other settings; device, precision and what the head reads stay the same."""
@@ -215,7 +219,7 @@ class FinetuningJob:
         data = TaskData(train=[*self.data.train, *self.data.dev], dev=(), digests=self.data.digests)
         encoded = (self.task.encode(data.train, self.tokenizer, training=True), None)
         settings = (self.settings, self.recipe, self.runtime)
-        changed = FinetuningJob(self.folder, self.task, data, encoded, *settings, self.head)
+        changed = FinetuningJob(self.folder, self.task, data, encoded, *settings, self.head, self.frozen)
         changed.untrained, changed.base_name = self.untrained, self.base_name
         return changed
 
@@ -247,6 +251,7 @@ class FinetuningJob:
         if self.settings.start == "linear":
             with whole_parameters(model, f"{self.head.saved_part}."):
                 self.linear_start.copy_to(model.output_layer)
+        self.frozen.release()
         return model
 
     def division(self, rank: Rank) -> Division | None:
@@ -291,7 +296,7 @@ class FinetuningJob:
         from bertsmith.recipes.finetuning.linear_start import LinearStart
 
         pooling = self.task.spec.settings.pooling
-        return LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device, pooling).layer(self.head)
+        return LinearStart(self.frozen, self.train, self.head.outputs, pooling).layer(self.head)
 
     def train_once(
         self,
@@ -403,7 +408,7 @@ class FinetuningJob:
     def write_model(
         self,
         folder: Path,
-        model: EncoderForTask,
+        model: EncoderForTask | ModelFolder,
         spec: TaskSpec,
         result: SeedResult,
         origin: Mapping[str, Any] | None = None,

@@ -17,7 +17,6 @@ section 4 (linear probing, then fine-tuning); Hastie, Tibshirani and Friedman, "
 """
 
 import dataclasses
-import functools
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +31,8 @@ from bertsmith.models.parts.batch import rows_index
 from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS, VECTORS_OF_PAIR
 from bertsmith.recipes.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_WITH_FAVORED, LinearModel, fit_linear
-from bertsmith.tasks.encoding.frozen import FrozenEncoder, Vectors
-from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.encoding.frozen import Vectors
+from bertsmith.tasks.encoding.loading import SharedEncoder
 from bertsmith.tasks.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedExamples, Ints
 from bertsmith.tasks.specs.task import Task
 from bertsmith.tasks.specs.whole_texts import pooled_logits
@@ -55,18 +54,14 @@ class LinearStart:
     """Linear models on the vectors of a base model, for the head of a task.
 
     Args:
-        folder: the base model.
+        frozen: the base model.
         features: the encoded training examples, with targets.
         outputs: K.
-        device: where the base model runs, in fp32.
         pooling: how the logits of the rows of a unit are pooled, as in `TaskSettings`.
     """
 
-    def __init__(
-        self, folder: ModelFolder, features: EncodedExamples, outputs: int, device: str, pooling: str = "mean"
-    ) -> None:
-        self.folder, self.features, self.outputs = folder, features, outputs
-        self.device, self.pooling = device, pooling
+    def __init__(self, frozen: SharedEncoder, features: EncodedExamples, outputs: int, pooling: str = "mean") -> None:
+        self._frozen, self.features, self.outputs, self.pooling = frozen, features, outputs, pooling
 
     def best_reads(self, seed: int = 1, *, pairs: bool = True) -> str:
         """What a head on whole rows should read: "mean", "cls", or where it makes sense "pooler", "pair" or "apart".
@@ -80,7 +75,7 @@ class LinearStart:
         """
         assert self.features.targets_per == PER_UNIT, "a label per example"
         assert self.features.targets is not None, "labelled examples"
-        trained = pooler_was_trained(self.folder)
+        trained = pooler_was_trained(self._frozen.folder)
         units = _sample(len(self.features), MOST_PROBED, seed)
         if len(units) < _LEAST:
             return "pooler" if trained else "mean"
@@ -110,7 +105,7 @@ class LinearStart:
             return dataclasses.replace(found, bias=found.bias / np.float32(times))
         assert self.features.targets_per == PER_POSITION
         rows, read, positions = _labelled_rows(self.features, targets != NO_LABEL, MOST_FITTED, seed)
-        frozen, labelled = self._encoder, targets[positions] != NO_LABEL
+        frozen, labelled = self._frozen(), targets[positions] != NO_LABEL
         with quiet():
             vectors = frozen.token_vectors(rows, frozen.choice("last"), read)
         return fit_linear(
@@ -144,14 +139,9 @@ class LinearStart:
         rows = self.features.rows
         return bool(np.maximum.reduceat(rows.segment_ids, rows.offsets[:-1]).min() > 0)
 
-    @functools.cached_property
-    def _encoder(self) -> FrozenEncoder:
-        with quiet():
-            return load_frozen_encoder(self.folder, device=self.device, precision="fp32")
-
     def _vectors(self, units: Ints, reads: str) -> Vectors:
         """What a head would read of some units, float32 [U, D] (of pairs [U, 4D]), pooled over the rows of a unit."""
-        features, frozen = _units(self.features, units), self._encoder
+        features, frozen = _units(self.features, units), self._frozen()
         with quiet():
             vectors = frozen.row_vectors(features.rows, frozen.choice("last"), reads)
         # The maximum of logits is that of no vectors; their mean is the nearest.
@@ -160,10 +150,9 @@ class LinearStart:
 
 def read_by_head(
     asked: str,
-    folder: ModelFolder,
+    frozen: SharedEncoder,
     task: Task,
     features: EncodedExamples,
-    device: str,
     own_head: type[OwnHead] | None = None,
 ) -> str:
     """What the head of a task on whole rows reads: as asked, or what a probe finds.
@@ -171,8 +160,8 @@ def read_by_head(
     Args:
         asked: one of `our_names.READS`, or "probe"; where no linear model fits the task, that means the pooler if it
             was trained, the state of the row for an encoder that cannot have a pooler, and else the mean.
+        frozen: the base model.
         features: the encoded training examples, with targets.
-        device: where the base model runs.
         own_head: the user's head, which reads no pairs.
     """
     if asked != PROBE:
@@ -180,11 +169,11 @@ def read_by_head(
     if task.head.windows:
         return "mean"
     if task.spec.kind in LINEAR_KINDS:
-        start = LinearStart(folder, features, task.head.outputs, device, task.spec.settings.pooling)
+        start = LinearStart(frozen, features, task.head.outputs, task.spec.settings.pooling)
         return start.best_reads(pairs=own_head is None and task.spec.pair is True)
-    if pooler_was_trained(folder):
+    if pooler_was_trained(frozen.folder):
         return "pooler"
-    return "mean" if folder.config.can_pool else "cls"
+    return "mean" if frozen.folder.config.can_pool else "cls"
 
 
 def require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnHead] | None) -> None:

@@ -21,7 +21,6 @@ from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.storage.files import write_json, write_text
-from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.recipes.finetuning.job import WITHOUT_EFFECT, BaseModel, FinetuningJob
@@ -270,11 +269,10 @@ def _finish(
     spec, lines = kept.spec, kept.lines
     final = None if again is None else refitted(kept, again)
     writer, weights, result = final or (job, kept.folder, kept.result)
-    model = load_for_task(weights, job.head, keep_head=True, mapped=True).model
     every = [*results, *(one for _, one, _ in (again[1] if again else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
     origin = {**origin_of(job, kept, writer), **cost_of(every)}
-    writer.write_model(run.model, model, spec, result, origin, baseline)
+    writer.write_model(run.model, weights, spec, result, origin, baseline)
     if kept.predictions.is_file():
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)

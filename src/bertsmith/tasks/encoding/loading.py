@@ -3,6 +3,7 @@
 import functools
 from pathlib import Path
 
+from bertsmith.base.core.progress import quiet
 from bertsmith.base.machine.runtime import choose_inference
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.checkpoints.assembly import load_for_task
@@ -53,3 +54,26 @@ def load_frozen_encoder(
     return FrozenEncoder(
         loaded.model.encoder, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
     )
+
+
+class SharedEncoder:
+    """The frozen encoder of a model folder in fp32: loaded when it is first needed, kept until `release`.
+
+    Args:
+        device: where it runs.
+    """
+
+    def __init__(self, folder: ModelFolder, device: str) -> None:
+        self.folder, self._device = folder, device
+        self._encoder: FrozenEncoder | None = None
+
+    def __call__(self) -> FrozenEncoder:
+        """The encoder."""
+        if self._encoder is None:
+            with quiet():  # the user has been told of the device and the vocabulary
+                self._encoder = load_frozen_encoder(self.folder, device=self._device)
+        return self._encoder
+
+    def release(self) -> None:
+        """Frees its memory; the next call loads it again."""
+        self._encoder = None
