@@ -23,7 +23,7 @@ from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.tasks.encoding.forward import task_logits
-from bertsmith.tasks.encoding.loading import SharedEncoder
+from bertsmith.tasks.encoding.frozen import SharedEncoder
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.task_data.split import TaskData
@@ -226,7 +226,7 @@ def test_a_sum_is_trained_from_a_linear_start_that_fits_the_sum_and_needs_both_o
     finetune(base, spec, data, tmp_path / "run", frozen, RecipeSettings(learning_rate=1e-9), seeds=1)
     folder = load_any(base)
     features = task_for(spec).encode(data.train, folder.require_tokenizer())
-    start = LinearStart(SharedEncoder(folder, "cpu"), features, 2, "sum")
+    start = LinearStart(SharedEncoder(folder=folder, device="cpu"), features, 2, "sum")
     linear = start.layer(task_for(dataclasses.replace(spec, reads="cls")).head)
     tensors = load_any(tmp_path / "run" / "model").tensors
     np.testing.assert_allclose(tensors["classifier.weight"].numpy(), linear.weight, atol=1e-6)

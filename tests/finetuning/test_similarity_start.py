@@ -22,7 +22,8 @@ from bertsmith.recipes.finetuning.linear_start import (
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.forward import task_logits
-from bertsmith.tasks.encoding.loading import SharedEncoder, load_frozen_encoder
+from bertsmith.tasks.encoding.frozen import SharedEncoder
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SETTINGS, write_base_model
@@ -123,7 +124,7 @@ def test_few_labels_of_similar_texts_are_predicted_better() -> None:
 
 
 def test_the_start_favors_similarity_unless_held_out_folds_speak_against_it(base: str) -> None:
-    start = LinearStart(SharedEncoder(load_any(base), "cpu"), likeness(base).train, 1)
+    start = LinearStart(SharedEncoder(folder=load_any(base), device="cpu"), likeness(base).train, 1)
     vectors, similar, other = pairs(60)
     chosen = []
     for targets in (similar, other, generator(3, "no reason").normal(size=60).astype(np.float32)):
@@ -192,7 +193,7 @@ def test_the_head_reads_texts_apart_unless_another_model_is_clearly_better(base:
     features = likeness(base).train
     similar = pairs(len(features))[1]
     similar = (similar - similar.mean()) / similar.std()
-    told = Told(SharedEncoder(load_any(base), "cpu"), dataclasses.replace(features, targets=similar), 1)
+    told = Told(SharedEncoder(folder=load_any(base), device="cpu"), dataclasses.replace(features, targets=similar), 1)
     told.targets = similar
     found = []
     for told.noise in (0.0, 2.0):

@@ -27,7 +27,7 @@ import safetensors
 import safetensors.numpy
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import Progress
+from bertsmith.base.core.progress import Progress, said_once
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.recipes.finetuning.job import FinetuningJob
@@ -57,7 +57,7 @@ from bertsmith.tasks.baselines.text_cosine import cosines_of_pairs, vectors_of_p
 from bertsmith.tasks.baselines.word_model import WordModel
 from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
-from bertsmith.tasks.encoding.loading import SharedEncoder
+from bertsmith.tasks.encoding.loading import load_frozen_encoder, loaded
 from bertsmith.tasks.encoding.units import Ints, Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction
@@ -308,7 +308,10 @@ class _Computation:
     def _encoder(self) -> FrozenEncoder:
         job = self.job
         # After continued pre-training on the labels, `untrained` is another model.
-        return job.frozen() if job.untrained is job.folder else SharedEncoder(job.untrained, job.runtime.device)()
+        if job.untrained is job.folder:
+            return loaded(job.frozen)
+        with said_once():
+            return load_frozen_encoder(job.untrained, device=job.runtime.device)
 
     def _encoded(self, examples: Sequence[Example]) -> Vectors:
         return text_vectors(self._encoder, self.task, examples, self._encoder.choice("last"))

@@ -39,7 +39,7 @@ from bertsmith.recipes.finetuning.vector_workload import workload_of
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.recipes.results.predictions import example_lines
 from bertsmith.tasks.encoding.forward import task_logits
-from bertsmith.tasks.encoding.loading import SharedEncoder
+from bertsmith.tasks.encoding.frozen import SharedEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
@@ -169,7 +169,7 @@ class FinetuningJob:
         own_head: type[OwnHead] | None,
     ) -> "FinetuningJob":
         """The job of encoded examples; decides what depends on the weights of the base model."""
-        train_features, frozen = encoded[0], SharedEncoder(folder, runtime.device)
+        train_features, frozen = encoded[0], SharedEncoder(folder=folder, device=runtime.device)
         if task.head.pooled and not task.head.is_vector and settings.reads is not None:
             from bertsmith.recipes.finetuning.linear_start import read_by_head
 
@@ -251,7 +251,7 @@ class FinetuningJob:
         if self.settings.start == "linear":
             with whole_parameters(model, f"{self.head.saved_part}."):
                 self.linear_start.copy_to(model.output_layer)
-        self.frozen.release()
+        self.frozen.encoder = None  # frees its memory before the first step
         return model
 
     def division(self, rank: Rank) -> Division | None:

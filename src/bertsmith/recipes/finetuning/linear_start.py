@@ -31,8 +31,8 @@ from bertsmith.models.parts.batch import rows_index
 from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS, VECTORS_OF_PAIR
 from bertsmith.recipes.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_WITH_FAVORED, LinearModel, fit_linear
-from bertsmith.tasks.encoding.frozen import Vectors
-from bertsmith.tasks.encoding.loading import SharedEncoder
+from bertsmith.tasks.encoding.frozen import SharedEncoder, Vectors
+from bertsmith.tasks.encoding.loading import loaded
 from bertsmith.tasks.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedExamples, Ints
 from bertsmith.tasks.specs.task import Task
 from bertsmith.tasks.specs.whole_texts import pooled_logits
@@ -105,7 +105,7 @@ class LinearStart:
             return dataclasses.replace(found, bias=found.bias / np.float32(times))
         assert self.features.targets_per == PER_POSITION
         rows, read, positions = _labelled_rows(self.features, targets != NO_LABEL, MOST_FITTED, seed)
-        frozen, labelled = self._frozen(), targets[positions] != NO_LABEL
+        frozen, labelled = loaded(self._frozen), targets[positions] != NO_LABEL
         with quiet():
             vectors = frozen.token_vectors(rows, frozen.choice("last"), read)
         return fit_linear(
@@ -141,7 +141,7 @@ class LinearStart:
 
     def _vectors(self, units: Ints, reads: str) -> Vectors:
         """What a head would read of some units, float32 [U, D] (of pairs [U, 4D]), pooled over the rows of a unit."""
-        features, frozen = _units(self.features, units), self._frozen()
+        features, frozen = _units(self.features, units), loaded(self._frozen)
         with quiet():
             vectors = frozen.row_vectors(features.rows, frozen.choice("last"), reads)
         # The maximum of logits is that of no vectors; their mean is the nearest.

@@ -9,7 +9,9 @@ hidden states are kept; layers above the highest chosen one are not computed, an
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +29,9 @@ from bertsmith.tasks.encoding.row_encoder import OF_ONE, RowEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.text.tokenizers.pack import PackedRows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertsmith.models.checkpoints.model_folder import ModelFolder
 
 Vectors = npt.NDArray[np.float32]
 
@@ -194,3 +199,18 @@ class FrozenEncoder(RowEncoder):
             return vectors
 
         return self._collect(features, compute, width, what, micro_tokens=self.micro_tokens, progress=progress)
+
+
+@dataclasses.dataclass(kw_only=True)
+class SharedEncoder:
+    """The frozen encoder of a model folder in fp32, for several users; see `loading.loaded`.
+
+    Attributes:
+        folder: the model.
+        device: where the encoder runs.
+        encoder: None before the first use, and after the last one to free its memory.
+    """
+
+    folder: "ModelFolder"
+    device: str
+    encoder: FrozenEncoder | None = None

@@ -13,7 +13,7 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.weights import digest_of_tensors
 from bertsmith.models.heads.task_head import Head
 from bertsmith.models.products.prepared import prepare
-from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.encoding.frozen import FrozenEncoder, SharedEncoder
 
 _UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
 
@@ -56,24 +56,9 @@ def load_frozen_encoder(
     )
 
 
-class SharedEncoder:
-    """The frozen encoder of a model folder in fp32: loaded when it is first needed, kept until `release`.
-
-    Args:
-        device: where it runs.
-    """
-
-    def __init__(self, folder: ModelFolder, device: str) -> None:
-        self.folder, self._device = folder, device
-        self._encoder: FrozenEncoder | None = None
-
-    def __call__(self) -> FrozenEncoder:
-        """The encoder."""
-        if self._encoder is None:
-            with quiet():  # the user has been told of the device and the vocabulary
-                self._encoder = load_frozen_encoder(self.folder, device=self._device)
-        return self._encoder
-
-    def release(self) -> None:
-        """Frees its memory; the next call loads it again."""
-        self._encoder = None
+def loaded(shared: SharedEncoder) -> FrozenEncoder:
+    """The encoder, which is loaded unless it is there."""
+    if shared.encoder is None:
+        with quiet():  # device and vocabulary are not news any more
+            shared.encoder = load_frozen_encoder(shared.folder, device=shared.device)
+    return shared.encoder
