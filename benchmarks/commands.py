@@ -33,7 +33,8 @@ WITH_PEER = ("vocab", "tokenize")
 def learn(folder: Path, work: Path, out: Path) -> None:
     """Writes the vocabulary of the lines of all files, counted file by file."""
     from bertsmith.text.tokenizers.normalize import TextRules
-    from bertsmith.text.vocabularies.learn import WordCounter, learn_vocabulary
+    from bertsmith.text.vocabularies.learn import learn_vocabulary
+    from bertsmith.text.vocabularies.word_counts import WordCounter
 
     counter = WordCounter(TextRules())
     for path in sorted(folder.glob("*.txt")):

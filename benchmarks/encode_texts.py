@@ -22,7 +22,8 @@ from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from bertsmith.text.vocabularies.learn import count_words, learn_vocabulary
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.text.vocabularies.word_counts import count_words
 
 Ids = npt.NDArray[np.int32]
 SHORT, LONG, FIXED = "short mix", "long mix", "8 rows of 128"

@@ -29,7 +29,8 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
-from bertsmith.text.vocabularies.learn import WordCounter, learn_vocabulary
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.text.vocabularies.word_counts import WordCounter
 
 HELD_OUT_EVERY = 10
 

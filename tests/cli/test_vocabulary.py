@@ -9,7 +9,8 @@ import pytest
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.text.documents import words
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
-from bertsmith.text.vocabularies.learn import count_words, learn_vocabulary
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.text.vocabularies.word_counts import count_words
 
 SENTENCES = [
     "She was tweeting, he was tweeting: tweet after tweet.",

@@ -92,7 +92,8 @@ def test_neither_hash_seed_nor_threads_nor_the_order_of_files_matter(tmp_path: P
     texts = sources_of_names()
     program = (
         "import json, sys\n"
-        "from bertsmith.text.vocabularies.learn import WordCounter, learn_vocabulary\n"
+        "from bertsmith.text.vocabularies.learn import learn_vocabulary\n"
+        "from bertsmith.text.vocabularies.word_counts import WordCounter\n"
         "texts, threads = json.load(open(sys.argv[1])), int(sys.argv[2])\n"
         "counter = WordCounter(threads=threads)\n"
         "for text in texts[:: int(sys.argv[3])]:\n"

@@ -17,7 +17,8 @@ from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from bertsmith.text.vocabularies.learn import count_words, learn_vocabulary
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.text.vocabularies.word_counts import count_words
 from bertsmith.training.loop.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import RunFolder

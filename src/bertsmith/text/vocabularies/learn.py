@@ -31,9 +31,7 @@ from bertsmith.base.core.progress import counted
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary, is_unicode
 from bertsmith.text.vocabularies.candidates import Candidates, Cut, Flags, Integers, find_candidates, numbered
-from bertsmith.text.vocabularies.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
-
-__all__ = ["WordCounter", "WordCounts", "count_words", "learn_vocabulary"]
+from bertsmith.text.vocabularies.word_counts import SPREAD_UNIT, WordCounts
 
 # With fewer sources than this, the spread of words over them says nothing, and the plain counts are used.
 LEAST_SOURCES = 8
@@ -120,6 +118,7 @@ class Usable(NamedTuple):
     is_stranger: Flags
 
     def only(self, chosen: Integers) -> "Usable":
+        """The chosen words."""
         return Usable(
             [self.words[number] for number in chosen.tolist()],
             self.counts[chosen],
