@@ -30,11 +30,7 @@ def no_ability(ability: str, abilities: Collection[str], name: str, task: str | 
 
 
 def require_attention(encoder: RowEncoder, name: str) -> None:
-    """Checks that an encoder gives its attention weights.
-
-    Raises:
-        CheckpointError: it is that of an ONNX folder, or has no attention.
-    """
+    """Checks that an encoder gives its attention weights."""
     if not encoder.is_torch:
         raise CheckpointError(
             expected="a model in torch, for its attention weights",

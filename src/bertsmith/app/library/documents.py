@@ -244,11 +244,7 @@ def _sentences(path: Path, settings: ReadingSettings) -> Iterator[TextExample]:
 
 
 def _column_of(label: str | None, labels: Sequence[str]) -> int:
-    """The number of a label.
-
-    Raises:
-        ConfigError: there is no such label, or it is missing and the model has several.
-    """
+    """The number of a label."""
     if label is None and len(labels) == 1:
         return 0
     if label is None:
@@ -267,11 +263,7 @@ def _column_of(label: str | None, labels: Sequence[str]) -> int:
 
 
 def _predictor_for(kind: str, does: str, model: str | Path, device: str, precision: str, products: str) -> Predictor:
-    """The predictor of a model for one kind of task.
-
-    Raises:
-        CheckpointError: the model is for another kind of task, or has no task head.
-    """
+    """The predictor of a model for one kind of task."""
     predictor = load_predictor(model, device=device, precision=precision, products=products)
     if predictor.task.spec.kind != kind:
         raise CheckpointError(

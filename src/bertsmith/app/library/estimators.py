@@ -282,11 +282,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
 
 
 def _names(classes: npt.NDArray[Any]) -> list[str]:
-    """The names of the classes in the model folder.
-
-    Raises:
-        LabelError: two classes would have the same name.
-    """
+    """The names of the classes in the model folder."""
     names = [str(value) for value in classes.tolist()]
     if len(set(names)) < len(names):
         raise LabelError(expected="classes with different names", found=str(names)[:60], fix="rename them")

@@ -32,20 +32,12 @@ _BETWEEN = (f"{__package__}.", "sklearn.", "joblib.")
 
 
 def checked_texts(texts: Sequence[str], items: str = "text") -> list[str]:
-    """The texts.
-
-    Raises:
-        InputError: an item is not a text; the message counts from 1.
-    """
+    """The texts, if all of them are; errors count from 1."""
     return [checked_text(text, f"{items} {number}") for number, text in enumerate(listed(texts, "texts"), start=1)]
 
 
 def checked_text(text: object, location: str) -> str:
-    """The text.
-
-    Raises:
-        InputError: it is not a text, or contains a lone surrogate.
-    """
+    """The text, if it is one, without lone surrogates."""
     if not isinstance(text, str):
         raise wrong("a text", text, location)
     if not text.isascii():
@@ -61,7 +53,7 @@ def checked_text(text: object, location: str) -> str:
 
 
 def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, items: str = "pair") -> list[tuple[str, str]]:
-    """The pairs of texts; raises the same errors as `checked_texts`.
+    """The pairs of texts.
 
     Args:
         expected: what a pair is.
@@ -75,11 +67,7 @@ def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, items: str = 
 
 
 def text_examples(texts: Sequence[Text | TextExample]) -> list[TextExample]:
-    """The texts and pairs as examples, with their numbers from 0 as ids; examples have been checked already.
-
-    Raises:
-        InputError: an element is none of them.
-    """
+    """The texts and pairs as examples, with their numbers from 0 as ids; examples have been checked already."""
     examples = []
     for number, text in enumerate(listed(texts, "texts, or pairs of texts")):
         location = f"text {number + 1}"
@@ -93,13 +81,13 @@ def text_examples(texts: Sequence[Text | TextExample]) -> list[TextExample]:
 
 
 def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The words of each sentence; raises the same errors as `checked_words`."""
+    """The words of each sentence."""
     numbered = enumerate(listed(sentences, "sentences, each a list of words"), start=1)
     return [checked_words(words, f"sentence {number}") for number, words in numbered]
 
 
 def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample]:
-    """Plain texts split into words, and lists of words unchanged; raises the same errors as `checked_texts`."""
+    """Plain texts split into words, and lists of words unchanged."""
     sentences = []
     for number, text in enumerate(listed(texts, "texts, or lists of words")):
         location = f"text {number + 1}"
@@ -113,7 +101,7 @@ def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample
 
 
 def choice_examples(questions: Sequence[tuple[str, Sequence[str]] | ChoiceExample]) -> list[ChoiceExample]:
-    """Each context with its endings as an example, as in `text_examples`; raises the same errors."""
+    """Each context with its endings as an example, as in `text_examples`."""
     examples = []
     for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
         location = f"question {number}"
@@ -129,7 +117,7 @@ def choice_examples(questions: Sequence[tuple[str, Sequence[str]] | ChoiceExampl
 
 
 def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExample]:
-    """Each question with its context as an example; raises the same errors as `checked_texts`."""
+    """Each question with its context as an example."""
     numbered = enumerate(checked_pairs(questions, "a question and its context", "question"), start=1)
     return [
         QuestionExample(id=str(number), question=question, context=context, location=f"question {number}")
@@ -138,33 +126,21 @@ def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExam
 
 
 def checked_words(words: object, location: str) -> tuple[str, ...]:
-    """The words of a sentence.
-
-    Raises:
-        InputError: it is not a list of texts.
-    """
+    """The words of a sentence, if it is a list of texts."""
     if not isinstance(words, list | tuple):
         raise wrong("a list of words", words, location)
     return tuple(checked_text(word, f"word {number} of {location}") for number, word in enumerate(words, start=1))
 
 
 def two(pair: object, location: str, expected: str) -> tuple[Any, Any]:
-    """The two parts of a pair.
-
-    Raises:
-        InputError: there are not two.
-    """
+    """The two parts of a pair, if there are two."""
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise wrong(expected, pair, location)
     return pair[0], pair[1]
 
 
 def listed(values: object, items: str) -> Sequence[Any]:
-    """The values as a sequence.
-
-    Raises:
-        InputError: it is a single text, or not a list, array or column.
-    """
+    """The values of a list, an array or a column as a sequence."""
     if isinstance(values, str):
         raise InputError(expected=f"a list of {items}", found="one text", fix="put it into a list")
     if isinstance(values, list | tuple):
@@ -182,11 +158,7 @@ def listed(values: object, items: str) -> Sequence[Any]:
 
 
 def require_path(value: object, name: str) -> None:
-    """Returns if it is a path, or a text that can be one.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Returns if it is a path, or a text that can be one."""
     if not isinstance(value, str | os.PathLike):
         raise InputError(
             expected=f"{name} as a path", found=f"a value of type {type(value).__name__}", fix="give a str or a Path"
@@ -194,11 +166,7 @@ def require_path(value: object, name: str) -> None:
 
 
 def require_count(count: object, name: str) -> None:
-    """Returns if it is a whole number of at least 1.
-
-    Raises:
-        InputError: it is not.
-    """
+    """Returns if it is a whole number of at least 1."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise InputError(
             expected=f"{name} as a whole number of at least 1", found=reprlib.repr(count), fix="correct it"

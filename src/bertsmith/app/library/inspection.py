@@ -78,11 +78,7 @@ class ModelReport:
         return {**tensors, **values, "path": str(self.path)}
 
     def require_unaltered(self) -> None:
-        """Returns if no file differs from its digest.
-
-        Raises:
-            CheckpointError: one does.
-        """
+        """Returns if no file differs from its digest."""
         if self.altered:
             raise altered_files(self.path if self.path.is_dir() else self.path.parent, self.altered)
 
@@ -159,10 +155,6 @@ def verify_model(source: str | Path) -> int:
 
     Args:
         source: anything that `load` accepts.
-
-    Raises:
-        CheckpointError: a file is missing or differs, or no digests are recorded.
-        BertsmithError: there is no model.
     """
     place = _encoder_of(source)
     if is_onnx_folder(place):

@@ -22,12 +22,7 @@ LINES = 1024  # completed together
 def complete_texts(
     model: PretrainedPredictor, texts: Sequence[str], top: int, tokens: int, **sampling: Any
 ) -> list[Completion]:
-    """The completions of some texts; see `Model.complete`.
-
-    Raises:
-        ConfigError: a number is out of range, or there is no such option.
-        InputError: a text is too long for the model, or not a text.
-    """
+    """The completions of some texts; see `Model.complete`."""
     require_count(top, "top")
     require_number("tokens", tokens, least=0)
     chosen = from_dict(SamplingSettings, sampling, "the options of complete")
@@ -59,10 +54,6 @@ def complete_lines(
         sampling: how the pieces of a continuation are chosen; by default the most likely.
         place: a format string that names a line by its number in errors.
         device, precision, products: as in `load`.
-
-    Raises:
-        CheckpointError: the model does not predict next pieces.
-        InputError: a line is empty or too long for the model.
     """
     predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
     number = 0
@@ -101,10 +92,6 @@ def perplexity_of_file(
         encoding: of a text file without a byte order mark, such as "cp1252".
         bad_bytes: "refuse" refuses a file with bytes that are not valid UTF-8; "drop" drops and counts them.
         device, precision, products: as in `load`.
-
-    Raises:
-        CheckpointError: the model does not predict pieces from one side.
-        InputError: the file cannot be read, or holds no text.
     """
     source = TextLines(file, column, EncodingSettings(encoding=encoding, bad_bytes=bad_bytes))
     predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])

@@ -46,10 +46,6 @@ def fill_lines(
         blocks: lists of lines; the lines of one list may be computed together.
         place: a format string that names a line by its number in errors.
         device, precision, products: as in `load`.
-
-    Raises:
-        CheckpointError: the model cannot fill masks.
-        InputError: a line has no [MASK], or is too long for the model.
     """
     predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
     number = 0
@@ -73,10 +69,6 @@ def judge_continuations(
 
     Args:
         model: anything that `load` accepts, with a next-sentence head.
-
-    Raises:
-        CheckpointError: the model has no next-sentence head.
-        InputError: a text is empty.
     """
     predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["nsp"])
     return predictor.next_sentence(first, seconds)
@@ -112,12 +104,6 @@ def predict_lines(
         resume: continue an unfinished file, from the same lines; its predictions are not yielded again.
         replace: the file may exist, or an unfinished one.
         uploaded: the caller uploads and deletes the file; if that fails, `resume` finds it complete.
-
-    Raises:
-        InputError: `out` may not be written.
-        RunError: there is an unfinished file, and neither `resume` nor `replace` is given, or it was made from other
-            lines, models or options.
-        BertsmithError: the model has no task head, or a line is invalid.
     """
     models = [model, *also]
 
@@ -183,9 +169,6 @@ def predict_test(
         test: a file without labels.
         task: "mnli-mm" or "ax" for an MNLI model; by default the model's task.
         device, precision, products, head: as in `load`.
-
-    Raises:
-        BertsmithError: the model's task is not a GLUE task, or the file is invalid.
     """
     _, predictor, examples = _glue_test(model, test, task, device, precision, products, head)
     yield from predictor.stream(iter(examples), total=len(examples))
@@ -203,12 +186,7 @@ def write_submission(
     head: "type[OwnHead] | None" = None,
     replace: bool = False,
 ) -> Path:
-    """The path of the submission file for the GLUE server, written to a folder; see `predict_test`.
-
-    Raises:
-        InputError: the file exists, and `replace` is False or it is the test file or of another kind.
-        BertsmithError: as in `predict_test`.
-    """
+    """The path of the submission file for the GLUE server, written to a folder; see `predict_test`."""
     name, predictor, examples = _glue_test(model, test, task, device, precision, products, head)
     require_output(glue_tests.submission_place(name, folder), ANSWERS, inputs=[test], replace=replace)
     return glue_tests.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)

@@ -134,12 +134,7 @@ class Model:
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """How to load the model again: threads, locks and packed weights can be neither copied nor pickled.
-
-        Raises:
-            ConfigError: the model was not loaded by `load`.
-            CheckpointError: its weights have changed since.
-        """
+        """How to load the model again: threads, locks and packed weights can be neither copied nor pickled."""
         if self.opening is None:
             raise ConfigError(
                 expected="a model of bertsmith.load, to copy or pickle it",

@@ -37,11 +37,7 @@ class Opening:
         return sorted(file for pattern in _FILES for file in folder.rglob(pattern) if file.is_file())
 
     def again(self) -> tuple[Any, ...]:
-        """What pickle calls to load the model again.
-
-        Raises:
-            CheckpointError: the weights have changed since the model was loaded.
-        """
+        """What pickle calls to load the model again."""
         if {file: _state(file) for file in self._files()} != self._states:
             raise self._changed()
         return _loaded_again, (self._load, self._source, self._options, self._digests())
@@ -50,11 +46,7 @@ class Opening:
         return [digest_file(file) for file in self._files()]
 
     def open(self, digests: list[str]) -> Any:
-        """The model.
-
-        Raises:
-            CheckpointError: its weights have other digests.
-        """
+        """The model."""
         if self._digests() != digests:
             raise self._changed()
         return self._load(self._source, **self._options)

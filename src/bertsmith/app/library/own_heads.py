@@ -16,10 +16,6 @@ def head_from_file(place: str) -> type[OwnHead]:
 
     Args:
         place: the path of a Python file, a colon, and the name of a subclass of `OwnHead` in it.
-
-    Raises:
-        ConfigError: the place has another form, or the file has no such class, or it is not a head.
-        InputError: there is no such file, or it is not valid Python.
     """
     file, _, name = place.rpartition(":")
     if not file or not name.isidentifier():

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def checked_passages(query: str, passages: Sequence[str]) -> list[TextExample]:
-    """The pairs of a query and each passage, as examples.
-
-    Raises:
-        InputError: a text has the wrong type.
-    """
+    """The pairs of a query and each passage, as examples."""
     query = checked_text(query, "the query")
     return [
         TextExample(id=str(number), first=query, second=passage, location=f"passage {number}")
@@ -43,11 +39,7 @@ def scored_passages(predictor: Predictor, pairs: Sequence[TextExample]) -> list[
 
 
 def judge_pairs(model: PretrainedPredictor, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
-    """The probability that the second text of each pair follows the first; warns of truncated texts.
-
-    Raises:
-        InputError: a text is empty, or not a text.
-    """
+    """The probability that the second text of each pair follows the first; warns of truncated texts."""
     result = model.judge_pairs(checked_pairs(pairs, "two texts"))
     warn_cut(answer.cut_tokens for answer in result)
     return result

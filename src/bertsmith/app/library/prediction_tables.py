@@ -50,9 +50,6 @@ def predict_file(
         device, precision, products, head: as in `load`.
         also: further models of the same classification or regression; their probabilities or numbers are averaged.
         columns: fields of ColumnSettings by name, such as text_column="body".
-
-    Raises:
-        BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
     predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
     yield from _answered(predictor, data, columns)
@@ -81,11 +78,6 @@ def write_predictions(
         out: the CSV file to write.
         replace: an existing table of predictions may be replaced.
         device, precision, products, head, also, columns: as in `predict_file`.
-
-    Raises:
-        InputError: `out` may not be written.
-        ConfigError: the table has a column of that name already, or the model answers with neither labels nor numbers.
-        BertsmithError: as in `predict_file`.
     """
     require_output(out, PREDICTION_TABLE, inputs=[data], replace=replace)
     require(
@@ -147,9 +139,6 @@ def _with_cells(
         added: the new ones.
         answers: the new cells of a row by its place; a row without any has empty ones.
         encoding: of a file without a byte order mark.
-
-    Raises:
-        InputError: a label has a character that the encoding lacks.
     """
     with unpacked(data) as file:
         raw = file.read()
@@ -197,11 +186,7 @@ def _csv_row(cells: Sequence[str], separator: str = ",") -> str:
 
 
 def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
-    """The new cells of a row.
-
-    Raises:
-        ConfigError: the prediction is neither of labels nor a number.
-    """
+    """The new cells of a row."""
     if isinstance(prediction, NumberPrediction):
         return {PREDICTION: f"{prediction.value:.6g}"}
     require(

@@ -245,10 +245,6 @@ def change_vectors(
         changes: a file of saved changes, instead of `settings`.
         out: the .npy file for the changed vectors.
         save_changes: the file to save the changes to.
-
-    Raises:
-        InputError: a file cannot be read, or contains NaN or infinity.
-        ConfigError: the changes cannot be fitted on these vectors.
     """
     vectors = read_vectors(source)
     require_finite(vectors, f"'{source}'")

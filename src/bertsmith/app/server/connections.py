@@ -148,11 +148,7 @@ def descriptors_for(connections: int) -> int:
 
 
 def raise_descriptor_limit(connections: int) -> None:
-    """Raises the soft limit of this process so that it can hold that many connections.
-
-    Raises:
-        ConfigError: the hard limit is too low.
-    """
+    """Raises the soft limit of this process so that it can hold that many connections."""
     if os.name != "posix":  # no such limit
         return
     needed = descriptors_for(connections)

@@ -52,9 +52,6 @@ def hosts_of(bound: str, more: Iterable[str] = ()) -> AllowedHosts:
     Args:
         bound: the address or name that the server listens on.
         more: names that the user allows.
-
-    Raises:
-        ConfigError: one of these is not a name.
     """
     more = list(more)
     for name in more:

@@ -54,10 +54,6 @@ def load_models(
         sources: anything that `load` accepts, or NAME=SOURCE.
         device, precision, products: as in `load`.
         head: the user's head that all of them were fine-tuned with.
-
-    Raises:
-        ConfigError: two models would have the same name.
-        BertsmithError: a model cannot be loaded.
     """
     models: dict[str, Model] = {}
     for source in sources:
@@ -75,11 +71,7 @@ def load_models(
 
 
 def read_key(path: Path) -> str:
-    """The API key in the first line of a file.
-
-    Raises:
-        InputError: the file is missing, or its key is too short or cannot be sent in a header.
-    """
+    """The API key in the first line of a file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -101,9 +93,6 @@ def require_startable(host: str, port: int, settings: ServerSettings, allow_host
 
     Args:
         host, port, settings, allow_hosts: see `serve`.
-
-    Raises:
-        ConfigError: the address cannot be bound, a host name is none, or the system allows fewer connections.
     """
     hosts_of(host, allow_hosts)
     raise_descriptor_limit(settings.max_connections)
@@ -128,10 +117,6 @@ def serve(
         settings: limits.
         key: the API key that requests must send.
         allow_hosts: host names that are answered besides those of this machine; "*" for all.
-
-    Raises:
-        ConfigError: the address cannot be bound, a host name is none, or the system allows fewer connections.
-        KeyboardInterrupt: the server was stopped by Ctrl-C.
     """
     settings = settings or ServerSettings()
     allowed = hosts_of(host, allow_hosts)
@@ -209,11 +194,7 @@ class _Server(uvicorn.Server):
 
 
 def _listener(host: str, port: int, settings: ServerSettings) -> socket.socket:
-    """A socket that is bound but not listening yet.
-
-    Raises:
-        ConfigError: the address cannot be bound.
-    """
+    """A socket that is bound but not listening yet."""
     listener = None
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

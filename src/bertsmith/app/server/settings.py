@@ -13,11 +13,7 @@ _NODES_BESIDE = 1000  # extra nodes of a body, for keys that clients add
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """The limits of a server, and what it accepts.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
+    """The limits of a server, and what it accepts."""
 
     max_texts: int = help_field(2048, "maximum texts per request", most=_MOST)
     max_characters: int = help_field(2_000_000, "maximum characters per request", most=_MOST)

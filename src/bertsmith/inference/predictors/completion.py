@@ -36,11 +36,7 @@ LOGITS_AT_ONCE = 2**25  # numbers
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingSettings:
-    """How the pieces of a continuation are chosen: the most likely, or sampled if any of the first three is given.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
+    """How the pieces of a continuation are chosen: the most likely, or sampled if any of the first three is given."""
 
     temperature: float | None = help_field(
         None, "sample pieces at this temperature; 0: always the most likely one [1 if top_k or top_p is given, else 0]"
@@ -194,11 +190,7 @@ def complete(
 
 
 def require_causal(engine: Engine) -> None:
-    """Returns if the model reads in one direction.
-
-    Raises:
-        CheckpointError: it does not.
-    """
+    """Returns if the model reads in one direction."""
     if engine.predicts not in (NEXT, PREVIOUS):
         raise CheckpointError(
             expected="a model that predicts the next piece",

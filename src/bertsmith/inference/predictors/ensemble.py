@@ -27,9 +27,6 @@ class Ensemble(Predictor):
 
     Args:
         members: models of classification with the same labels, or of regression, each with its own tokenizer.
-
-    Raises:
-        ConfigError: a model is of another kind, or has other labels.
     """
 
     def __init__(self, members: Sequence[Predictor]) -> None:

@@ -43,10 +43,6 @@ def load_predictor(
             layers and the scales.
         scales: with int8 and `kept`, the scales that calibration fixed; None for one scale per token.
         head: the class of the user's head that the model was fine-tuned with, if it was.
-
-    Raises:
-        CheckpointError: the model has no task head, or a different one, or cannot be read.
-        ConfigError: `head` is not the class of a head, or the model needs torch, which is not installed.
     """
     if isinstance(source, OnnxFolder) or is_onnx_folder(source):
         return _exported_predictor(source, device=device, precision=precision, products=products, head=head)
@@ -93,9 +89,6 @@ def load_pretraining_heads(
     Args:
         products: how linear layers are computed; see `choose_inference`.
         needs: the heads that must have been trained, "mlm" or "nsp".
-
-    Raises:
-        CheckpointError: the model cannot be read, has no vocabulary, or lacks a required head.
     """
     if isinstance(source, OnnxFolder) or is_onnx_folder(source):
         folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
@@ -117,12 +110,7 @@ def _exported_predictor(
     products: str,
     head: "type[OwnHead] | None",
 ) -> Predictor:
-    """The predictor of an ONNX folder.
-
-    Raises:
-        CheckpointError: the folder lacks what is needed to run it, or the model has no task head.
-        ConfigError: a head, a device, a precision or products are requested that it does not have.
-    """
+    """The predictor of an ONNX folder."""
     folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
     if head is not None:
         raise ConfigError(

@@ -49,13 +49,7 @@ class NGramPredictor(Predictor):
 def n_gram_predictor(
     source: Path, *, device: str, precision: str, products: str, head: object = None
 ) -> NGramPredictor:
-    """The predictor of the folder of a baseline: of a linear model on n-grams or on a cosine, or of counts of words.
-
-    Raises:
-        CheckpointError: its encoder cannot be read.
-        ConfigError: a head is named; or, without an encoder, another device or precision than the processor and fp32.
-        InputError: the folder is damaged.
-    """
+    """The predictor of the folder of a baseline: of a linear model on n-grams or on a cosine, or of counts of words."""
     require(
         head is None, expected=f"no head of your own with '{source}', a baseline", found="--head", fix="leave it out"
     )

@@ -29,9 +29,6 @@ class PairScorer:
     Attributes:
         label: the label whose probability is the score; "" for a regression.
         cut: the number of pairs truncated so far.
-
-    Raises:
-        ConfigError: the model's task does not read pairs of texts, or is multi-label.
     """
 
     def __init__(self, predictor: Predictor) -> None:

@@ -43,9 +43,6 @@ class Predictor:
 
     Attributes:
         weakness: what its own dev examples say against its answers; "" if nothing.
-
-    Raises:
-        ConfigError: the task has rows that are longer than what the model reads.
     """
 
     weakness = ""
@@ -102,9 +99,6 @@ class Predictor:
         Args:
             block: the maximum number of examples per block; blocks of long examples have fewer.
             total: the number of examples, to estimate the time left; None if unknown.
-
-        Raises:
-            BertsmithError: as raised by `examples` or `predict`, after the predictions for all earlier examples.
         """
         errors: list[BertsmithError] = []
 
@@ -151,11 +145,7 @@ class Predictor:
         self.task.encode(examples, self.tokenizer)
 
     def evaluate(self, examples: Sequence[Example]) -> tuple[dict[str, float], list[Prediction]]:
-        """The official scores of the task on labelled examples, and the predictions.
-
-        Raises:
-            InputError: a label is missing or unknown; the message names file and row.
-        """
+        """The official scores of the task on labelled examples, and the predictions."""
         self.task.check(examples, gold=True)
         predictions = self.predict(examples)
         return self.task.score(examples, predictions), predictions

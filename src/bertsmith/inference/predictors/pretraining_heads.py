@@ -118,19 +118,11 @@ class PretrainedPredictor:
         """The `top` pieces for each [MASK] of a text, most likely first; masks are filled independently.
 
         [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
-
-        Raises:
-            CheckpointError: the model is a language model.
-            InputError: the text has no [MASK], or is longer than the model reads.
         """
         return self.fill_texts([text], top)[0]
 
     def next_sentence(self, first: str, seconds: Sequence[str]) -> list[Continuation]:
-        """How likely each of `seconds` is to follow `first`, in order; see `judge_pairs`.
-
-        Raises:
-            InputError: a text is empty.
-        """
+        """How likely each of `seconds` is to follow `first`, in order; see `judge_pairs`."""
         return self.judge_pairs([(first, second) for second in seconds])
 
     def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[FilledText]:
@@ -205,9 +197,6 @@ class PretrainedPredictor:
         """How likely the second text of each pair is to follow the first, in order.
 
         A pair longer than the model reads loses the end of its longer text; `cut_tokens` counts the tokens lost.
-
-        Raises:
-            InputError: a text is empty; the message counts pairs from 1.
         """
         if not pairs:
             return []
@@ -261,11 +250,7 @@ class PretrainedPredictor:
 
 
 def require_heads(trained: Collection[str], needs: Sequence[str], place: object) -> None:
-    """Checks that the pre-training heads that are needed were trained.
-
-    Raises:
-        CheckpointError: one was not.
-    """
+    """Checks that the pre-training heads that are needed were trained."""
     for head in needs:
         if head not in trained:
             objective = "mlm+nsp or mlm+sop" if head == "nsp" else "mlm"

@@ -85,11 +85,6 @@ def quantize(
         limit: the fraction of the fp32 score that may be lost.
         head: as in `load_predictor`.
         calibration: from `calibrate`; None for one scale per token in all trials.
-
-    Raises:
-        ConfigError: this machine does not support int8.
-        CheckpointError: no trial stays within the limit; the message shows the best one.
-        InputError: a label is missing or unknown.
     """
     require_int8()
     exact = _score(load_predictor(source, device="cpu", precision="fp32", head=head), examples)
@@ -102,11 +97,7 @@ def quantize(
 
 
 def require_int8() -> None:
-    """Checks that this machine computes int8.
-
-    Raises:
-        ConfigError: it does not.
-    """
+    """Checks that this machine computes int8."""
     runtime = choose_inference("cpu", "int8")
     if runtime.precision != "int8":
         raise ConfigError(
@@ -127,9 +118,6 @@ def trials_within(
     Args:
         exact: the score in fp32.
         measure: the trial with some layers kept in higher precision, and with fixed scales or None.
-
-    Raises:
-        CheckpointError: no trial stays within the limit; the message shows the best one.
     """
     steps: list[tuple[tuple[str, ...], Mapping[str, InputScale] | None]] = [(kept, None) for kept in LADDER]
     if calibration is not None:
@@ -148,13 +136,7 @@ def trials_within(
 
 
 def calibrate(source: ModelFolder, examples: Sequence[Example], head: type[OwnHead] | None = None) -> Calibration:
-    """The scales of a model's inputs, measured on the first `MOST_CALIBRATION` examples.
-
-    Raises:
-        InputError: there are fewer than `LEAST_CALIBRATION` examples.
-        CheckpointError: as raised by `load_predictor`.
-        ConfigError: the model is not a Transformer.
-    """
+    """The scales of a model's inputs, measured on the first `MOST_CALIBRATION` examples."""
     # First, so that a model that cannot be loaded is refused without a word on the examples.
     with quiet():  # the user did not ask for plain products
         predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
@@ -167,10 +149,6 @@ def calibrated(model: nn.Module, read: Callable[[Sequence[Read]], object], texts
     Args:
         model: contains the encoder, whose layers are replaced.
         read: has the model read texts or examples.
-
-    Raises:
-        InputError: there are fewer than `LEAST_CALIBRATION`.
-        ConfigError: the model is not a Transformer.
     """
     require_transformer(model)
     if len(texts) < LEAST_CALIBRATION:
@@ -186,11 +164,7 @@ def calibrated(model: nn.Module, read: Callable[[Sequence[Read]], object], texts
 
 
 def require_metadata(folder: Path) -> None:
-    """Checks that the folder of a fine-tuned model has metadata to write into.
-
-    Raises:
-        CheckpointError: it has none.
-    """
+    """Checks that the folder of a fine-tuned model has metadata to write into."""
     if not (folder / METADATA).is_file():
         raise CheckpointError(
             expected=f"a model folder of bertsmith in '{folder}'",
@@ -210,9 +184,6 @@ def note_kept_layers(
 
     Args:
         calibration: of the trials with fixed scales.
-
-    Raises:
-        InputError: the metadata cannot be read.
     """
     note = {
         "kept": list(trials[-1].kept),

@@ -48,10 +48,6 @@ def kept_predictions(
         replace: the file may exist, or an unfinished one.
         uploaded: the file is uploaded next and then deleted. What it is made of stays next to it, so that `resume`
             finds the complete predictions if the upload failed.
-
-    Raises:
-        BertsmithError: as `predict`; `InputError` if the file may not be written; `RunError` if there is an unfinished
-            one and neither `resume` nor `replace` is given, or it was made from something else.
     """
     require_output(out, PREDICTIONS, replace=replace or (uploaded and resume))
     with locked_file(out):
@@ -124,11 +120,7 @@ class _Unfinished:
             yield file
 
     def noted(self, lines: Iterable[str]) -> Iterator[str]:
-        """The lines of the input, after checking that the first ones are those of the file.
-
-        Raises:
-            RunError: they are not.
-        """
+        """The lines of the input, after checking that the first ones are those of the file."""
         count = 0
         for count, line in enumerate(lines, start=1):
             if count <= self.done:

@@ -81,11 +81,7 @@ class FrozenEncoder(RowEncoder):
         return self.model.config.has_attention
 
     def choice(self, name: str) -> LayerChoice:
-        """The choice of layers given by a name or by numbers; see `layer_choice`.
-
-        Raises:
-            ConfigError: as `layer_choice`, or a layer has another width than the last one.
-        """
+        """The choice of layers given by a name or by numbers; see `layer_choice`."""
         return choice_of_widths(super().choice(name).name, self.model.widths)
 
     def settings(self, choice: LayerChoice) -> dict[str, object]:
@@ -94,11 +90,7 @@ class FrozenEncoder(RowEncoder):
         return {**super().settings(choice), **int8}
 
     def hidden_states(self, features: EncodedExamples, choice: LayerChoice) -> Vectors:
-        """The chosen hidden states at the positions that are read, float32 [R, n, D], in the order of the features.
-
-        Raises:
-            ConfigError: the vectors take too much memory.
-        """
+        """The chosen hidden states at the positions that are read, float32 [R, n, D], in the order of the features."""
         width = (len(choice.layers), self.hidden_size)
         with self.progress(features.rows) as progress:
             return self._vectors(
@@ -178,9 +170,6 @@ class FrozenEncoder(RowEncoder):
             reads: returns the positions that `finish` receives, None for all tokens; by default those of the features.
             apart: the encoder reads `Batch.texts_apart` of the rows, every token of them.
             progress: counts the rows that are done.
-
-        Raises:
-            ConfigError: the vectors take too much memory.
         """
         depth = max(choice.layers)
         model = self.model.lower(depth)

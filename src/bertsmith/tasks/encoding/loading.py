@@ -31,10 +31,6 @@ def load_frozen_encoder(
     Args:
         products: how linear layers are computed; see `choose_inference`.
         int8: with int8, the layers kept in higher precision and the fixed scales, instead of what is recorded.
-
-    Raises:
-        CheckpointError: the source has no vocabulary, or cannot be read.
-        ConfigError: the device is absent or the precision unknown.
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source)
     loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False, mapped=True)

@@ -74,10 +74,6 @@ class OnnxModel:
         path: the file of the graph.
         precision: as given.
         parts: the parts beyond embeddings and layers that were exported.
-
-    Raises:
-        ConfigError: there is no graph of this precision, or onnxruntime is not installed.
-        CheckpointError: the graph cannot be loaded.
     """
 
     def __init__(self, folder: OnnxFolder, precision: str) -> None:
@@ -152,11 +148,6 @@ class OnnxEngine(Engine):
         device: "auto" or "cpu".
         precision: auto, fp32 or int8.
         products: "auto"; ONNX Runtime alone decides how they are computed.
-
-    Raises:
-        ConfigError: the device or the products are others, there is no graph of this precision, or onnxruntime is not
-            installed.
-        CheckpointError: the graph cannot be loaded.
     """
 
     def __init__(
@@ -245,11 +236,7 @@ class OnnxEncoder(RowEncoder):
         return False
 
     def choice(self, name: str) -> LayerChoice:
-        """The choice of the last layer, by its name or number.
-
-        Raises:
-            ConfigError: the name is unknown or that of other layers.
-        """
+        """The choice of the last layer, by its name or number."""
         choice = super().choice(name)
         require(
             choice.layers == (self._model.num_layers,),
@@ -262,21 +249,13 @@ class OnnxEncoder(RowEncoder):
     def row_vectors(
         self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
     ) -> Vectors:
-        """See `RowEncoder`.
-
-        Raises:
-            CheckpointError: the graph gives no hidden states.
-        """
+        """See `RowEncoder`."""
         self.require_pooling(pooling, choice)
         features = rows_by_first(rows)
         return self._vectors(features, functools.partial(_pooled, pooling=pooling), "texts", progress)
 
     def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
-        """See `RowEncoder`.
-
-        Raises:
-            CheckpointError: the graph gives no hidden states.
-        """
+        """See `RowEncoder`."""
         return self._vectors(separate_rows(rows, read), _of_tokens, "tokens", None)
 
     def _vectors(

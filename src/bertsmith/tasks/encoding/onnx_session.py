@@ -81,9 +81,6 @@ def package(name: str, purpose: str = "for --to onnx", extra: str = "export") ->
 
     Args:
         purpose: what it is needed for, for the message.
-
-    Raises:
-        ConfigError: it is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -119,10 +116,6 @@ class Session:
     Args:
         path: the file of the graph.
         threads: how many compute together; None for `num_threads()`.
-
-    Raises:
-        ConfigError: onnxruntime is not installed.
-        CheckpointError: onnxruntime cannot load the file.
     """
 
     def __init__(self, path: Path, threads: int | None = None) -> None:
@@ -156,12 +149,7 @@ class Session:
         return int(shape[-1])
 
     def run(self, inputs: Mapping[str, Ints], names: Sequence[str]) -> Outputs:
-        """Some outputs by name, for inputs by name.
-
-        Raises:
-            CheckpointError: onnxruntime cannot run the graph on these inputs.
-            ConfigError: several threads compute, and this process was forked from the one that loaded the graph.
-        """
+        """Some outputs by name, for inputs by name."""
         if self._threads > 1 and self._process != os.getpid():  # it would wait for threads that are not here
             raise ConfigError(
                 expected=f"the process that loaded {self._path.name}",

@@ -132,10 +132,6 @@ class RowEncoder(abc.ABC):
                 the hidden state of [CLS] (of the last token in a left-to-right encoder); "pooler": the pooler on top of
                 it.
             progress: counts the rows that are done.
-
-        Raises:
-            ConfigError: the pooling is unknown or does not work with the layers, or the vectors take too much memory.
-            CheckpointError: the pooler is requested but was never trained.
         """
 
     @abc.abstractmethod
@@ -144,9 +140,6 @@ class RowEncoder(abc.ABC):
 
         Args:
             read: int64 [R], flat positions, ascending, at least one in every row; None for all.
-
-        Raises:
-            ConfigError: the vectors take too much memory.
         """
 
     def _collect(
@@ -168,9 +161,6 @@ class RowEncoder(abc.ABC):
             micro_tokens: maximum tokens (or one row) to compute together.
             progress: counts the rows that are done.
             parallel: how batches of many rows are computed at the same time; None if one by one is as fast.
-
-        Raises:
-            ConfigError: the vectors take too much memory.
         """
         size = require_room((features.num_read, *width), what)
 
@@ -185,12 +175,7 @@ class RowEncoder(abc.ABC):
         return Progress("frozen encoder", total=len(rows), unit="rows", least=1.0)
 
     def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
-        """Checks that the pooling is known, works with the layers, and has the parameters it needs.
-
-        Raises:
-            ConfigError: it is unknown, or the pooler is requested for anything but the last layer.
-            CheckpointError: the pooler is requested but was never trained.
-        """
+        """Checks that the pooling is known, works with the layers, and has the parameters it needs."""
         if pooling not in POOLINGS:
             raise ConfigError.unknown("pooling", pooling, POOLINGS)
         if pooling != "pooler":
@@ -209,11 +194,7 @@ class RowEncoder(abc.ABC):
             )
 
     def require_positions(self, max_length: int) -> None:
-        """Checks that the model can read rows of `max_length` tokens.
-
-        Raises:
-            ConfigError: it has fewer positions.
-        """
+        """Checks that the model can read rows of `max_length` tokens."""
         limit = self.model.max_tokens
         require(
             max_length <= limit,
@@ -228,9 +209,6 @@ def require_room(shape: tuple[int, ...], what: str) -> int:
 
     Args:
         what: what the first axis counts, for the message.
-
-    Raises:
-        ConfigError: it would take more than `MOST_MEMORY` of the machine's memory.
     """
     size, memory = 4 * math.prod(shape), memory_bytes()
     if memory and size > MOST_MEMORY * memory:
