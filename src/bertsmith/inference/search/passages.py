@@ -18,13 +18,13 @@ import dataclasses
 import html
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
-from bertsmith.tasks.datasets.column_names import PASSAGE_COLUMNS, plain_name, show_columns
+from bertsmith.tasks.datasets.column_names import PASSAGE_COLUMNS, first_known, plain_name, show_columns
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.tasks.datasets.values import brief, looks_like_json
@@ -209,7 +209,7 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
     if first is None:
         raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name another file")
     columns = {plain_name(name): name for name in first.values}
-    text = text_column or _first_of(PASSAGE_COLUMNS, columns)
+    text = text_column or first_known(columns, PASSAGE_COLUMNS)
     if text is None or text not in first.values:
         raise InputError(
             expected=f"a text column{f' {text!r}' if text else ''} in '{shown(str(path))}'",
@@ -217,7 +217,7 @@ def _table_records(path: Path, text_column: str | None, option: str, encoding: s
             fix=f"name it with {option}"
             + ("; the first line must name the columns" if suffix_of(path) in (".csv", ".tsv") else ""),
         )
-    id_column = _first_of(ID_COLUMNS, columns)
+    id_column = first_known(columns, ID_COLUMNS)
     title = columns.get(TITLE_COLUMN)
     for number, row in enumerate(itertools.chain([first], rows), start=1):
         if row.is_empty:
@@ -288,7 +288,3 @@ def _tag_as_text(tag: re.Match[str]) -> str:
 def _titled(title: str, text: str) -> str:
     title, text = " ".join(title.split()), " ".join(text.split())
     return text if text.startswith(title) else f"{title} {text}".strip()
-
-
-def _first_of(names: Iterable[str], columns: Mapping[str, str]) -> str | None:
-    return next((columns[name] for name in names if name in columns), None)

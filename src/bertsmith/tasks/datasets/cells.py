@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
+from bertsmith.tasks.datasets.column_names import show_columns
 from bertsmith.tasks.datasets.file_text import line_of, quoted
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.text.documents.names import require_unique
@@ -36,6 +37,13 @@ class Row:
     def is_empty(self) -> bool:
         """Whether no cell has a text, as in a row of a spreadsheet that was left free."""
         return not any(value.strip() for value in self.values.values())
+
+    def cell(self, column: str, fix: str = "add it to this record") -> str:
+        """The value of a column; a record may lack a column of the first one, which is an error."""
+        if column not in self.values:
+            expected = f"the column {column!r} in {self.location}"
+            raise InputError(expected=expected, found=show_columns(self.values), fix=fix)
+        return self.values[column]
 
 
 NumberedCells = tuple[int, list[str]]

@@ -1,8 +1,8 @@
 """The names that columns of texts, labels and ids usually have, and how messages show the columns of a file."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from bertsmith.base.core.errors import nearest
+from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.tasks.datasets.values import brief
 
 SHOWN_COLUMNS = 12  # in a message
@@ -49,6 +49,22 @@ def show_columns(names: Iterable[str]) -> str:
     listed = [brief(name) for name in names]
     rest = f" and {len(listed) - SHOWN_COLUMNS} more" if len(listed) > SHOWN_COLUMNS else ""
     return "columns " + ", ".join(listed[:SHOWN_COLUMNS]) + rest
+
+
+def first_known(named: Mapping[str, str], known: Iterable[str]) -> str | None:
+    """The column with the first known name that there is; None if there is none.
+
+    Args:
+        named: the columns by their `plain_name`.
+    """
+    return next((named[name] for name in known if name in named), None)
+
+
+def missing_column(name: str, table: str, columns: Collection[str]) -> InputError:
+    """The error for a column that a table or a record lacks."""
+    return InputError(
+        expected=f"the column {name!r} in {table}", found=show_columns(columns), fix=nearest_column(name, columns)
+    )
 
 
 def nearest_column(name: str, columns: Collection[str]) -> str:

@@ -70,7 +70,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None, encoding: st
         if row.is_empty:
             skipped.append((row.location, "no text in any column"))
             continue
-        first, second, label = (_cell(row, name) for name in columns)
+        first, second, label = (row.cell(name, "complete this record").strip() for name in columns)
         if label in _WITHOUT:
             skipped.append((row.location, f"the label {label!r}, {_WITHOUT[label]}"))
             continue
@@ -119,13 +119,3 @@ def _of_language(path: Path, rows: Sequence[Row], language: str | None) -> list[
         )
     tell(f"{quoted(path)}: {len(kept):,} of {counted(len(rows), 'row')} are of the language {language!r}")
     return kept
-
-
-def _cell(row: Row, column: str) -> str:
-    if column not in row.values:
-        raise InputError(
-            expected=f"the column {column!r} in {row.location}",
-            found=show_columns(row.values),
-            fix="complete this record",
-        )
-    return row.values[column].strip()

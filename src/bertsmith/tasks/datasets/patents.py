@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.cells import Row
-from bertsmith.tasks.datasets.column_names import show_columns
+from bertsmith.tasks.datasets.column_names import first_known, show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.tables import read_table
@@ -68,7 +68,7 @@ def read_patents(path: Path, *, gold: bool = True, encoding: str = UTF_8) -> Exa
             skipped.append((row.location, "no text"))
             continue
         codes = _only(path, row, named, CODE_COLUMNS, "codes") if gold else ""
-        id_column = next((named[name] for name in ID_COLUMNS if name in named), None)
+        id_column = first_known(named, ID_COLUMNS)
         examples.append(
             TextExample(
                 id=(row.values[id_column] if id_column else "") or str(number),
@@ -90,7 +90,7 @@ def _text_of(path: Path, row: Row, named: dict[str, str]) -> str:
 
 
 def _only(path: Path, row: Row, named: dict[str, str], known: Sequence[str], kind: str) -> str:
-    result = next((named[name] for name in known if name in named), None)
+    result = first_known(named, known)
     if result is None:
         raise InputError(
             expected=f"a column of {kind} in {quoted(path)}: {', '.join(known[:4])} ...",

@@ -23,7 +23,7 @@ from bertsmith.tasks.datasets.column_names import (
     PAIR_COLUMNS,
     SHOWN_COLUMNS,
     TEXT_COLUMNS,
-    nearest_column,
+    missing_column,
     plain_name,
     show_columns,
 )
@@ -40,6 +40,14 @@ from bertsmith.text.documents.encodings import UTF_8
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx")
 _WITH_HEADER = (".csv", ".tsv")
 _OF_WORDS = (".conll", ".iob", ".iob2", ".bio")
+_RENAMING = "rename it to end in .tsv or .jsonl if that is its format, or save it as one of these"
+_CONVERSIONS = {
+    ".spacy": "write its texts as JSON lines: this is a DocBin of spaCy",
+    **dict.fromkeys((".xls", ".xlsm", ".ods"), "save its sheet as .xlsx or CSV"),
+    **dict.fromkeys(
+        (".docx", ".doc", ".odt", ".rtf", ".pdf"), "save its text as .txt, or a table of texts and labels as .csv"
+    ),
+}
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a cell that CSV quotes because of quotes inside
 _USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
 
@@ -59,15 +67,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
             found=f"{'the folder ' if path.is_dir() else ''}{quoted(path)}",
-            fix="name a file in it"
-            if path.is_dir()
-            else "write its texts as JSON lines: this is a DocBin of spaCy"
-            if suffix == ".spacy"
-            else "save its sheet as .xlsx or CSV"
-            if suffix in (".xls", ".xlsm", ".ods")
-            else "save its text as .txt, or a table of texts and labels as .csv"
-            if suffix in (".docx", ".doc", ".odt", ".rtf", ".pdf")
-            else "rename it to end in .tsv or .jsonl if that is its format, or save it as one of these",
+            fix="name a file in it" if path.is_dir() else _CONVERSIONS.get(suffix, _RENAMING),
         )
     if suffix == ".parquet":
         return _typed_rows(parquet_records(path))
@@ -140,7 +140,7 @@ def read_texts(
         if row.is_empty and len(columns) > 1:
             skipped.append((row.location, "no text in any column"))
             continue
-        cells = [_cell(row, name) for name in texts]
+        cells = [row.cell(name) for name in texts]
         if target and row.unused:
             skipped.append((row.location, row.unused))
             continue
@@ -228,7 +228,7 @@ def _label_cells(
         return ["" if row.is_empty else next(named) for row in rows], None
     if not label:
         return [""] * len(rows), None
-    cells = ["" if row.is_empty else _cell(row, label) for row in rows]
+    cells = ["" if row.is_empty else row.cell(label) for row in rows]
     if names := class_names(path).get(label) if target != "number" else None:
         tell(f"{quoted(path)}: classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
         return [with_names(cell, names, row.location) for cell, row in zip(cells, rows, strict=True)], None
@@ -275,17 +275,6 @@ def _typed_rows(records: Iterable[tuple[str, Mapping[str, object]]]) -> Iterator
         yield Row(location, {name: as_text(value, location) for name, value in values.items()})
 
 
-def _cell(row: Row, column: str) -> str:
-    """The value of a column; raises InputError if a record lacks a column of the first one."""
-    if column not in row.values:
-        raise InputError(
-            expected=f"the column {column!r} in {row.location}",
-            found=show_columns(row.values),
-            fix="add it to this record",
-        )
-    return row.values[column]
-
-
 def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, ...]:
     for name in (text, pair):
         if name is not None:
@@ -318,11 +307,7 @@ def _label_column(
 
 def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
     if name not in columns:
-        raise InputError(
-            expected=f"the column {name!r} in {quoted(path)}",
-            found=show_columns(columns),
-            fix=nearest_column(name, columns),
-        )
+        raise missing_column(name, quoted(path), columns)
 
 
 def _only(

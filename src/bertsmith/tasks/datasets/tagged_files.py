@@ -23,6 +23,7 @@ from bertsmith.tasks.datasets.values import looks_like_json
 from bertsmith.tasks.datasets.word_table import is_word_table, read_word_table
 from bertsmith.text.documents.encodings import UTF_8
 
+_OF_DOCUMENTS = ((is_bioc, read_bioc), (is_pubtator, read_pubtator))
 _TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
 
 
@@ -46,17 +47,9 @@ def read_tagged(
         word_column, tag_column: the columns of files with a word on each line.
         scheme: of the tags that marked spans are read as; by default IOB2.
     """
-    reader = None
-    if is_brat(path):
-        reader = read_brat
-    elif not path.is_dir() and suffix_of(path) not in _TABLES:
-        reader = (
-            read_bioc
-            if is_bioc(path, encoding=encoding)
-            else read_pubtator
-            if is_pubtator(path, encoding=encoding)
-            else None
-        )
+    reader = read_brat if is_brat(path) else None
+    if reader is None and not path.is_dir() and suffix_of(path) not in _TABLES:
+        reader = next((read for fits, read in _OF_DOCUMENTS if fits(path, encoding=encoding)), None)
     has_columns = reader is None and not (
         has_spans(path, encoding=encoding) or suffix_of(path) in (".parquet", ".xlsx")
     )

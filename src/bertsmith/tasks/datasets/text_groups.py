@@ -22,6 +22,7 @@ from bertsmith.tasks.datasets.cells import Row
 from bertsmith.tasks.datasets.column_names import (
     LABEL_COLUMNS,
     NUMBER_COLUMNS,
+    first_known,
     nearest_column,
     plain_name,
     show_columns,
@@ -169,7 +170,7 @@ def _text(row: Row, name: str, columns: Sequence[str]) -> str:
 
 def _triplet_columns(path: Path, columns: Sequence[str]) -> list[str]:
     named = {plain_name(name): name for name in columns}
-    matches = [next((named[name] for name in names if name in named), "") for names in (_ANCHORS, _POSITIVES)]
+    matches = [first_known(named, names) or "" for names in (_ANCHORS, _POSITIVES)]
     negatives = [name for name in columns if plain_name(name).startswith(_NEGATIVES)]
     for name, wanted in zip([*matches, *(negatives[:1] or [""])], ("anchor", "positive", "negative"), strict=True):
         if not name:

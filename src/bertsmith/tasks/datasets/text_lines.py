@@ -13,8 +13,8 @@ from typing import Any
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.tasks.datasets.cells import csv_rows, header_and_rows, is_blank_line, tsv_rows
-from bertsmith.tasks.datasets.column_names import TEXT_COLUMNS, nearest_column, show_columns
-from bertsmith.tasks.datasets.file_text import suffix_of
+from bertsmith.tasks.datasets.column_names import TEXT_COLUMNS, missing_column, show_columns
+from bertsmith.tasks.datasets.file_text import quoted, suffix_of
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json
 from bertsmith.text.documents.encodings import EncodingSettings, LineDecoder, Readable, Utf8Stream
 from bertsmith.text.documents.names import json_value, require_unique
@@ -69,7 +69,7 @@ class TextLines:
         if column and self.kind not in TABLES:
             raise ConfigError(
                 expected=f"a table for the column {column!r}, a file that ends in {', '.join(TABLES)}",
-                found=f"'{shown(self.path)}'",
+                found=f"{quoted(self.path)}",
                 fix="omit the column, or rename the file",
             )
         self.blank_records = 0
@@ -86,13 +86,13 @@ class TextLines:
                 yield from self._texts(stream)
         except UnreadableError as reason:
             raise InputError(
-                expected=f"texts in '{shown(self.path)}'", found=str(reason), fix="name a file with text"
+                expected=f"texts in {quoted(self.path)}", found=str(reason), fix="name a file with text"
             ) from None
 
     def tell_notes(self) -> None:
         """Writes the notes on the last iteration to stderr."""
         for note in self.notes():
-            warn(f"'{shown(self.path)}': {note}")
+            warn(f"{quoted(self.path)}: {note}")
 
     def notes(self) -> list[str]:
         """Notes on the last iteration, one sentence each: dropped bytes, blank records."""
@@ -113,7 +113,7 @@ class TextLines:
             for block, _ in parquet_blocks(stream, choose):
                 for value in block:
                     number += 1
-                    yield _text(value, column, f"row {number:,} of '{shown(self.path)}'")
+                    yield _text(value, column, f"row {number:,} of {quoted(self.path)}")
         elif self.kind == ".jsonl":
             yield from self._records(self._lines(stream))
         elif self.kind in (".csv", ".tsv"):
@@ -145,7 +145,7 @@ class TextLines:
             if not line.strip():
                 self.blank_records += 1
                 continue
-            location = f"line {number:,} of '{shown(self.path)}'"
+            location = f"line {number:,} of {quoted(self.path)}"
             try:
                 record = json_value(line)
             except (ValueError, RecursionError) as error:
@@ -158,11 +158,7 @@ class TextLines:
                 )
             column = column or self._column(list(record))
             if column not in record:
-                raise InputError(
-                    expected=f"the column {column!r} in {location}",
-                    found=show_columns(record),
-                    fix=nearest_column(column, record),
-                )
+                raise missing_column(column, location, record)
             yield _text(record[column], column, location)
 
     def _cells(self, lines: Iterable[str]) -> Iterator[str]:
@@ -179,35 +175,31 @@ class TextLines:
         table = f"a {self.kind[1:].upper()} table" if self.kind in TABLES else "plain text"
         fix = "convert it to JSON lines, one record {...} per line, "
         fix += "and set --column" if self.is_stdin else "in a file that ends in .jsonl"
-        return InputError(expected=f"{table} in '{shown(self.path)}'", found="JSON", fix=fix)
+        return InputError(expected=f"{table} in {quoted(self.path)}", found="JSON", fix=fix)
 
     def _parquet_column(self, names: Sequence[str], texts: Sequence[str]) -> str:
         """The column with the texts, found as in other tables, but only among columns of type text."""
-        require_unique(names, f"'{shown(self.path)}'")
+        require_unique(names, quoted(self.path))
         column = self._column(names if self.column is not None or not texts else texts)
         if column not in texts:
             raise InputError(
-                expected=f"texts in the column {column!r} of '{shown(self.path)}'",
+                expected=f"texts in the column {column!r} of {quoted(self.path)}",
                 found="values of another type",
                 fix=f"name one of the {show_columns(texts)}" if texts else "name a file with texts",
             )
         return column
 
     def _column(self, names: Sequence[str]) -> str:
-        require_unique(names, f"'{shown(self.path)}'")
+        require_unique(names, quoted(self.path))
         if self.column is not None:
             if self.column in names:
                 return self.column
-            raise InputError(
-                expected=f"the column {self.column!r} in '{shown(self.path)}'",
-                found=show_columns(names),
-                fix=nearest_column(self.column, names),
-            )
+            raise missing_column(self.column, quoted(self.path), names)
         known = [name for name in names if name.lower() in TEXT_COLUMNS]
         columns = ["text"] if "text" in names else known or list(names)
         if len(columns) != 1:
             raise InputError(
-                expected=f"one column with a known name for texts in '{shown(self.path)}'",
+                expected=f"one column with a known name for texts in {quoted(self.path)}",
                 found=show_columns(names),
                 fix="name it with --column",
             )

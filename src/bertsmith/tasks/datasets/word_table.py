@@ -15,7 +15,7 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
 from bertsmith.tasks.datasets.cells import Row
-from bertsmith.tasks.datasets.column_names import plain_name, show_columns
+from bertsmith.tasks.datasets.column_names import first_known, plain_name, show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
 from bertsmith.tasks.datasets.file_text import quoted
 
@@ -91,7 +91,7 @@ def read_word_table(
 
 
 def _column(path: Path, named: Mapping[str, str], known: Sequence[str], of_what: str) -> str:
-    name = next((named[name] for name in known if name in named), None)
+    name = first_known(named, known)
     if name is None:
         raise InputError(
             expected=f"a column of {of_what} in {quoted(path)}: {', '.join(known[:4])}",
