@@ -14,7 +14,7 @@ from bertsmith.app.cli.app import application
 from bertsmith.app.cli.help import TOPICS
 from bertsmith.app.cli.requests import REQUESTS, request_of
 from bertsmith.base.core.requests import Request, all_fields, as_toml, from_file, run, takes, template, to_file
-from bertsmith.base.core.settings import Help, help_field
+from bertsmith.base.core.settings import Help, field_help, help_field
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,8 @@ def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(comm
     values = from_file(request, path)
     defaults = {
         field.name for _, field in all_fields(request)
-        if field.default not in (None, dataclasses.MISSING) and field.name not in request.aside
+        if field.default not in (None, dataclasses.MISSING)
+        and field.name not in request.aside and not field_help(field).off_file
     }  # fmt: skip
     assert defaults <= values.keys()
     result = CliRunner().invoke(application("settings"), ["settings", *command.split()])

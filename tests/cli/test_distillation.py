@@ -45,7 +45,7 @@ def test_a_student_is_trained_resumed_and_used(run, teacher: Path, mails: Path, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--student", "bilstm", "--layers", 1), "--layers with a student that has layers of its teacher"),
+        (("--student", "bilstm", "--layers", 1), "--layers needs a student that has layers of its teacher"),
         (("--temperature", 0), "temperature must be above 0"),
         (("--layers", "9"), "1 to 2 layers"),
         (("--student", "nowhere"), "nowhere"),

@@ -177,7 +177,7 @@ def test_a_folder_with_the_pieces_of_the_teacher_is_a_student(teacher: Path, tmp
 
 def test_students_that_cannot_be_made_are_refused(teacher: Path, tmp_path: Path) -> None:
     folder = load_any(teacher)
-    with pytest.raises(ConfigError, match="--layers with a student that has layers"):
+    with pytest.raises(ConfigError, match="--layers needs a student that has layers"):
         student_of(folder, "bilstm", "1")
     lstm = load_any(write_architecture(tmp_path / "lstm", "awd-lstm"))
     with pytest.raises(ConfigError, match="a teacher with Transformer layers"):

@@ -5,16 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bertsmith.app.cli import (
-    adaptation,
-    comparison,
     convert,
     corpus,
-    distillation,
     documents,
-    finetuning,
     inference,
     prediction,
     pretraining,
+    recipes,
     search,
     serve,
     sizes,
@@ -125,17 +122,16 @@ COMMANDS = (
         misplaced="pass the lines on stdin: bertsmith translate --model DIR < FILE",
     ),
     Command(
-        finetuning.finetune,
+        recipes.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
         misplaced="pass the files with --train and --dev",
         trains=True,
     ),
     Command(
-        adaptation.adapt,
+        recipes.adapt,
         "adapt",
         "bertsmith adapt my-run/model my-text --steps 12 --out my-adapted-run",
-        adaptation.adapt_settings,
         trains=True,
     ),
     Command(
@@ -173,26 +169,23 @@ COMMANDS = (
         misplaced="give one file, or a folder of files",
     ),
     Command(
-        distillation.distill,
+        recipes.distill,
         "distill",
         "bertsmith distill --teacher my-spam-run/model --train my-mails.csv --seeds 1 --out my-student",
-        distillation.distill_settings,
         misplaced="pass the files with --train, --dev and --unlabelled",
         trains=True,
     ),
     Command(
-        distillation.distill_corpus,
+        recipes.distill_corpus,
         "distill corpus",
         "bertsmith distill corpus my-corpus --teacher my-run/model --layers 1 --steps 5 --out my-small-run",
-        distillation.corpus_settings,
         trains=True,
     ),
     Command(prediction.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(
-        comparison.compare,
+        recipes.compare,
         "compare",
         "bertsmith compare --task spam --corpus my-text --systems one-hot,tf-idf,ppmi --seeds 1 --out my-comparison",
-        comparison.compare_settings,
         misplaced="pass the labelled file with --task, and text with --corpus",
     ),
     Command(

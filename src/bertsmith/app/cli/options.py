@@ -297,6 +297,15 @@ def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
     return names
 
 
+def names(listed: str) -> list[str]:
+    """The parts of a list with commas.
+
+    >>> names("tf-idf, bert"), names("")
+    (['tf-idf', 'bert'], [])
+    """
+    return [part.strip() for part in listed.split(",") if part.strip()]
+
+
 def print_json(value: Any) -> None:
     """Writes `value` to stdout as one line of JSON: control characters as escapes, numbers that JSON lacks as null."""
     try:

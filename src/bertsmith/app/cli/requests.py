@@ -14,6 +14,7 @@ from bertsmith.app.cli.options import (
     MODEL_PARAMETERS,
     VERIFY,
     label_map,
+    names,
     on_this_machine,
     option_of,
     own_head,
@@ -35,12 +36,16 @@ from bertsmith.base.core.settings import field_help
 
 # The commands that take a request, and where it is; imported for the command that runs.
 REQUESTS = {
+    "adapt": "bertsmith.recipes.adaptation.settings:AdaptRequest",
+    "compare": "bertsmith.recipes.comparison.request:CompareRequest",
+    "distill": "bertsmith.recipes.distillation.request:DistillRequest",
+    "distill corpus": "bertsmith.recipes.distillation.request:DistillCorpusRequest",
     "finetune": "bertsmith.recipes.finetuning.request:FinetuneRequest",
     "plan": "bertsmith.training.planning.settings:PlanRequest",
     "pretrain": "bertsmith.training.pretraining.settings:PretrainRequest",
 }
 # How a value of the command line becomes that of a field, for fields that take something else.
-TYPED: dict[str, Callable[[Any], Any]] = {"head": own_head, "map_labels": label_map}
+TYPED: dict[str, Callable[[Any], Any]] = {"head": own_head, "map_labels": label_map, "systems": names, "labels": names}
 SETTINGS = "settings"  # the parameter of the option --settings, which no request has
 
 
@@ -52,12 +57,15 @@ def request_of(command: str) -> type[Request]:
 
 
 def settings(
-    command: Annotated[str, typer.Argument(metavar="COMMAND", help="a command with the option --settings")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="a command with the option --settings, such as finetune")
+    ],
 ) -> None:
     """Print a settings file of a command: every setting with its help and its default, as comments.
 
     Save it, take the # from what you change, and pass it with --settings; what the command line gives has precedence.
     """
+    command = " ".join(words)
     if command not in REQUESTS:
         raise ConfigError(expected="a command with --settings", found=repr(command), fix=nearest(command, REQUESTS))
     for line in template(request_of(command), TOPICS):
@@ -73,7 +81,7 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
     """
     if request is None:
         return _called_like(command, lambda: None, ())
-    fields = {field.name: (source, field) for source, field in all_fields(request)}
+    fields = {field.name: (source, field) for source, field in all_fields(request) if not field_help(field).off_line}
     extra = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in list(inspect.signature(command).parameters.values())[1:]
@@ -133,9 +141,10 @@ def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> 
         flag = about.flag or "--" + field.name.replace("_", "-")
         three = f"{flag}/--no-{flag[2:]}" if plain_type(field.type) == bool | None else flag
         option = typer.Option(three, **{**about_value, **limits})
-    is_optional = not required and field.default is None
+    default = None if field.default == () else field.default  # an option that may be repeated, or a list with commas
+    is_optional = not required and default is None
     annotation = Annotated[kind | None if is_optional else kind, option]  # type: ignore[valid-type]
-    return _keyword(field.name, inspect.Parameter.empty if required else field.default, annotation)
+    return _keyword(field.name, inspect.Parameter.empty if required else default, annotation)
 
 
 def _same_fields(name: str, request: type) -> "Iterator[dataclasses.Field[Any]]":
@@ -154,15 +163,19 @@ def _treatment(field: "dataclasses.Field[Any]") -> str | None:
     return COPIED if option_name(field) in MODEL_PARAMETERS else field_help(field).address
 
 
+def _as_typed(name: str, value: Any) -> Any:
+    """A value of a settings file as the command line has it."""
+    if isinstance(value, dict):
+        return [f"{key}={item}" for key, item in value.items()]
+    return ",".join(map(str, value)) if isinstance(value, list) and TYPED.get(name) is names else value
+
+
 def _settings_option(request: type[Request]) -> Any:
     """The option that reads a settings file before the other options are read."""
 
     def read(context: typer.Context, path: Path | None) -> Path | None:
         if path is not None:
-            context.default_map = {
-                name: [f"{key}={item}" for key, item in value.items()] if isinstance(value, dict) else value
-                for name, value in from_file(request, path).items()
-            }
+            context.default_map = {name: _as_typed(name, value) for name, value in from_file(request, path).items()}
         return path
 
     return typer.Option(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bertsmith.base.core.errors import RunError
 from bertsmith.base.core.progress import recorded_warnings, said_once, tell
-from bertsmith.base.core.requests import takes
+from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import AUTO, require_other, split_settings
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
@@ -125,8 +125,8 @@ def read_examples(request: FinetuneRequest) -> Examples:
     with recorded_warnings() as warnings:
         spec, data = read_task(
             request.task,
-            _path(request.train),
-            _path(request.dev),
+            path_or_none(request.train),
+            path_or_none(request.dev),
             columns=request.part(ColumnSettings),
             settings=settings,
             limit=request.limit,
@@ -204,7 +204,7 @@ def base_model(
         text = TaskText(
             path=Path(request.continue_on),
             task=request.task,
-            train=_path(request.train),
+            train=path_or_none(request.train),
             columns=request.part(ColumnSettings),
             minutes=request.continue_minutes,
             steps=request.continue_steps,
@@ -240,7 +240,3 @@ def _require_no_continuation(request: FinetuneRequest, *, resume: bool) -> None:
             found="no text to continue on",
             fix="give --continue-on again",
         )
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)

@@ -45,13 +45,13 @@ class Request:
         given: the names of the fields that were given; the others have their defaults.
         hidden: fields of the parts that the command sets itself; they are no parameters.
         aside: fields that a settings file does not hold, because they are about a single start of the command.
-        parts_are_whole: whether what was given is enough to check each part; otherwise a recipe has to complete it.
+        completed: parts that a recipe completes before they can be checked.
     """
 
     given: ClassVar[frozenset[str]]
     hidden: ClassVar[tuple[str, ...]] = ()
     aside: ClassVar[tuple[str, ...]] = ("resume", "json", "replace")
-    parts_are_whole: ClassVar[bool] = True
+    completed: ClassVar[tuple[type, ...]] = ()
 
     def __new__(cls, *arguments: Any, **values: Any) -> Self:
         """An instance that knows which fields were given."""
@@ -75,8 +75,8 @@ class Request:
                 require_number(field.name, value, least=about.least, most=about.most)
             elif not isinstance(field.type, str):
                 require_type(field.name, value, field.type)
-        if self.parts_are_whole:
-            for part in parts_of(type(self)):
+        for part in parts_of(type(self)):
+            if part not in self.completed:
                 self.part(part)
 
     def values(self, part: type) -> dict[str, Any]:
@@ -104,6 +104,11 @@ def require_path(path: object, name: str) -> None:
         raise InputError(expected=f"a path as {name}", found="an empty text", fix="give a text or a pathlib.Path")
 
 
+def path_or_none(path: str | Path | None) -> Path | None:
+    """The path, or None where none was given."""
+    return None if path is None else Path(path)
+
+
 def parts_of(request: type) -> tuple[type, ...]:
     """The settings classes that a request consists of."""
     return tuple(base for base in request.__bases__ if base is not Request and dataclasses.is_dataclass(base))
@@ -126,7 +131,8 @@ def all_fields(request: type) -> "Iterator[tuple[type, dataclasses.Field[Any]]]"
 
 def option_name(field: "dataclasses.Field[Any]") -> str:
     """The name of a field as an option, without hyphens."""
-    return (field_help(field).flag or field.name).lower().removeprefix("--").replace("-", "_")
+    flag = field_help(field).flag or ""
+    return flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else field.name
 
 
 def takes(

@@ -38,6 +38,7 @@ class Help:
         address: what happens to an address, see `requests.COPIED`; by default it is refused.
         library: the help in the library, where that takes another value.
         off_file: no setting of a file, such as a Python class.
+        off_line: no option of the command line.
     """
 
     help: str = ""
@@ -51,6 +52,7 @@ class Help:
     address: str | None = None
     library: str | None = None
     off_file: bool = False
+    off_line: bool = False
 
 
 def help_field(default: Any, help: str, **about: Any) -> Any:

@@ -20,7 +20,8 @@ from typing import Any
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell, warn
-from bertsmith.base.core.settings import AUTO, require, require_counts, split_settings, to_dict
+from bertsmith.base.core.requests import path_or_none, takes
+from bertsmith.base.core.settings import AUTO, require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.processes.distributed import on_first_rank
 from bertsmith.base.processes.sharding import Division
@@ -43,8 +44,7 @@ from bertsmith.recipes.adaptation.report import (
     table_of,
     write_report,
 )
-from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
-from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings, AdaptRequest
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.text.documents.readers import ReadingSettings
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -79,73 +79,47 @@ class AdaptationResult:
         return lines_below(self.report)
 
 
-def forecast_adaptation(
-    model: str | Path, texts: Sequence[str | Path], *, from_scratch: bool = False, **settings: Any
-) -> Forecast:
-    """Whether the text is enough, whether the vocabulary fits, and how long an adaptation takes; nothing is trained.
-
-    Args:
-        model, texts, from_scratch, settings: as in `adapt`.
-    """
-    parts = split_settings(settings, [AdaptationSettings, ReadingSettings])
-    chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
-    return prepare(load_any(model), _paths(texts), chosen, reading, from_scratch=from_scratch).forecast
+@takes(AdaptRequest)
+def forecast_adaptation(request: AdaptRequest) -> Forecast:
+    """Whether the text is enough, whether the vocabulary fits, and how long an adaptation takes; nothing is trained."""
+    chosen, reading = request.part(AdaptationSettings), request.part(ReadingSettings)
+    folder, paths = load_any(request.model), _paths(request.texts)
+    return prepare(folder, paths, chosen, reading, from_scratch=request.from_scratch).forecast
 
 
-def adapt(
-    model: str | Path,
-    texts: Sequence[str | Path],
-    out: str | Path,
-    *,
-    general: Sequence[str | Path] = (),
-    task: str | None = None,
-    train: str | Path | None = None,
-    dev: str | Path | None = None,
-    seeds: int | None = None,
-    from_scratch: bool = False,
-    resume: bool = False,
-    **settings: Any,
-) -> AdaptationResult:
+@takes(AdaptRequest)
+def adapt(request: AdaptRequest) -> AdaptationResult:
     """The result of adapting a model to the text of a domain; OUT/model is the model, and `load(out)` loads it.
 
-    Args:
-        model: an encoder, anything that `load` accepts; one without a masked-LM head gets a new one.
-        texts: text of the domain: files and folders.
-        out: the run folder; new, unless `resume`.
-        general: other text, on which forgetting is measured; by default the documentation on this machine.
-        task: the name of a task of the domain, on which the model is fine-tuned before and after.
-        train: the training file of the task.
-        dev: its dev file; by default a tenth of the training examples.
-        seeds: the number of fine-tunings of each model.
-        from_scratch: with a task, also train a new model of the same shape with a vocabulary of the domain for as long,
-            and fine-tune it.
-        resume: resume the run in `out`, with the same settings and inputs.
-        settings: fields of AdaptationSettings, ReadingSettings and ColumnSettings by name, such as vocabulary="graft",
-            minutes=30, licence="apache-2.0".
+    A model without a masked-LM head gets a new one.
 
     Raises:
         InputError: the text cannot be read, or is too short; the message says how much is needed.
         BertsmithError: the model, a setting, the task or the run folder is invalid; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
-    require_counts(seeds=seeds)
-    parts = split_settings(settings, [AdaptationSettings, ReadingSettings, ColumnSettings])
-    chosen, reading = AdaptationSettings(**parts[AdaptationSettings]), ReadingSettings(**parts[ReadingSettings])
-    _require_task(task, train, dev, seeds, from_scratch, parts[ColumnSettings])
-    task, columns = None if task is None else task_name(task), ColumnSettings(**parts[ColumnSettings])
-    with Run.open(out, resume=resume, device=chosen.device) as run:
+    if request.out is None:
+        raise ConfigError(expected="--out RUN, or --check", found="neither", fix="name a folder for the run")
+    request.require_task()
+    chosen, reading, from_scratch = (
+        request.part(AdaptationSettings),
+        request.part(ReadingSettings),
+        request.from_scratch,
+    )
+    model = request.model
+    with Run.open(request.out, resume=request.resume, device=chosen.device) as run:
         # The model, the task and the text: what does not fit is refused before anything is written.
         if chosen.vocabulary == AUTO and run.is_resumed:
             chosen = dataclasses.replace(chosen, vocabulary=_way_before(run))
-        folder, paths, general_paths = load_any(model), _paths(texts), _paths(general)
+        folder, paths, general_paths = load_any(model), _paths(request.texts), _paths(request.general)
         domain_task = None
-        if task is not None:
+        if request.task is not None:
             domain_task = DomainTask.read(
-                task,
-                None if train is None else Path(train),
-                None if dev is None else Path(dev),
-                columns=columns,
-                seeds=seeds,
+                request.task,
+                path_or_none(request.train),
+                path_or_none(request.dev),
+                columns=request.part(ColumnSettings),
+                seeds=request.seeds,
                 folder=folder,
             )
         prepared = run.every(
@@ -227,23 +201,6 @@ def _paths(texts: Sequence[str | Path]) -> list[Path]:
         fix="save the text in a file",
     )
     return [Path(path) for path in texts]
-
-
-def _require_task(
-    task: str | None,
-    train: str | Path | None,
-    dev: str | Path | None,
-    seeds: int | None,
-    from_scratch: bool,
-    columns: Mapping[str, Any],
-) -> None:
-    """Refuses options of a task without a task."""
-    options = {"train": train, "dev": dev, "seeds": seeds, "from_scratch": from_scratch or None, **columns}
-    named = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
-    if task is None and named:
-        raise ConfigError(
-            expected=f"a task with {named[0]}", found="none", fix="name it with --task, or leave the option out"
-        )
 
 
 def _passages(prepared: Prepared, settings: AdaptationSettings) -> dict[str, list[Passage]]:

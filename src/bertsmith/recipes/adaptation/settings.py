@@ -1,10 +1,15 @@
 """The settings of an adaptation; nothing here needs torch."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.requests import COPIED, Request
 from bertsmith.base.core.settings import (
     AUTO,
+    Help,
     help_field,
     require,
     require_known,
@@ -12,6 +17,9 @@ from bertsmith.base.core.settings import (
     require_number,
     require_other,
 )
+from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.text.documents.readers import ReadingSettings
 
 KEEP, GRAFT, NEW = WAYS = ("keep", "graft", "new")
 AS_IT_IS, ADAPTED, FROM_SCRATCH = "as-it-is", "adapted", "from-scratch"  # the arms of a task
@@ -90,3 +98,70 @@ class AdaptationSettings:
     def budget(self) -> dict[str, Any]:
         """The budget as fields of `TrainSettings`."""
         return {"steps": self.steps} if self.steps is not None else {"minutes": self.minutes or MINUTES}
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings):
+    """A model, text of a domain, a task of the domain if there is one, and the settings of an adaptation."""
+
+    model: Annotated[
+        str | Path,
+        Help("an encoder: folder, checkpoint, hub id or starter", flag="MODEL", path="the model", kind=str),
+    ]
+    texts: Annotated[
+        Sequence[str | Path],
+        Help(
+            "domain text: .txt, .jsonl or .parquet (also .gz, .zst), or folders",
+            flag="TEXT...",
+            path="a text",
+            address=COPIED,
+            kind=list[Path],
+        ),
+    ]
+    out: str | Path | None = help_field(
+        None, "the run folder; RUN/model/ will be the adapted model", metavar="RUN", path="the run folder", kind=Path
+    )
+    _: dataclasses.KW_ONLY
+    general: Sequence[str | Path] = help_field(
+        (),
+        "other text, on which forgetting is measured; repeatable [the documentation on this machine]",
+        metavar="TEXT",
+        path=True,
+        address=COPIED,
+        kind=list[Path],
+    )
+    task: str | None = help_field(
+        None, "a task of the domain, as in `finetune`; scored before and after", metavar="NAME"
+    )
+    train: str | Path | None = help_field(
+        None, "with --task: the training file", metavar="FILE", path=True, address=COPIED, kind=Path
+    )
+    dev: str | Path | None = help_field(
+        None,
+        "with --task: the dev file [a tenth of the training examples]",
+        metavar="FILE",
+        path=True,
+        address=COPIED,
+        kind=Path,
+    )
+    seeds: int | None = help_field(
+        None, "with --task: fine-tunings of each model [as in `finetune`]", least=1, most=1000
+    )
+    from_scratch: bool = help_field(
+        False,
+        "with --task: as a third arm, a new model of the same shape with a vocabulary of the domain, trained for as "
+        "long",
+    )
+    resume: bool = help_field(False, "resume RUN; give the same options again")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None:
+            object.__setattr__(self, "task", task_name(self.task))
+
+    def require_task(self) -> None:
+        """Refuses options of a task without a task."""
+        options = ("train", "dev", "seeds", "from_scratch", *self.values(ColumnSettings))
+        named = [name for name in options if name in self.given and getattr(self, name) not in (None, False)]
+        if self.task is None and named:
+            raise ConfigError.needs(f"--{named[0].replace('_', '-')}", "--task")

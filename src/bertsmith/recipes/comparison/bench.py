@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require, require_number
+from bertsmith.base.core.settings import require, require_known, require_number
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.architectures import ARCHITECTURES
 from bertsmith.tasks.datasets.examples import Example
@@ -45,9 +45,7 @@ class Budget:
             "auto",
             *dict.fromkeys(size for architecture in ARCHITECTURES.values() for size in architecture.config.sizes),
         ]
-        known = self.size in sizes
-        fix = "" if known else nearest(self.size, sizes)
-        require(known, expected="a known model size", found=repr(self.size), fix=fix)
+        require_known("model size", self.size, sizes)
         require(
             self.minutes is None or self.tokens is None,
             expected="one of --minutes and --tokens",

@@ -10,13 +10,14 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import counted, said_once, warn
-from bertsmith.base.core.settings import require, require_counts, require_number, require_other, split_settings
+from bertsmith.base.core.requests import path_or_none, takes
+from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.recipes.comparison.bench import Bench, Budget
@@ -24,13 +25,13 @@ from bertsmith.recipes.comparison.cells import all_cells, lines_of
 from bertsmith.recipes.comparison.corpus_text import TEXT_FOLDER, CorpusText
 from bertsmith.recipes.comparison.fitting import fit_all, sources_of
 from bertsmith.recipes.comparison.report import facts, lines_below, table_of, write_report
+from bertsmith.recipes.comparison.request import CompareRequest
 from bertsmith.recipes.comparison.results import rows_of, to_plain, verdicts
 from bertsmith.recipes.comparison.sources import require_same
 from bertsmith.recipes.comparison.systems import System, chosen_systems
-from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.metric_choice import require_metric, with_metric
-from bertsmith.tasks.specs.named_tasks import PRESETS, default_settings, task_name
+from bertsmith.tasks.specs.metric_choice import with_metric
+from bertsmith.tasks.specs.named_tasks import default_settings
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
@@ -68,79 +69,43 @@ class ComparisonResult:
         return [facts(self.report), *lines_below(self.report)]
 
 
-def compare_systems(
-    task: str | Path,
-    out: str | Path,
-    *,
-    kind: str | None = None,
-    dev: str | Path | None = None,
-    corpus: Sequence[str | Path] = (),
-    systems: Sequence[str] = (),
-    minutes: float | None = None,
-    tokens: int | None = None,
-    size: str | None = None,
-    seeds: int | None = None,
-    labels: Sequence[int | str] = (),
-    models: str | Path | None = None,
-    resume: bool = False,
-    map_labels: LabelMap | None = None,
-    metric: str | None = None,
-    device: str = "auto",
-    **settings: Any,
-) -> ComparisonResult:
+@takes(CompareRequest)
+def compare_systems(request: CompareRequest) -> ComparisonResult:
     """Several systems, from word counts to BERT, on one task: their scores and their costs.
 
     A comparison that is resumed has the systems, text, budget, labels, seeds and models that it had, if none are given.
-
-    Args:
-        task: the labelled file, or the name of a task with examples of its own, such as "spam".
-        out: the folder of the report; new, unless `resume`.
-        kind: the format of the file, a task of `finetune`; by default "classification".
-        dev: the dev file; by default a tenth of the examples is held out. Every system is scored on all dev examples.
-        corpus: text for systems that read some: files, folders, or one folder that `build_corpus` wrote.
-        systems: names of `comparison.systems.SYSTEMS`; model folders or hub ids, which are fine-tuned, or not if
-            ":frozen" follows; folders and files of word vectors. By default all that the text allows.
-        minutes: for each system that reads the text; by default MINUTES.
-        tokens: for each such system, instead of minutes.
-        size: of the networks that are pre-trained; by default chosen by the minutes.
-        seeds: fits of each system with each number of labels; by default three.
-        labels: numbers of training examples, or "all", the default.
-        models: where vectors and pre-trained networks are kept and looked for; by default in `out`.
-        resume: do what the comparison in `out` has left to do; systems, labels and seeds may be added.
-        map_labels: new names of the labels in the files.
-        metric: the score that counts; by default that of the task.
-        device: where networks run.
-        settings: fields of TaskSettings and ColumnSettings by name, such as max_length=64, text_column="body".
+    Every system is scored on all dev examples.
 
     Raises:
         BertsmithError: a file, a setting or the folder is invalid, or no system could be fitted.
         KeyboardInterrupt: interrupted; `resume` continues.
     """
-    with Run.open(out, resume=resume) as run:
+    minutes, tokens, size, labels, device = (
+        request.minutes, request.tokens, request.size, request.labels, request.device,
+    )  # fmt: skip
+    with Run.open(request.out, resume=request.resume) as run:
         before = _settings_before(run)
 
         # The task, the systems and their budget: what does not fit is refused before anything is read.
-        read = _reader(task, kind, dev, settings, map_labels, metric, device)
+        choose(device)  # refuses what is not there before anything is made
         asked = _numbers(labels or (ALL,))
-        texts = [Path(path) for path in corpus or before.get("corpus", ())]
-        chosen = chosen_systems(systems or before.get("systems", ()), has_text=bool(texts))
+        texts = [Path(path) for path in request.corpus or before.get("corpus", ())]
+        chosen = chosen_systems(request.systems or before.get("systems", ()), has_text=bool(texts))
         reads_text = any(system.needs_text for system in chosen.values())
         for name, value in (("--minutes", minutes), ("--tokens", tokens), ("--size", size)):
             reader = f"a system that is trained on text, other than {', '.join(chosen)}"
             require_other(reads_text or value is None, name, reader, f"add one to --systems, or leave {name} out")
         if texts and not reads_text:
             warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
-        require_counts(seeds=seeds)
-        seeds = seeds or int(before.get("seeds", SEEDS))
-        require_number("seeds", seeds, most=1000)
+        seeds = request.seeds or int(before.get("seeds", SEEDS))
         budget = Budget.of(minutes, tokens, size)
         if before.get("text") and (minutes, tokens, size) == (None, None, None):
             budget = Budget(**before["text"]["budget"])
 
         # The examples, and the record with all that an earlier part of the comparison had.
-        kept = Path(models or before.get("models") or run.path / MODELS_FOLDER)
+        kept = Path(request.models or before.get("models") or run.path / MODELS_FOLDER)
         text = CorpusText(texts, kept / TEXT_FOLDER) if reads_text else None
-        bench = _bench(*read(), text, budget, kept, device)
+        bench = _bench(*_read(request), text, budget, kept, device)
         counts = before["labels"] if before and not labels else _label_counts(asked, len(bench.data.train))
         names = list(dict.fromkeys([*before.get("systems", ()), *chosen]))
         record = {
@@ -175,33 +140,18 @@ def _settings_before(run: Run) -> Mapping[str, Any]:
     return settings
 
 
-def _reader(
-    task: str | Path,
-    kind: str | None,
-    dev: str | Path | None,
-    settings: Mapping[str, Any],
-    map_labels: LabelMap | None,
-    metric: str | None,
-    device: str,
-) -> Callable[[], tuple[TaskSpec, TaskData]]:
-    """What reads the task with its examples, after a check of all that is known without them."""
-    choose(device)  # refuses what is not there before anything is made
-    parts = split_settings(settings, [TaskSettings, ColumnSettings])
-    train: Path | None = Path(task)
-    if kind is None and str(task) in PRESETS and not Path(task).exists():
-        kind, train = str(task), None
-    name = task_name(kind or KIND)
-    if metric is not None:
-        require_metric(name, metric)
-    columns = ColumnSettings(**parts[ColumnSettings])
-    chosen = dataclasses.replace(default_settings(name), **parts[TaskSettings])
-
-    def read() -> tuple[TaskSpec, TaskData]:
-        dev_file = None if dev is None else Path(dev)
-        spec, data = read_task(name, train, dev_file, columns=columns, settings=chosen, map_labels=map_labels)
-        return spec if metric is None else with_metric(spec, metric), data
-
-    return read
+def _read(request: CompareRequest) -> tuple[TaskSpec, TaskData]:
+    """The task with its examples."""
+    name, train = request.named_task()
+    spec, data = read_task(
+        name,
+        train,
+        path_or_none(request.dev),
+        columns=request.part(ColumnSettings),
+        settings=dataclasses.replace(default_settings(name), **request.values(TaskSettings)),
+        map_labels=request.map_labels,
+    )
+    return spec if request.metric is None else with_metric(spec, request.metric), data
 
 
 def _bench(spec: TaskSpec, data: TaskData, text: CorpusText | None, budget: Budget, models: Path, device: str) -> Bench:

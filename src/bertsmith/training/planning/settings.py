@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from bertsmith.base.core.requests import AS_IT_IS, Request
 from bertsmith.base.core.settings import Help, help_field, require, require_limits, require_number
 from bertsmith.training.loop.settings import TrainSettings
-from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings, PretrainRequest
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class PlanSettings:
 class PlanRequest(Request, PlanSettings, PretrainingRunSettings, TrainSettings, PretrainingDataSettings):
     """A corpus, the settings of a pre-training run, and where it will run."""
 
-    parts_are_whole: ClassVar[bool] = False
+    completed: ClassVar[tuple[type, ...]] = PretrainRequest.completed
 
     corpus: Annotated[
         str | Path,

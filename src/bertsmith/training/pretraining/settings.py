@@ -298,7 +298,7 @@ class PretrainingRunSettings:
 class PretrainRequest(Request, PretrainingRunSettings, TrainSettings, PretrainingDataSettings):
     """A corpus, and the settings of a pre-training run; the recipe sets what is not given."""
 
-    parts_are_whole: ClassVar[bool] = False
+    completed: ClassVar[tuple[type, ...]] = (PretrainingRunSettings, TrainSettings, PretrainingDataSettings)
 
     corpus: Annotated[
         str | Path,

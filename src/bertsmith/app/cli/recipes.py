@@ -1,0 +1,166 @@
+"""The commands of whole runs: fine-tune, adapt, distill, compare."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertsmith.app.cli.options import JsonOption, print_json, print_table, require_inputs, say
+from bertsmith.base.core.settings import require
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.adaptation.settings import AdaptRequest
+    from bertsmith.recipes.comparison.request import CompareRequest
+    from bertsmith.recipes.distillation.request import DistillCorpusRequest, DistillRequest
+    from bertsmith.recipes.finetuning.request import FinetuneRequest
+
+OF_A_RUN = ("out", "general", "task", "train", "dev", "seeds", "resume")  # options that --check has no use for
+
+
+def finetune(request: "FinetuneRequest") -> None:
+    """Fine-tune a model on a task, with one output layer, or your own head, on top.
+
+    The defaults depend on the training set, see --recipe. RUN/report.json has the scores of every seed with their mean
+    and spread, and RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the
+    model stores the new names. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
+    Several processes of torchrun train whole seeds each if there are at least as many seeds as processes, and whole
+    trials of --search; otherwise they share every step.
+    """
+    require_inputs((request.source, request.teacher), (request.train, request.dev, request.continue_on))
+
+    from bertsmith.app.library.finetuning import finetune as run_finetuning
+    from bertsmith.base.core.requests import run
+    from bertsmith.base.machine.runtime import Rank
+    from bertsmith.recipes.finetuning.run import summary_lines
+    from bertsmith.recipes.results.finished_run import TABLE_FILE, table_cells
+    from bertsmith.recipes.results.report import write_finetuning_report
+
+    result, out = run(run_finetuning, request), Path(request.out)
+    if Rank.from_environment().index:
+        return  # process 0 prints and writes for all
+    if result.trials:
+        best = result.trials[0]
+        say(
+            f"search: learning rate {best['learning_rate']:g}, batch {best['batch_size']}, epochs {best['epochs']:g}; "
+            f"all trials: {out / TABLE_FILE}"
+        )
+        print_table(*table_cells(result.trials))
+    for line in summary_lines(result.report, str(out)):
+        say(line)
+    say(f"model: {out / 'model'}")
+    say(f"report: {write_finetuning_report([out])}")
+
+
+def adapt(
+    request: "AdaptRequest",
+    check: Annotated[
+        bool, typer.Option("--check", help="only say whether the text is enough and how long it takes")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Adapt a model to the text of a domain: continue its pre-training, with its vocabulary, a grafted or a new one.
+
+    First it reports whether the text is long enough, whether the vocabulary fits it, how long a pass takes, and which
+    way it takes if --vocabulary does not say: a model that has read little is replaced by a new one. The final report
+    compares the pieces per word, the masked-LM loss on held-out domain text and on general text, and with --task the
+    score, before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes a
+    checkpoint and exits with code 130; --resume continues from there.
+    """
+    from bertsmith.base.core.requests import run
+    from bertsmith.base.machine.runtime import Rank
+    from bertsmith.recipes.adaptation.run import adapt as run_adaptation
+    from bertsmith.recipes.adaptation.run import forecast_adaptation
+
+    if check:
+        idle = [f"--{name}" for name in OF_A_RUN if name in request.given]
+        require(
+            not idle,
+            expected="--check without options of a run",
+            found=", ".join(idle),
+            fix="leave them out; nothing is written or trained",
+        )
+        forecast = run(forecast_adaptation, request)
+        if json:
+            print_json(forecast.to_dict())
+        else:
+            for line in forecast.lines():
+                say(line)
+        return
+    result = run(run_adaptation, request)
+    if Rank.from_environment().index:
+        return  # process 0 prints for all
+    if json:
+        print_json(result.report)
+        return
+    print_table(*result.table())
+    for line in result.lines():
+        say(line)
+    say(f"model: {result.model}")
+    say(f"report: {result.page}")
+
+
+def distill(request: "DistillRequest", json: JsonOption = False) -> None:
+    """Train a smaller model that learns from a fine-tuned one, and show what both cost and score.
+
+    The student is fine-tuned, with the teacher's logits as soft targets next to the labels. They are computed once and
+    kept in RUN/teacher. Texts without labels help: the teacher answers them. The table has parameters, bytes, processor
+    milliseconds in fp32 and int8, and scores; RUN/distillation.json has the same. Ctrl-C writes a checkpoint and exits
+    with code 130; --resume continues from there.
+    """
+    from bertsmith.app.library.distillation import distill as run_distillation
+    from bertsmith.base.core.requests import run
+    from bertsmith.base.machine.runtime import Rank
+
+    report, out = run(run_distillation, request), Path(request.out)
+    if Rank.from_environment().index:
+        return  # process 0 prints for all
+    if json:
+        print_json(report.to_dict())
+        return
+    print_table(*report.table())
+    for line in report.lines():
+        say(line)
+    if (out / "model").is_dir():  # a bag of n-grams is no model folder
+        say(f"model: {out / 'model'}")
+        say(f"report: {out / 'report.html'}")
+
+
+def distill_corpus(request: "DistillCorpusRequest") -> None:
+    """Teach a student on plain text, as DistilBERT and TinyBERT do; give one of --steps, --tokens and --minutes.
+
+    The student of --method distilbert has half of the teacher's layers and is written as a DistilBERT. That of --method
+    vectors learns to give the vectors of any encoder, whatever its vocabulary: --student mini makes a new model, and a
+    folder continues one. Fine-tune the student, or name it as --student of `bertsmith distill`. Ctrl-C writes a
+    checkpoint and exits with code 130; --resume continues from there.
+    """
+    from bertsmith.app.library.distillation import distill_corpus as run_on_corpus
+    from bertsmith.base.core.requests import run
+    from bertsmith.base.machine.runtime import Rank
+    from bertsmith.training.pretraining.summary import summary_lines
+
+    result, out = run(run_on_corpus, request), Path(request.out)
+    if Rank.from_environment().index:
+        return
+    for line in summary_lines(result):
+        say(line)
+    say(f"model: {out / 'model'}")
+    say(f"report: {out / 'report.html'}")
+
+
+def compare(request: "CompareRequest") -> None:
+    """Train every system from counting words to BERT on one task, and say which step was worth it.
+
+    Systems that read text get the same text and the same time; what they learn from it is kept in REPORT/models. Every
+    system then gets the same labels and is scored on the same dev examples. A system that fails is listed with its
+    reason. --resume continues a comparison that was stopped.
+    """
+    from bertsmith.base.core.requests import run
+    from bertsmith.recipes.comparison.run import compare_systems
+
+    result = run(compare_systems, request)
+    first, *others = result.lines()
+    say(first)
+    print_table(*result.table())
+    for line in others:
+        say(line)
+    say(f"report: {result.page}")

@@ -1,0 +1,110 @@
+"""The parameters of `bertsmith compare`."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from bertsmith.base.core.requests import COPIED, Request
+from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.tasks.datasets.label_map import LabelMap
+from bertsmith.tasks.specs.metric_choice import require_metric
+from bertsmith.tasks.specs.named_tasks import PRESETS, task_name
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+
+KIND = "classification"  # of a labelled file
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareRequest(Request, TaskSettings, ColumnSettings):
+    """A labelled file, the systems to compare on it, and what each of them gets: text, minutes, labels, seeds."""
+
+    task: Annotated[
+        str | Path,
+        Help(
+            "labelled examples, or a task with its own examples, such as spam; with --train the task, as in `finetune`",
+            metavar="FILE",
+            path="the task",
+            kind=str,
+        ),
+    ]
+    out: Annotated[str | Path, Help("the folder of the report", metavar="REPORT", path="the folder", kind=Path)]
+    _: dataclasses.KW_ONLY
+    kind: str | None = help_field(None, f"the format of FILE: a task as in `finetune --task` [{KIND}]", metavar="NAME")
+    train: str | Path | None = help_field(
+        None,
+        "labelled examples of --task NAME, instead of --task FILE --kind NAME",
+        metavar="FILE",
+        path=True,
+        address=COPIED,
+        kind=Path,
+    )
+    dev: str | Path | None = help_field(
+        None, "dev file [a tenth of the examples]", metavar="FILE", path=True, address=COPIED, kind=Path
+    )
+    corpus: Sequence[str | Path] = help_field(
+        (),
+        "text that systems read: files, folders, or one corpus folder; repeatable",
+        metavar="TEXT",
+        path=True,
+        address=COPIED,
+        kind=list[Path],
+    )
+    systems: Sequence[str] = help_field(
+        (),
+        "one-hot, tf-idf, word2vec, glove, ppmi, autoencoder-frozen, autoencoder, awd-lstm-random, awd-lstm-frozen, "
+        "awd-lstm, ulmfit, ulmfit-target, elmo-frozen, elmo-bilstm, elmo-bilstm-attention, elmo, gpt-frozen, gpt, "
+        "gpt-2018, random, bert-frozen, bert, starter; model folders and hub ids, which are fine-tuned; MODEL:frozen, "
+        "a linear model on its vectors; folders and files of word vectors [all but starter; without --corpus one-hot, "
+        "tf-idf, starter]",
+        metavar="A,B,...",
+        kind=str,
+    )
+    minutes: float | None = help_field(None, "minutes of this machine for each system that reads the text [5]")
+    tokens: int | None = help_field(None, "tokens for each such system, instead of minutes")
+    size: str | None = help_field(
+        None, "size of the networks, as in `pretrain` [auto: by the minutes; with --tokens tiny]"
+    )
+    seeds: int | None = help_field(None, "fits of each system with each number of labels [3]", least=1, most=1000)
+    labels: Sequence[int | str] = help_field(
+        (), "numbers of training examples, such as 100,1000,all [all]", metavar="N,N,...", kind=str
+    )
+    models: str | Path | None = help_field(
+        None,
+        "where vectors and pre-trained networks are kept [REPORT/models]",
+        metavar="DIR",
+        path="the folder of models",
+        kind=Path,
+    )
+    resume: bool = help_field(
+        False, "do what REPORT has left to do; systems, labels and seeds may be added, others stay"
+    )
+    map_labels: LabelMap | None = help_field(
+        None,
+        "rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
+        library="new names of the labels in the files",
+        flag="--map",
+        metavar="LABEL=NAME",
+        kind=list[str],
+    )
+    metric: str | None = help_field(None, "the score that counts, such as macro_f1 [that of the task]", metavar="NAME")
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.train is None or self.kind is None,
+            expected="--task NAME with --train FILE",
+            found=f"--kind {self.kind} as well",
+            fix="leave --kind out",
+        )
+        name, _ = self.named_task()
+        if self.metric is not None:
+            require_metric(name, self.metric)
+
+    def named_task(self) -> tuple[str, Path | None]:
+        """The name of the task, and the file with its examples; None for a task with its own."""
+        task, file = (self.kind, self.task) if self.train is None else (str(self.task), self.train)
+        if task is None and str(file) in PRESETS and not Path(file).exists():
+            return task_name(str(file)), None
+        return task_name(task or KIND), Path(file)
