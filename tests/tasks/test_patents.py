@@ -231,5 +231,5 @@ def test_a_cycle_and_a_task_without_several_labels_are_refused(tmp_path: Path) -
     cycle.write_text("H04L\tH04\nH04\tH\nH\tH04L\n")
     with pytest.raises(InputError, match="a hierarchy without a cycle"):
         read_task("patents", train, None, columns=ColumnSettings(hierarchy=str(cycle)))
-    with pytest.raises(ConfigError, match="a task of several labels with a hierarchy"):
+    with pytest.raises(ConfigError, match="--hierarchy needs a task of several labels"):
         read_task("classification", train, None, columns=ColumnSettings(hierarchy="cpc"))

@@ -20,7 +20,7 @@ from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.labels import check_known, labels_of
-from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
+from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.calibration import (
     FEWEST_GOLD,
     HIGHEST_TEMPERATURE,
@@ -35,15 +35,13 @@ from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS, multi_labe
 from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.specs.named_tasks import FIXED_LABELS
 from bertsmith.tasks.specs.predictions import LabelPrediction
-from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
 from bertsmith.tasks.specs.whole_texts import (
     NO_ORDER,
     check_texts,
-    encode_texts,
+    encode_units,
     pooled_logits,
     pooled_units,
-    require_segments,
 )
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -93,17 +91,7 @@ class ClassificationTask(TaskWithLoss):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        require_segments(self.spec, tokenizer)
-        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings, self.spec.prompt)
-        return EncodedExamples(
-            rows=rows,
-            rows_per_unit=per_unit,
-            example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
-            read=rows.offsets[:-1],
-            targets=self._targets(texts),
-            targets_per=PER_UNIT,
-            windows_of_first=of_first if self.spec.settings.long_text in HIERARCHICAL else None,
-        )
+        return encode_units(self.spec, texts, self._targets(texts), tokenizer)
 
     def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
         """int64 [E], or float32 [E, K] for multi-label tasks; None without known gold labels."""

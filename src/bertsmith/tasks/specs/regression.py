@@ -12,18 +12,16 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import Example, TextExample
-from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
+from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS, spearman
 from bertsmith.tasks.specs.predictions import NumberPrediction
-from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskWithLoss
 from bertsmith.tasks.specs.whole_texts import (
     NO_ORDER,
     check_texts,
-    encode_texts,
+    encode_units,
     pooled_logits,
     pooled_units,
-    require_segments,
 )
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -73,18 +71,8 @@ class RegressionTask(TaskWithLoss):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        require_segments(self.spec, tokenizer)
-        rows, per_unit, of_first = encode_texts(texts, tokenizer, self.spec.settings, self.spec.prompt)
         labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
-        return EncodedExamples(
-            rows=rows,
-            rows_per_unit=per_unit,
-            example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
-            read=rows.offsets[:-1],
-            targets=_gold(texts).astype(np.float32) if labelled else None,
-            targets_per=PER_UNIT,
-            windows_of_first=of_first if self.spec.settings.long_text in HIERARCHICAL else None,
-        )
+        return encode_units(self.spec, texts, _gold(texts).astype(np.float32) if labelled else None, tokenizer)
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """The squared error; see `TaskWithLoss.loss`."""

@@ -16,7 +16,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample
-from bertsmith.tasks.encoding.units import EncodedExamples, Ints, Logits
+from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL, WINDOWED, TaskSettings
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
@@ -79,6 +79,26 @@ def with_pieces(examples: Sequence[Whole], texts: Sequence[Sequence[str]], token
         dataclasses.replace(example, pieces=tuple(itertools.islice(pieces, len(of_example))))
         for example, of_example in zip(examples, texts, strict=True)
     ]
+
+
+def encode_units(
+    spec: "TaskSpec",
+    examples: Sequence[TextExample],
+    targets: npt.NDArray[np.generic] | None,
+    tokenizer: Tokenizer,
+) -> EncodedExamples:
+    """One unit per example, with its target."""
+    require_segments(spec, tokenizer)
+    rows, per_unit, of_first = encode_texts(examples, tokenizer, spec.settings, spec.prompt)
+    return EncodedExamples(
+        rows=rows,
+        rows_per_unit=per_unit,
+        example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
+        read=rows.offsets[:-1],
+        targets=targets,
+        targets_per=PER_UNIT,
+        windows_of_first=of_first if spec.settings.long_text in HIERARCHICAL else None,
+    )
 
 
 def encode_texts(
