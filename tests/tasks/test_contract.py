@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +71,36 @@ def data_of(kind: str, count: int = 64) -> TaskData:
     return TaskData(train=examples_of(kind, count), dev=examples_of(kind, 24, seed=1))
 
 
-def answered_elsewhere(model: Path, kind: str) -> list[dict[str, Any]]:
-    """The predictions of a process of its own for the dev examples."""
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
-        "from bertsmith.inference.predictors.loading import load_predictor;"
-        "p = load_predictor(sys.argv[1]).predict(examples_of(sys.argv[3], 24, seed=1));"
-        "print(json.dumps([one.to_dict() for one in p]))"
-    )
-    folder = str(Path(__file__).parent.parent)
-    command = [sys.executable, "-c", program, str(model), folder, kind]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+Elsewhere = Callable[[Path, str], list[dict[str, Any]]]
+
+ELSEWHERE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from tasks.task_samples import examples_of
+from bertsmith.inference.predictors.loading import load_predictor
+for line in sys.stdin:
+    model, kind = json.loads(line)
+    predictions = load_predictor(model).predict(examples_of(kind, 24, seed=1))
+    print(json.dumps([prediction.to_dict() for prediction in predictions]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def answered_elsewhere() -> Iterator[Elsewhere]:
+    """The predictions of another process, in which nothing was trained, for the dev examples."""
+    command = [sys.executable, "-c", ELSEWHERE, str(Path(__file__).parent.parent)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        questions, replies = process.stdin, process.stdout
+
+        def answers(model: Path, kind: str) -> list[dict[str, Any]]:
+            print(json.dumps([str(model), kind]), file=questions, flush=True)
+            return json.loads(replies.readline())
+
+        yield answers
+        questions.close()
+        assert process.wait(timeout=60) == 0
 
 
 def test_the_samples_cover_every_kind_of_task() -> None:
@@ -146,7 +166,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_split(kind: str, archi
 
 @TRAINED
 def test_it_learns_saves_and_answers_the_same_in_another_process(
-    kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
+    kind: str, architecture: str, bases: dict[str, str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     data = data_of(kind)
     result = finetune(bases[architecture], SPECS[kind], data, tmp_path / "run", SETTINGS, RECIPE, seeds=1)
@@ -168,7 +188,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
         assert value == pytest.approx(best[name], abs=1e-6), name
     if architecture == "bert":  # a process loads torch, which takes seconds
         answers = json.loads(json.dumps([one.to_dict() for one in prepared]))
-        assert answered_elsewhere(tmp_path / "run" / "model", kind) == answers
+        assert request.getfixturevalue("answered_elsewhere")(tmp_path / "run" / "model", kind) == answers
 
 
 @pytest.mark.parametrize("kind", ["single", "tags"])
