@@ -13,7 +13,7 @@ import pytest
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.storage import locks
 from bertsmith.base.storage.locks import is_unused, locked_file, locked_folder, require_new_run
-from bertsmith.recipes.finetuning.tuning import search_folder
+from bertsmith.recipes.results.finished_run import search_folder
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.training.loop.run_folder import RunFolder
 from tasks.task_samples import TOKENIZER, write_base_model

@@ -13,22 +13,17 @@ from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import require_new_or_started, require_new_run
-from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.our_names import MARGIN
-from bertsmith.recipes.adaptation.task_text import TaskText, continue_pretraining
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
 from bertsmith.recipes.finetuning.recipes import reads_of_run, recipe_of_run, resolved, search_grid, situation_of
 from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.run import FinetuningResult
 from bertsmith.recipes.finetuning.run import finetune as run_finetuning
 from bertsmith.recipes.finetuning.settings import PROBE, SETFIT, FinetuningSettings, RecipeSettings
-from bertsmith.recipes.finetuning.tuning import search_folder, tune
-from bertsmith.recipes.results.finished_run import TABLE_FILE
+from bertsmith.recipes.results.finished_run import TABLE_FILE, search_folder
 from bertsmith.recipes.sentence_encoders import few_labels
-from bertsmith.recipes.sentence_encoders.hard_negatives import with_hard_negatives
-from bertsmith.recipes.sentence_encoders.teacher import taught
 from bertsmith.tasks.datasets.examples import TRIPLETS
 from bertsmith.tasks.specs.metric_choice import with_metric
 from bertsmith.tasks.specs.named_tasks import default_settings
@@ -82,6 +77,8 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
     spec, data, prepared = examples
     settings, rates, found = chosen.settings, chosen.rates, None
     if request.search:
+        from bertsmith.recipes.finetuning.tuning import tune
+
         with said_once():  # the run has the settings of a trial
             grid = search_grid(chosen.recipe, chosen.values)
             base = FinetuningJob.prepare(base, spec, data, settings, rates, request.head)
@@ -136,11 +133,16 @@ def read_examples(request: FinetuneRequest) -> Examples:
     spec = spec if request.metric is None else with_metric(spec, request.metric)
     prepared: dict[str, Any] = {}
     if request.teacher is not None:
+        from bertsmith.recipes.sentence_encoders.teacher import taught
+
         prepared["teacher"] = str(request.teacher)
         name, scored = taught(request.teacher, spec.name, data.train, device=request.device)
         spec = dataclasses.replace(spec, name=name, labels=())
         data = dataclasses.replace(data, train=scored)
     if request.hard_negatives:
+        from bertsmith.inference.vectors.loading import load_embedder
+        from bertsmith.recipes.sentence_encoders.hard_negatives import with_hard_negatives
+
         prepared["hard_negatives"] = request.hard_negatives
         embedder = load_embedder(request.source, device=request.device)
         data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, request.hard_negatives))
@@ -201,6 +203,8 @@ def base_model(
         on_vectors.untrained = job.folder
         return on_vectors, source
     if request.continue_on is not None:
+        from bertsmith.recipes.adaptation.task_text import TaskText, continue_pretraining
+
         text = TaskText(
             path=Path(request.continue_on),
             task=request.task,

@@ -35,7 +35,7 @@ from bertsmith.models.heads.task_head import Head
 from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
 from bertsmith.recipes.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_last
-from bertsmith.recipes.finetuning.vector_workload import workload_of
+from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.recipes.results.predictions import example_lines
 from bertsmith.tasks.encoding.forward import task_logits
@@ -329,7 +329,7 @@ class FinetuningJob:
         is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
         run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
         model = self.started_model(seed, self.division(rank))
-        workload = workload_of(self.head)(
+        workload = self._workload(
             model,
             self.task,
             self.train,
@@ -364,6 +364,15 @@ class FinetuningJob:
             return dataclasses.asdict(result)
 
         return SeedResult(**result_of_first_rank(finish, rank))
+
+    @property
+    def _workload(self) -> type[Finetuning]:
+        """The workload that trains a model with this head."""
+        if not self.head.is_vector:
+            return Finetuning
+        from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+
+        return VectorTraining
 
     def judge(self, model: EncoderForTask, rank: Rank) -> Judged:
         """What the dev examples say about a model; without any, only whether it collapsed.

@@ -36,7 +36,7 @@ from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
 from bertsmith.recipes.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.recipes.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult
+from bertsmith.recipes.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult, search_folder
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.run_folder import CONTINUED, RunFolder
@@ -90,11 +90,6 @@ def tune(
             source, spec, data, folder, settings, recipe, trials=trials, resume=resume, grid=grid, head=head
         )
     return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
-
-
-def search_folder(out: Path) -> Path:
-    """The folder of the search for a run in `out`."""
-    return out.resolve().with_name(f"{out.resolve().name}-search")
 
 
 def search_settings(

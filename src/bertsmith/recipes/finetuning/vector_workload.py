@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertsmith.models.heads.task_head import Head
 from bertsmith.models.heads.vector_losses import VectorLoss
 from bertsmith.models.parts.noise import noise_for
 from bertsmith.recipes.finetuning.workload import Finetuning
@@ -93,11 +92,6 @@ class VectorTraining(Finetuning):
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Nothing besides the loss."""
         return {}
-
-
-def workload_of(head: Head) -> type[Finetuning]:
-    """The workload that trains a model with this head."""
-    return VectorTraining if head.is_vector else Finetuning
 
 
 def _texts_of_units(micro_batch: TaskBatch) -> Tensor:

@@ -16,6 +16,11 @@ MOST_WARNINGS = 5  # about the data, that the command repeats at its end
 TABLE_FILE = "trials.json"  # of a search for settings
 
 
+def search_folder(out: Path) -> Path:
+    """The folder of the search for settings of a run in `out`."""
+    return out.resolve().with_name(f"{out.resolve().name}-search")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SeedResult:
     """The result of one training.
