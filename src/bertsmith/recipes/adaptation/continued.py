@@ -88,11 +88,11 @@ def continued(prepared: "Prepared", folder: Path, model: str, run: Run) -> Conti
     )
 
 
-def _build_corpus(prepared: "Prepared", place: Path) -> None:
+def _build_corpus(prepared: "Prepared", folder: Path) -> None:
     """Builds the corpus of the text unless it is there."""
-    if not place.is_dir():
+    if not folder.is_dir():
         settings = CorpusSettings(held_out=prepared.settings.held_out, **to_dict(prepared.reading))
-        build_corpus(prepared.paths, prepared.tokenizer, place, settings=settings)
+        build_corpus(prepared.paths, prepared.tokenizer, folder, settings=settings)
 
 
 def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) -> Path:
@@ -123,9 +123,9 @@ def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) ->
     return place
 
 
-def _start(prepared: "Prepared", place: Path, model: str) -> dict[str, Any]:
+def _start(prepared: "Prepared", parent: Path, model: str) -> dict[str, Any]:
     """What the pre-training starts from, as settings; written to the folder if it is not the model as it was."""
-    start, folder, kind = place / START_FOLDER, prepared.folder, prepared.settings.vocabulary
+    start, folder, kind = parent / START_FOLDER, prepared.folder, prepared.settings.vocabulary
     if kind == KEEP:
         return {"init": model, "objective": objective_for(folder.config)}
     if kind == GRAFT:

@@ -84,9 +84,7 @@ def read_domain(
         training=counter.counts,
         held_out=tuple(kept),
         held_out_words=counted.counts,
-        digests={
-            found.shown: digest_file(Path(found.name)) for found in find_sources(paths) if isinstance(found, Source)
-        },
+        digests={file.shown: digest_file(Path(file.name)) for file in find_sources(paths) if isinstance(file, Source)},
         notes=tuple(report.notes),
     )
 

@@ -47,13 +47,13 @@ def words_to_add(counts: WordCounts, tokenizer: Tokenizer, most: int) -> list[st
     ids, lengths = WordsSegmenter(vocabulary, max_word_characters=longest).segment(words)
     is_unknown = (lengths == 1) & (ids[np.cumsum(lengths) - lengths] == vocabulary.unk_id)
     saved = counts.spread * np.where(is_unknown, 1, lengths - 1)
-    found = np.flatnonzero((saved > 0) & (counts.counts >= FEWEST_USES))
+    candidates = np.flatnonzero((saved > 0) & (counts.counts >= FEWEST_USES))
     named = [
-        (-int(saved[place]), words[place])
-        for place in found.tolist()
-        if len(words[place]) <= longest
-        and (any(map(str.isalpha, words[place])) or (is_unknown[place] and len(words[place]) == 1))
-        and words[place] not in vocabulary.index
+        (-int(saved[index]), words[index])
+        for index in candidates.tolist()
+        if len(words[index]) <= longest
+        and (any(map(str.isalpha, words[index])) or (is_unknown[index] and len(words[index]) == 1))
+        and words[index] not in vocabulary.index
     ]
     return [word for _, word in sorted(named)[:most]]
 

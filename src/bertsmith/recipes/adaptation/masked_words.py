@@ -78,7 +78,7 @@ class WordLoss:
         if len(self.nats) < 2:
             return None
         after, first = (
-            [nats / count for nats, count in zip(one.nats, one.words, strict=True)] for one in (self, before)
+            [nats / count for nats, count in zip(loss.nats, loss.words, strict=True)] for loss in (self, before)
         )
         return paired_test(after, first)
 
@@ -101,8 +101,10 @@ def passages_of(
         if not words:
             continue
         encoded = [tokenizer.encode_repeated_words(words) for tokenizer in tokenizers]
-        lengths = np.max([one.lengths for one in encoded], axis=0)
-        is_known = np.all([_is_known(one, tokenizer) for one, tokenizer in zip(encoded, tokenizers, strict=True)], 0)
+        lengths = np.max([tokens.lengths for tokens in encoded], axis=0)
+        is_known = np.all(
+            [_is_known(tokens, tokenizer) for tokens, tokenizer in zip(encoded, tokenizers, strict=True)], 0
+        )
         for start, end in _cuts(lengths, room):
             places = [n - start for n in range(start, end) if is_known[n] and any(map(str.isalnum, words[n]))]
             if not places:
@@ -129,13 +131,13 @@ def word_loss(
     )  # what does not fit was cut into passages
     lengths = packed.lengths.astype(np.int64)
     starts = packed.offsets[:-1] + len(tokenizer.template.start)
-    counts = np.array([len(one) for one in places], dtype=np.int64)
-    wanted = np.concatenate([start + one for start, one in zip(starts.tolist(), places, strict=True)])
+    counts = np.array([len(positions) for positions in places], dtype=np.int64)
+    wanted = np.concatenate([start + positions for start, positions in zip(starts.tolist(), places, strict=True)])
     targets = np.concatenate(gold)
     nats = np.zeros(len(passages))
     with Progress("scoring masked words", len(rows), "rows", least=1.0) as progress:
         for part in cut_by_tokens(np.argsort(lengths, kind="stable"), lengths, runtime.inference_tokens):
-            found = gather_rows(
+            gathered = gather_rows(
                 part,
                 token_ids=packed.token_ids,
                 segment_ids=packed.segment_ids,
@@ -144,15 +146,15 @@ def word_loss(
                 wanted_per_row=counts,
                 device=runtime.device,
             )
-            logits = model(found.batch, read=found.read, masked=torch.arange(len(found.chosen))).mlm_logits
-            right = torch.from_numpy(targets[found.chosen]).to(logits.device)
+            logits = model(gathered.batch, read=gathered.read, masked=torch.arange(len(gathered.chosen))).mlm_logits
+            right = torch.from_numpy(targets[gathered.chosen]).to(logits.device)
             losses = F.cross_entropy(logits.float(), right, reduction="none").double().cpu().numpy()
             np.add.at(nats, np.repeat(numbers[part], counts[part]), losses)
             progress.advance(len(part))
     return WordLoss(
         nats=tuple(nats.tolist()),
         words=tuple(len(passage.masked) for passage in passages),
-        characters=sum(len(passage.words[place]) for passage in passages for place in passage.masked),
+        characters=sum(len(passage.words[index]) for passage in passages for index in passage.masked),
     )
 
 

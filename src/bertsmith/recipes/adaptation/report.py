@@ -111,7 +111,7 @@ def _with_spread(score: Mapping[str, Any]) -> str:
 
 def _parts(report: Mapping[str, Any]) -> list[str]:
     header, rows = table_of(report)
-    texts = [[one["name"], f"{one['words']:,}", one["digest"]] for one in report["texts"]]
+    texts = [[text["name"], f"{text['words']:,}", text["digest"]] for text in report["texts"]]
     return [
         html.summary([report["trained"]]),
         html.section("Before and after", html.table(rows, header), *map(html.note, _NOTES)),

@@ -208,9 +208,9 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
             yield Document(source, list(sentences))
 
 
-def _is_finished(place: Path) -> bool:
+def _is_finished(continued: Path) -> bool:
     """Whether the model is written, and its costs."""
-    return (place / "run" / "model").is_dir() and (place / COSTS_FILE).is_file()
+    return (continued / "run" / "model").is_dir() and (continued / COSTS_FILE).is_file()
 
 
 def _row_length(config: EncoderConfig) -> int:
@@ -218,14 +218,14 @@ def _row_length(config: EncoderConfig) -> int:
     return min(WINDOW if config.is_recurrent else ROW_LENGTH, config.max_tokens)
 
 
-def _build_corpus(folder: ModelFolder, text: TaskText, place: Path, record: Mapping[str, Any]) -> None:
+def _build_corpus(folder: ModelFolder, text: TaskText, continued: Path, record: Mapping[str, Any]) -> None:
     """Writes what is read, and its corpus unless that is there."""
-    place.mkdir(parents=True, exist_ok=True)
-    write_json(place / TEXT_FILE, record)
-    if not (place / "corpus").is_dir():
+    continued.mkdir(parents=True, exist_ok=True)
+    write_json(continued / TEXT_FILE, record)
+    if not (continued / "corpus").is_dir():
         tokenizer = folder.require_tokenizer()
-        build_corpus(text.texts(), tokenizer, place / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
-        _check_text(Corpus.open(place / "corpus"), text.path, _row_length(folder.config))
+        build_corpus(text.texts(), tokenizer, continued / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
+        _check_text(Corpus.open(continued / "corpus"), text.path, _row_length(folder.config))
 
 
 def _tracks(corpus: Path, config: EncoderConfig) -> dict[str, int]:

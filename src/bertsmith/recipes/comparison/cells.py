@@ -122,8 +122,8 @@ def file_name(system: str) -> str:
 
 def _read(path: Path) -> Cell:
     values = read_json(path)
-    if found := misfit(values, _CELL):
-        raise InputError(expected=f"a cell of a comparison in '{path}'", found=found, fix=_fix(path))
+    if fault := misfit(values, _CELL):
+        raise InputError(expected=f"a cell of a comparison in '{path}'", found=fault, fix=_fix(path))
     place = Place(**{name: values.pop(name) for name in ("system", "labels", "seed")})
     known = {field.name for field in dataclasses.fields(Cell)} - {"place"}
     return Cell(place=place, **{name: value for name, value in values.items() if name in known})

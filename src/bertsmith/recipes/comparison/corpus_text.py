@@ -52,7 +52,7 @@ class CorpusText:
             return
         if next(read_documents(self.given), None) is None:
             raise self._no_text()
-        files = [Path(found.name) for found in find_sources(self.given) if isinstance(found, Source)]
+        files = [Path(file.name) for file in find_sources(self.given) if isinstance(file, Source)]
         self.digest = digest_bytes("\n".join(map(digest_file, files)).encode())
 
     @functools.cached_property
@@ -60,31 +60,31 @@ class CorpusText:
         """The folder of token shards."""
         if self._corpus is not None:
             return self._corpus
-        place = self.folder / "corpus"
-        if not place.is_dir():
+        folder = self.folder / "corpus"
+        if not folder.is_dir():
             rules = TextRules()
             counts = count_files(self.given, rules).total
             tokenizer = WordPieceTokenizer(learn_vocabulary(counts, VOCABULARY_SIZE), rules)
             tokenizer.vocabulary.save(self.folder / "vocab.txt")
-            build_corpus(self.given, tokenizer, place)
-        return place
+            build_corpus(self.given, tokenizer, folder)
+        return folder
 
     @functools.cached_property
     def texts(self) -> list[Path]:
         """The files of text; for a corpus folder, one with its sentences, an empty line after each document."""
         if self._corpus is None:
             return self.given
-        place = self.folder / "text.txt"
-        if not place.is_file():
+        path = self.folder / "text.txt"
+        if not path.is_file():
             corpus = Corpus.open(self._corpus)
             parts = [part for part in (corpus, corpus.held_out()) if part is not None]
             total = sum(part.num_documents for part in parts)
-            with atomic_file(place) as file, Progress("reading the corpus", total, "documents") as progress:
+            with atomic_file(path) as file, Progress("reading the corpus", total, "documents") as progress:
                 for part in parts:
                     for number in range(part.num_documents):
                         file.write(_document(part, number).encode("utf-8"))
                         progress.advance()
-        return [place]
+        return [path]
 
     def _no_text(self) -> InputError:
         return InputError(

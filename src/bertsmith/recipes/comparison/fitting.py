@@ -37,8 +37,8 @@ def fit_all(bench: Bench, out: Path, chosen: "Mapping[str, System]", counts: Seq
     places = [
         Place(system=name, labels=count, seed=seed) for count in counts for seed in range(1, seeds + 1) for name in able
     ]
-    found = {place: Cell.read(out, place) for place in places}
-    left = [place for place, cell in found.items() if cell is None or cell.error]
+    cells = {place: Cell.read(out, place) for place in places}
+    left = [place for place, cell in cells.items() if cell is None or cell.error]
     made: dict[Source, Made | BertsmithError] = {}
     for source in sources_of(able[place.system] for place in left):
         if isinstance(source, Kept):

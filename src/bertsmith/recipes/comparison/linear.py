@@ -191,7 +191,7 @@ class EncoderMeans(TextVectors):
         longest = min(spec.settings.max_length, self._encoder.model.max_tokens)
         settings = dataclasses.replace(spec.settings, max_length=longest)
         self._task = task_for(dataclasses.replace(spec, pair=False, reads="mean", settings=settings))
-        self.parameters = sum(one.numel() for one in self._encoder.model.parameters())
+        self.parameters = sum(parameter.numel() for parameter in self._encoder.model.parameters())
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """float32 [E, D]."""
@@ -266,4 +266,6 @@ def _answers(
 
 def _short(examples: Texts) -> Texts:
     """The examples with texts that fit into a row, whose gold labels stay."""
-    return [dataclasses.replace(one, first="a", second=None if one.second is None else "b") for one in examples]
+    return [
+        dataclasses.replace(example, first="a", second=None if example.second is None else "b") for example in examples
+    ]

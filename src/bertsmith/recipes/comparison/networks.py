@@ -52,9 +52,9 @@ class Pretraining(Kept):
             "minutes": budget.minutes,
             "tokens": budget.tokens,
         }
-        given = {name: value for name, value in named.items() if value is not None}
+        chosen = {name: value for name, value in named.items() if value is not None}
         fixed = {"size": size, "evaluation_rows": EVALUATION_ROWS, "device": bench.device, "seed": SEED}
-        return settings_from_recipe({**given, **fixed})
+        return settings_from_recipe({**chosen, **fixed})
 
     def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
         """See `Kept.make_in`.
@@ -121,8 +121,8 @@ class ContinuedOnTask(Kept):
 
         base, budget, resume = self.base.make(bench, SEED, place), bench.budget, (place / CONTINUED).is_dir()
         text = place.with_name(f"{place.name}.jsonl")
-        documents = ({"text": "\n".join(one.sentences)} for one in documents_of(bench.data.train, str(text)))
-        write_text(text, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in documents))
+        documents = ({"text": "\n".join(document.sentences)} for document in documents_of(bench.data.train, str(text)))
+        write_text(text, "".join(json.dumps(document, ensure_ascii=False) + "\n" for document in documents))
         minutes = None if budget.minutes is None else CONTINUED_SHARE * budget.minutes
         steps = None if budget.tokens is None else max(1, int(CONTINUED_SHARE * budget.tokens / (MOST_TRACKS * WINDOW)))
         try:
@@ -203,5 +203,5 @@ def _digest_of_texts(bench: Bench) -> str:
     """The digest of the texts of the training examples."""
     from bertsmith.recipes.adaptation.task_text import documents_of
 
-    every = [one.sentences for one in documents_of(bench.data.train, "")]
+    every = [document.sentences for document in documents_of(bench.data.train, "")]
     return digest_bytes(json.dumps(every).encode())

@@ -61,12 +61,14 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
             ]
         )
     scored = {(row["labels"], row["system"]) for row in report["rows"]}
-    for one in report["failures"]:
-        place = (one.get("labels", 0), one["system"])
+    for failure in report["failures"]:
+        place = (failure.get("labels", 0), failure["system"])
         if place not in scored:
             scored.add(place)
             rows.append(_empty(f"{place[0]:,}", place[1], "failed", len(header)))
-    rows += [_empty("–", one["system"], "left out", len(header)) for one in report["systems"] if one["why_not"]]
+    rows += [
+        _empty("–", system["system"], "left out", len(header)) for system in report["systems"] if system["why_not"]
+    ]
     return header, rows
 
 
@@ -78,10 +80,10 @@ def _empty(labels: str, system: str, why: str, width: int) -> list[str]:
 def lines_below(report: Mapping[str, Any]) -> list[str]:
     """The sentences of the report: which step was worth it, what was left out, what failed, what a score hides."""
     lines = list(report["verdicts"])
-    lines += [f"{one['system']} is left out: {one['why_not']}" for one in report["systems"] if one["why_not"]]
+    lines += [f"{line['system']} is left out: {line['why_not']}" for line in report["systems"] if line["why_not"]]
     failed: dict[tuple[str, str], list[str]] = {}
-    for one in report["failures"]:
-        failed.setdefault((one["system"], one["error"]), []).append(one["cell"])
+    for line in report["failures"]:
+        failed.setdefault((line["system"], line["error"]), []).append(line["cell"])
     for (system, error), cells in failed.items():
         which = cells[0] if len(cells) == 1 else f"{system}, {len(cells):,} cells,"
         lines.append(f"{which} failed: {error}")
@@ -123,7 +125,7 @@ def _parts(report: Mapping[str, Any]) -> list[str]:
     rest = [html.note(line) for line in lines_below(report)[len(report["verdicts"]) :]]
     parts += [html.figures(_figures(report)), html.section("Scores and costs", html.table(rows, header))]
     parts.append(html.section("Notes", *rest, *map(html.note, _NOTES)))
-    about = [[one["system"], one["about"]] for one in report["systems"]]
+    about = [[system["system"], system["about"]] for system in report["systems"]]
     parts.append(html.section("Systems", html.table(about, ["system", "what it is"])))
     return [*parts, html.record_tables([{key: report[key] for key in ("settings", "machine", "versions")}])]
 

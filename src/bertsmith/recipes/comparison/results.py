@@ -75,16 +75,16 @@ def rows_of(cells: Sequence[Cell], spec: TaskSpec, systems: Sequence[str], lines
         lines: returns the predictions of a cell.
     """
     groups: dict[tuple[int, str], list[Cell]] = {}
-    for cell in sorted(cells, key=lambda one: one.place.seed):
+    for cell in sorted(cells, key=lambda cell: cell.place.seed):
         if not cell.error and spec.metric in cell.scores:
             groups.setdefault((cell.place.labels, cell.place.system), []).append(cell)
     rows: list[Row] = []
     for labels in sorted({labels for labels, _ in groups}):
-        found = [_row(groups[labels, name], spec.metric) for name in systems if (labels, name) in groups]
-        best = max(found, key=lambda row: (row.mean, -row.processor_seconds), default=None)
+        table = [_row(groups[labels, name], spec.metric) for name in systems if (labels, name) in groups]
+        best = max(table, key=lambda row: (row.mean, -row.processor_seconds), default=None)
         assert best is not None, "a number of labels that some cell has"
         of_best = _lines_by_seed(best, lines)
-        rows += [_tested(row, best, spec, lines, of_best) for row in found]
+        rows += [_tested(row, best, spec, lines, of_best) for row in table]
     return rows
 
 
@@ -159,11 +159,11 @@ def _tested(row: Row, best: Row, spec: TaskSpec, lines: ReadLines, of_best: Mapp
     """The row with its test against the best, on the seeds of both; a seed draws the same training examples for all."""
     if row is best:
         return dataclasses.replace(row, is_best=True)
-    own = _lines_by_seed(row, lines)
-    seeds = [seed for seed in own if seed in of_best]
+    lines_of_row = _lines_by_seed(row, lines)
+    seeds = [seed for seed in lines_of_row if seed in of_best]
     if not seeds or len(of_best[seeds[0]]) < 2:
         return row
-    ours, theirs = ([each[seed] for seed in seeds] for each in (own, of_best))
+    ours, theirs = ([each[seed] for seed in seeds] for each in (lines_of_row, of_best))
     _, test = paired_over_seeds(spec.kind, spec.metric, spec.scheme, ours, theirs)
     return dataclasses.replace(row, **dataclasses.asdict(test))
 

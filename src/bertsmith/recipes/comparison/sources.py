@@ -73,8 +73,8 @@ class Kept(Source):
             tell(f"{self.name}: {bench.budget.words()} on the text")
             costs = self.make_in(bench, place)
             write_json(done, {"record": record, **costs})
-        found = read_json(done)
-        costs = {name: value for name, value in found.items() if name != "record"}
+        recorded = read_json(done)
+        costs = {name: value for name, value in recorded.items() if name != "record"}
         return Made(path=str(self.result(place)), costs=costs)
 
     def place(self, bench: Bench) -> Path:
@@ -90,8 +90,8 @@ class Kept(Source):
         place = self.place(bench)
         if not (place / MADE_FILE).is_file():
             return
-        found = read_json(place / MADE_FILE)
-        wrong = misfit(found, _MADE) or ("" if found["record"] == self.record(bench) else "that of another comparison")
+        made = read_json(place / MADE_FILE)
+        wrong = misfit(made, _MADE) or ("" if made["record"] == self.record(bench) else "that of another comparison")
         if wrong:
             raise RunError(
                 expected=f"{self.name} of this text and budget in '{place}'",
@@ -101,9 +101,9 @@ class Kept(Source):
 
     def record(self, bench: Bench) -> dict[str, Any]:
         """What it is made from, as plain values for JSON."""
-        own = {key: value for key, value in vars(self).items() if value is not None}
+        values = {key: value for key, value in vars(self).items() if value is not None}
         budget = {key: value for key, value in vars(bench.budget).items() if value is not None}
-        return {"text": bench.reading().digest, "budget": budget, "seed": SEED, **own}
+        return {"text": bench.reading().digest, "budget": budget, "seed": SEED, **values}
 
     @abc.abstractmethod
     def make_in(self, bench: Bench, place: Path) -> dict[str, float]:

@@ -221,9 +221,9 @@ class FineTuned(System):
         """See `System.fit`."""
         assert made is not None, "a network has a source"
         folder, run = load_any(made.path), scratch / "run"
-        given = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
+        values = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
         situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder, settings=bench.spec.settings)
-        parts = split_settings(resolved(self.recipe, situation, given), [FinetuningSettings, RecipeSettings])
+        parts = split_settings(resolved(self.recipe, situation, values), [FinetuningSettings, RecipeSettings])
         settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
         result = finetune(
             folder,
@@ -238,14 +238,14 @@ class FineTuned(System):
             source_name=made.path,
         )
         predictor = load_predictor(run / MODEL_FOLDER, device=bench.device)
-        one = result.runs[result.best]
+        best = result.runs[result.best]
         return Fitted(
             lines=read_json_lines(run / PREDICTIONS_FILE),
-            scores=one.scores,
+            scores=best.scores,
             answer=predictor.predict,
             parameters=sum(tensor.numel() for tensor in load_any(run / MODEL_FOLDER).tensors.values()),
-            settings={**to_dict(settings), "learning_rate": one.learning_rate, "steps": one.steps},
-            note=ONE_ANSWER if one.collapsed else "",
+            settings={**to_dict(settings), "learning_rate": best.learning_rate, "steps": best.steps},
+            note=ONE_ANSWER if best.collapsed else "",
         )
 
 

@@ -85,12 +85,14 @@ class Augmenter:
             fix="leave --augment out, or give unlabelled examples with --unlabelled",
         )
         parts = [text for example in texts for text in (example.first, example.second or "")]
-        found = self._candidates(parts)
+        candidates = self._candidates(parts)
         copies: list[Example] = []
         for number, example in enumerate(texts):
             for copy in range(self._count):
                 rng = generator(seed, "augmentation", number, copy)
-                first, second = (_changed(parts[2 * number + side], found[2 * number + side], rng) for side in (0, 1))
+                first, second = (
+                    _changed(parts[2 * number + side], candidates[2 * number + side], rng) for side in (0, 1)
+                )
                 if (first, second) != (example.first, example.second or ""):
                     changed = second if example.second is not None else None
                     name = f"{example.id}, copy {copy + 1}"
@@ -116,7 +118,7 @@ class Augmenter:
                 part = gaps[begin : begin + _BLOCK]
                 filled = self._heads.fill_texts([gap_of(texts[number], place) for number, place in part], CANDIDATES)
                 for (number, place), fillings in zip(part, filled, strict=True):
-                    options = tuple(one.piece for one in fillings[0] if _is_word(one.piece, place.word))
+                    options = tuple(filling.piece for filling in fillings[0] if _is_word(filling.piece, place.word))
                     result[number].append((place, options))
                 progress.advance(len(part))
         several = 0
@@ -138,7 +140,7 @@ class Augmenter:
         if word not in self._near:
             known = next((form for form in (word, word.lower()) if self._vectors.row(form) is not None), None)
             near = [] if known is None else neighbors(self._vectors, known, CANDIDATES)
-            self._near[word] = tuple(one.word for one in near if one.word.isalpha())
+            self._near[word] = tuple(neighbor.word for neighbor in near if neighbor.word.isalpha())
         return self._near[word]
 
 
@@ -148,8 +150,8 @@ def places_of(text: str) -> list[Place]:
     >>> [place.word for place in places_of("The film is a 2nd chance.")]
     ['film', 'chance']
     """
-    found = (Place(match[0], match.start(), match.end()) for match in _WORD.finditer(text))
-    return [place for place in found if place.word.isalpha() and place.word.lower() not in STOP_WORDS]
+    matches = (Place(match[0], match.start(), match.end()) for match in _WORD.finditer(text))
+    return [place for place in matches if place.word.isalpha() and place.word.lower() not in STOP_WORDS]
 
 
 def gap_of(text: str, place: Place) -> str:

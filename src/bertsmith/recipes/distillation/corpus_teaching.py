@@ -138,9 +138,9 @@ class CorpusTeaching(Teaching):
 
     def figures(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The losses against the teacher without their weights: soft targets per prediction, others per row."""
-        rows, found = sums.get("taught_rows", 0.0), {}
+        rows, means = sums.get("taught_rows", 0.0), {}
         if not rows:
             return {}
         if sums.get("soft_count"):
-            found["soft_loss"] = sums["soft"] / sums["soft_count"]
-        return found | {f"{name}_loss": sums[name] / rows for name in ("cosine", "states", "attention") if name in sums}
+            means["soft_loss"] = sums["soft"] / sums["soft_count"]
+        return means | {f"{name}_loss": sums[name] / rows for name in ("cosine", "states", "attention") if name in sums}

@@ -47,7 +47,7 @@ def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]
         )
         return spread_layers(listed[0], of) if spread else tuple(range(1, listed[0] + 1))
     require(
-        is_list and all(1 <= one <= of for one in listed) and listed == sorted(set(listed)),
+        is_list and all(1 <= layer <= of for layer in listed) and listed == sorted(set(listed)),
         expected=f"layers of the teacher in ascending order, from 1 to {of}, with commas",
         found=repr(text),
         fix="name them like 1,3,6, or how many with one number",

@@ -79,10 +79,10 @@ def _stored(
             def advance(share: float, size: int = end - begin) -> None:
                 progress.advance(share * size)
 
-            found = task_logits(model.eval(), part, runtime, micro_tokens, advance)
+            logits = task_logits(model.eval(), part, runtime, micro_tokens, advance)
             with atomic_file(path) as file:
-                file.write(safetensors.numpy.save({"logits": found}))
-            parts.append(found)
+                file.write(safetensors.numpy.save({"logits": logits}))
+            parts.append(logits)
     return np.concatenate(parts)
 
 
@@ -131,8 +131,8 @@ def _require_same(place: Path, description: dict[str, Any]) -> None:
         place.mkdir(parents=True, exist_ok=True)
         write_json(path, description)
         return
-    found = read_json(path)
-    before = found if isinstance(found, dict) else {}
+    recorded = read_json(path)
+    before = recorded if isinstance(recorded, dict) else {}
     if before == description:
         return
     other = "another teacher" if before.get("teacher") != description["teacher"] else "other examples"

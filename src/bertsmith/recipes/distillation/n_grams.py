@@ -176,9 +176,9 @@ def _report(lesson: Lesson, students: Mapping[str, NGramModel], out: Path, *, ti
     rows: list[dict[str, Any]] = [{"name": TEACHER, "about": "", **of_teacher, "cost": cost.to_dict()}]
     size = sum((out / name).stat().st_size for name in (NGRAM_WEIGHTS, NGRAM_TERMS))
     for name, student in students.items():
-        found = scores_of(student.predict(dev), student.spec, dev) if dev else empty
+        scores = scores_of(student.predict(dev), student.spec, dev) if dev else empty
         cost = Cost(parameters=student.parameters, bytes=size, milliseconds=waits.get(STUDENT, {}))
-        rows.append({"name": name, "about": ABOUT, **found, "cost": cost.to_dict()})
+        rows.append({"name": name, "about": ABOUT, **scores, "cost": cost.to_dict()})
     return DistillationReport(metric=lesson.spec.metric, rows=rows, path=out)
 
 

@@ -106,11 +106,11 @@ def report_of(taught: "Taught", out: Path, *, times: bool = True) -> Distillatio
     rows = []
     for name, (folder, about) in systems.items():
         scored = _of_runs(results[name], taught.spec) if name in results else _of_teacher(taught)
-        found = waits.get(STUDENT if name == WITHOUT_TEACHER else name, {})
+        measured = waits.get(STUDENT if name == WITHOUT_TEACHER else name, {})
         cost = Cost(
             parameters=sum(tensor.numel() for tensor in folder.tensors.values()),
             bytes=weight_bytes(folder.path),
-            milliseconds=found,
+            milliseconds=measured,
         )
         rows.append({"name": name, "about": about, **scored, "cost": cost.to_dict()})
     report = DistillationReport(metric=taught.spec.metric, rows=rows, path=out)
@@ -154,10 +154,10 @@ def scores_of(predictions: Sequence[Prediction], spec: TaskSpec, examples: Seque
 
 def _of_runs(result: "FinetuningResult", spec: TaskSpec) -> dict[str, Any]:
     """The mean over the seeds of a run, with the interval of its best model."""
-    found = [run.scores.get(spec.metric) for run in result.runs]
-    known = [value for value in found if value is not None]
+    scores = [run.scores.get(spec.metric) for run in result.runs]
+    known = [value for value in scores if value is not None]
     if not known:
-        return {"score": None, "low": None, "high": None, "deviation": None, "seeds": len(found)}
+        return {"score": None, "low": None, "high": None, "deviation": None, "seeds": len(scores)}
     over = spread(known)
     low, high = result.report.get("intervals", {}).get(spec.metric, (None, None))
     deviation = over.deviation if len(known) > 1 else None

@@ -171,10 +171,10 @@ def require_same_vocabulary(teacher: ModelFolder, student: ModelFolder) -> None:
 
 def _shape_of(name: str) -> tuple[int, int, int, int] | None:
     """Layers, width, heads and feed-forward width that a name stands for; None if it is no size."""
-    found = _SHAPE.fullmatch(name)
-    if found is None:
+    shape = _SHAPE.fullmatch(name)
+    if shape is None:
         return SIZES.get(name) or BertConfig.sizes.get(name)
-    layers, width = int(found[1]), int(found[2])
+    layers, width = int(shape[1]), int(shape[2])
     heads = [count for count in range(1, 13) if width % count == 0 and width // count >= _HEAD_WIDTH]
     return (layers, width, max(heads, default=1), SIZES["tinybert"][3] if width == SIZES["tinybert"][1] else 4 * width)
 

@@ -107,10 +107,10 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
     }
 
     def read(path: Path, *, training: bool) -> list[Example]:
-        found = read_examples(
+        file = read_examples(
             name, path, sources.columns, training=training, scheme=spec.scheme, map_labels=sources.map_labels
         )
-        return list(found.examples)
+        return list(file.examples)
 
     train = [] if sources.train is None else read(sources.train, training=True)
     if sources.limit is not None and sources.limit < len(train):
@@ -121,8 +121,8 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
     if sources.dev is None and train:
         train, dev = split_dev(train, seed=0)
         held_out = True
-    if spec.pair is None and isinstance(one := next(iter([*train, *unlabelled])), TextExample):
-        spec = dataclasses.replace(spec, pair=one.second is not None)
+    if spec.pair is None and isinstance(example := next(iter([*train, *unlabelled])), TextExample):
+        spec = dataclasses.replace(spec, pair=example.second is not None)
     spec = dataclasses.replace(spec, threshold=None, thresholds=(), temperature=1.0)
     return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out), unlabelled
 
@@ -162,8 +162,8 @@ class Lesson:
 
     def logits(self, features: EncodedExamples, name: str) -> Logits:
         """The teacher's logits on rows, from a folder or computed."""
-        place = self.place / name
-        return stored_logits(place, self.model, self.digest, features, self.runtime, self.micro_tokens)
+        folder = self.place / name
+        return stored_logits(folder, self.model, self.digest, features, self.runtime, self.micro_tokens)
 
     def logits_of(self, features: EncodedExamples) -> Logits:
         """The teacher's logits on the rows of all examples, of which the last ones may have been computed before."""
@@ -188,8 +188,8 @@ def lesson_of(
     place: Path,
 ) -> Lesson:
     """The teacher on its device, and the answers that it gives to unlabelled and changed texts."""
-    one = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
-    runtime = choose(one.device, "fp32" if one.precision == "auto" else one.precision)
+    chosen = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
+    runtime = choose(chosen.device, "fp32" if chosen.precision == "auto" else chosen.precision)
     task = task_for(spec)
     # Whatever is wrong with the labelled examples is found before the teacher reads the others.
     if labelled.train:
@@ -204,7 +204,7 @@ def lesson_of(
         unlabelled=[],
         place=place,
         runtime=runtime,
-        micro_tokens=one.micro_tokens,
+        micro_tokens=chosen.micro_tokens,
     )
     others = [example for example in unlabelled if not is_blank(example)]
     if settings.augment:
@@ -223,10 +223,10 @@ def lesson_of(
 
 def answered(examples: Sequence[Example], predictions: Sequence[Any], spec: TaskSpec) -> list[Example]:
     """Examples with the answers of a teacher as their labels; questions without any answer are left out."""
-    found = [_answered(one, prediction, spec) for one, prediction in zip(examples, predictions, strict=True)]
-    kept = [one for one in found if one is not None]
-    if len(kept) < len(found):
-        warn(f"{counted(len(found) - len(kept), 'question')} left out: the teacher found no answer")
+    answered = [_answered(example, prediction, spec) for example, prediction in zip(examples, predictions, strict=True)]
+    kept = [example for example in answered if example is not None]
+    if len(kept) < len(answered):
+        warn(f"{counted(len(answered) - len(kept), 'question')} left out: the teacher found no answer")
     return kept
 
 

@@ -45,7 +45,7 @@ def score_vectors(
             fix="give scored pairs, pairs or triplets, or --task clustering for labelled texts",
         )
     predictions = compared(embedder, examples)
-    return similarity_scores(examples, [one.vectors for one in predictions], widths), predictions
+    return similarity_scores(examples, [prediction.vectors for prediction in predictions], widths), predictions
 
 
 def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:

@@ -33,7 +33,7 @@ def compared(embedder: Embedder, examples: Sequence[Example]) -> list[Similarity
     vectors = np.empty((len(every), embedder.width), dtype=np.float32)
     cut = np.empty(len(every), dtype=np.int64)
     for chosen, reader in ((is_first, embedder.for_queries()), (~is_first, embedder.for_passages())):
-        texts = [every[place] for place in np.flatnonzero(chosen).tolist()]
+        texts = [every[index] for index in np.flatnonzero(chosen).tolist()]
         vectors[chosen], cut[chosen] = reader.embed_counting(texts)
     parts, lost = np.split(vectors, starts[1:]), np.add.reduceat(cut, starts).tolist()
     return [SimilarityPrediction.of(part, tokens) for part, tokens in zip(parts, lost, strict=True)]
@@ -42,4 +42,4 @@ def compared(embedder: Embedder, examples: Sequence[Example]) -> list[Similarity
 def cosines_of(embedder: Embedder, examples: Sequence[Example]) -> list[tuple[float, ...]]:
     """The cosines of the first text of each example [E] with its others; 1 for a single text."""
     blocks = (compared(embedder, examples[start : start + BLOCK]) for start in range(0, len(examples), BLOCK))
-    return [(found.value, *found.others) for block in blocks for found in block]
+    return [(row.value, *row.others) for block in blocks for row in block]

@@ -30,7 +30,11 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
         examples: pairs without labels.
         embedder: finds what is near.
     """
-    pairs = [one for one in examples if isinstance(one, TextExample) and one.second is not None and one.label is None]
+    pairs = [
+        example
+        for example in examples
+        if isinstance(example, TextExample) and example.second is not None and example.label is None
+    ]
     if len(pairs) != len(examples):
         raise ConfigError(
             expected="pairs without labels for hard negatives",
@@ -42,10 +46,10 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
         raise ConfigError(
             expected="different second texts, for hard negatives", found="one text", fix="leave --hard-negatives out"
         )
-    place = {text: number for number, text in enumerate(seconds)}
+    numbers = {text: number for number, text in enumerate(seconds)}
     partners: dict[str, set[int]] = {}
     for pair in pairs:
-        partners.setdefault(pair.first, set()).add(place[str(pair.second)])
+        partners.setdefault(pair.first, set()).add(numbers[str(pair.second)])
     firsts = list(partners)
     queries = unit(embedder.for_queries().embed(firsts))
     candidates = unit(embedder.for_passages().embed(seconds))
@@ -57,8 +61,8 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
     result: list[Example] = []
     mined = 0
     for pair in pairs:
-        query, own = queries[row[pair.first]], candidates[place[str(pair.second)]]
-        limit = LIMIT * float(query @ own)
+        query, candidate = queries[row[pair.first]], candidates[numbers[str(pair.second)]]
+        limit = LIMIT * float(query @ candidate)
         negatives = [
             seconds[number]
             for number in ranked[row[pair.first]].tolist()

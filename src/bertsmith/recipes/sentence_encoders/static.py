@@ -102,7 +102,7 @@ def make_static_vectors(
     for name, value in options.items():
         require_other(text is not None or value is None, f"--{name.replace('_', '-')}", "--text")
     reading = EncodingSettings(encoding=encoding or UTF_8, bad_bytes=bad_bytes or "refuse")
-    require_outside(Path(out), [str(one) for one in (model, text) if one is not None])
+    require_outside(Path(out), [str(source) for source in (model, text) if source is not None])
     embedder = load_embedder(model, layers=layers, device=device, precision=precision)
     tokenizer, width = embedder.encoder.tokenizer, embedder.width
     pieces = len(tokenizer.vocabulary)

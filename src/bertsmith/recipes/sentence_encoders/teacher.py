@@ -63,24 +63,27 @@ def taught(
     else:
         scores = _scores_of_pairs(teacher, examples, device)
     if task == TRIPLETS:
-        triplets = [one for one in examples if isinstance(one, TripletExample)]
+        triplets = [example for example in examples if isinstance(example, TripletExample)]
         return task, [
-            dataclasses.replace(one, margin=near - far) for one, (near, far, *_) in zip(triplets, scores, strict=True)
+            dataclasses.replace(example, margin=near - far)
+            for example, (near, far, *_) in zip(triplets, scores, strict=True)
         ]
-    pairs = [one for one in examples if isinstance(one, TextExample)]
-    return SIMILARITY, [dataclasses.replace(one, label=score) for one, (score, *_) in zip(pairs, scores, strict=True)]
+    pairs = [example for example in examples if isinstance(example, TextExample)]
+    return SIMILARITY, [
+        dataclasses.replace(example, label=score) for example, (score, *_) in zip(pairs, scores, strict=True)
+    ]
 
 
 def _embedder_of(teacher: str | Path, device: str) -> Embedder | None:
     """The embedder of a sentence encoder, with its files of sentence-transformers; None for any other model."""
-    place = Path(teacher)
-    if read_recipe(place) is None:
-        if is_onnx_folder(place) or is_n_gram_folder(place):
+    folder = Path(teacher)
+    if read_recipe(folder) is None:
+        if is_onnx_folder(folder) or is_n_gram_folder(folder):
             return None
-        place = load_any(teacher).path
-        if read_recipe(place) is None:
+        folder = load_any(teacher).path
+        if read_recipe(folder) is None:
             return None
-    return load_embedder(place, device=device)
+    return load_embedder(folder, device=device)
 
 
 def _scores_of_pairs(teacher: str | Path, examples: Sequence[Example], device: str) -> list[tuple[float, ...]]:
@@ -94,9 +97,9 @@ def _scores_of_pairs(teacher: str | Path, examples: Sequence[Example], device: s
             fix="name another model, or fine-tune one on pairs, for example with --task sts-b",
         )
     tell(f"teacher: '{teacher}' scores {len(examples):,} examples")
-    groups = [texts_of_group(one) for one in examples]
+    groups = [texts_of_group(example) for example in examples]
     places = range(1, max(map(len, groups), default=0))
-    columns = (_scores(predictor, [(texts[0], texts[place]) for texts in groups]) for place in places if place < 3)
+    columns = (_scores(predictor, [(texts[0], texts[number]) for texts in groups]) for number in places if number < 3)
     return list(zip(*columns, strict=True))
 
 
@@ -109,10 +112,10 @@ def _scores(predictor: Predictor, pairs: Sequence[tuple[str, str]]) -> list[floa
     labels = predictor.task.spec.labels
     chosen = label_together(labels) if labels else ""
     scores = []
-    for found in predictor.predict(examples):
-        if isinstance(found, LabelPrediction):
-            scores.append(found.probabilities[found.labels.index(chosen)])
+    for prediction in predictor.predict(examples):
+        if isinstance(prediction, LabelPrediction):
+            scores.append(prediction.probabilities[prediction.labels.index(chosen)])
         else:
-            assert isinstance(found, NumberPrediction), "a regression predicts numbers"
-            scores.append(found.value)
+            assert isinstance(prediction, NumberPrediction), "a regression predicts numbers"
+            scores.append(prediction.value)
     return scores

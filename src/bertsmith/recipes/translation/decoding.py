@@ -82,8 +82,8 @@ def translate(
     parts = cut_by_tokens(order.astype(np.int64), lengths * settings.beam, _TOKENS) if len(order) else []
     for part in parts:
         chosen = search(model, tokenizer, [rows[number] for number in part.tolist()], settings, dtype=dtype)
-        for number, one in zip(part.tolist(), chosen, strict=True):
-            translations[number] = Translation(tokenizer.decode(one.ids), one.score, one.has_ended)
+        for number, hypothesis in zip(part.tolist(), chosen, strict=True):
+            translations[number] = Translation(tokenizer.decode(hypothesis.ids), hypothesis.score, hypothesis.has_ended)
     return [translations[number] for number in range(len(texts))]
 
 
@@ -116,7 +116,7 @@ def search(
         totals = log_probabilities.cpu() + torch.tensor(scores, dtype=torch.float64).unsqueeze(1)  # [H, V]
         extended: list[tuple[int, int, float]] = []  # the hypothesis, its next piece, the new log probability
         for owner in dict.fromkeys(owners):
-            of_text = [number for number, one in enumerate(owners) if one == owner]
+            of_text = [number for number, other in enumerate(owners) if other == owner]
             hypotheses = _extended(
                 totals[of_text], [written[number] for number in of_text], end, finished[owner], settings
             )
@@ -137,7 +137,7 @@ def search(
             [id for _, id, _ in extended],
             [s for *_, s in extended],
         )
-    return [max(ones, key=lambda one: (one.has_ended, one.score)) for ones in finished]
+    return [max(hypotheses, key=lambda hypothesis: (hypothesis.has_ended, hypothesis.score)) for hypotheses in finished]
 
 
 def _extended(
@@ -172,7 +172,7 @@ def _is_done(
         return True
     # A log probability only falls, and the penalty is largest for the longest translation.
     best = max(total for *_, total in hypotheses) / penalty(limit, settings)
-    return any(one.score >= best for one in finished)
+    return any(hypothesis.score >= best for hypothesis in finished)
 
 
 def penalty(pieces: int, settings: SearchSettings) -> float:

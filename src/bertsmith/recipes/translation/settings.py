@@ -144,8 +144,8 @@ def settings_from(given: Mapping[str, Any]) -> tuple[TranslationSettings, TrainS
     it takes a tenth of the steps unless `warmup_steps` is given.
     """
     parts = split_settings(given, [TranslationSettings, TrainSettings])
-    own = TranslationSettings(**parts[TranslationSettings])
-    width = own.config(1).hidden_size
+    chosen = TranslationSettings(**parts[TranslationSettings])
+    width = chosen.config(1).hidden_size
     usual: dict[str, Any] = {
         "schedule": "noam",
         "learning_rate": round((width * _WARMUP) ** -0.5, 6),
@@ -155,4 +155,4 @@ def settings_from(given: Mapping[str, Any]) -> tuple[TranslationSettings, TrainS
         "bias_correction": True,
         "weight_decay": 0.0,
     }
-    return own, TrainSettings(**{**usual, **parts[TrainSettings]})
+    return chosen, TrainSettings(**{**usual, **parts[TrainSettings]})

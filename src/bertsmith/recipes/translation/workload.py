@@ -89,7 +89,7 @@ class TranslationTraining(Workload):
         size = self.settings.rows_per_step
         places = np.arange(step * size, (step + 1) * size)
         epochs, within = np.divmod(places, len(self.pairs))
-        rows = [int(self._order(int(epoch))[place]) for epoch, place in zip(epochs, within, strict=True)]
+        rows = [int(self._order(int(epoch))[index]) for epoch, index in zip(epochs, within, strict=True)]
         batches = self._micro_batches(self.pairs, rows, step, rank, world)
         tokens = sum(len(self.pairs.sources[row]) + len(self.pairs.targets[row]) for row in rows)
         return StepPlan(micro_batches=batches, tokens=tokens, sequences=size)
@@ -130,10 +130,10 @@ class TranslationTraining(Workload):
         sums: dict[str, float] = {}
         with Progress("evaluating", total=len(rows), unit="pairs") as progress:
             for batch in self._micro_batches(pairs, rows, 0, 0, 1):
-                found: dict[str, Tensor] = {}
+                totals: dict[str, Tensor] = {}
                 logits = model(batch.source, batch.target, dtype=self.runtime.dtype)
-                negative_log_likelihood(logits, batch.gold, _TERM, found)
-                for name, value in found.items():
+                negative_log_likelihood(logits, batch.gold, _TERM, totals)
+                for name, value in totals.items():
                     sums[name] = sums.get(name, 0.0) + float(value)
                 progress.advance(batch.target.num_rows)
         figures = self.summarize(sums)
@@ -177,5 +177,7 @@ def bleu_of(
     dtype: torch.dtype | None = None,
 ) -> float:
     """BLEU, from 0 to 1, of the translations of pairs; words and punctuation are compared, case included."""
-    found = translate(model, tokenizer, [source for source, _ in pairs], settings, dtype=dtype)
-    return bleu([words_of(one.text) for one in found], [[words_of(target)] for _, target in pairs])
+    translations = translate(model, tokenizer, [source for source, _ in pairs], settings, dtype=dtype)
+    return bleu(
+        [words_of(translation.text) for translation in translations], [[words_of(target)] for _, target in pairs]
+    )

@@ -55,7 +55,9 @@ class AveragedSgd(Optimizer):
         self._averaged += 1
         for group in self.groups:
             averages = [self.moments[name][0] for name in group.names]
-            torch._foreach_lerp_(averages, [one.detach() for one in group.parameters], 1 / int(self._averaged))
+            torch._foreach_lerp_(
+                averages, [parameter.detach() for parameter in group.parameters], 1 / int(self._averaged)
+            )
 
     def _update(self, found: WithGradients, learning_rate: float) -> None:
         if found.group.decay:
@@ -78,7 +80,7 @@ class AveragedSgd(Optimizer):
             yield
             return
         with torch.no_grad():
-            before = [[one.clone() for one in group.parameters] for group in self.groups]
+            before = [[tensor.clone() for tensor in group.parameters] for group in self.groups]
             self.take_averages()
         try:
             yield

@@ -218,12 +218,12 @@ def _files_of(digests: Mapping[str, str], file: str) -> list[str]:
 
 def _require_types(state: Position | LossGuard) -> None:
     """Checks that every value has the type of its default; a sum may be a whole number."""
-    for one in fields(state):
-        default = one.default if one.default_factory is MISSING else one.default_factory()
-        value, kinds = getattr(state, one.name), (int, float) if isinstance(default, float) else (type(default),)
+    for attribute in fields(state):
+        default = attribute.default if attribute.default_factory is MISSING else attribute.default_factory()
+        value, kinds = getattr(state, attribute.name), (int, float) if isinstance(default, float) else (type(default),)
         numbers = value.values() if isinstance(value, dict) else ()
         if type(value) not in kinds or not all(isinstance(number, int | float) for number in numbers):
-            raise TypeError(f"{one.name} is {value!r}"[:80])
+            raise TypeError(f"{attribute.name} is {value!r}"[:80])
 
 
 def write_best(path: Path, model: nn.Module, rank: Rank | None = None) -> None:
@@ -290,11 +290,11 @@ def _damaged(folder: Path, name: str, reason: str) -> CheckpointError:
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and saved buffers by name; tied tensors appear once, under their first name."""
     saved = model.state_dict(keep_vars=True).keys()
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if name in saved:
-            found[name] = tensor.detach()
-    return found
+            tensors[name] = tensor.detach()
+    return tensors
 
 
 def set_aside(folder: Path) -> None:

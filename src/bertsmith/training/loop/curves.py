@@ -93,15 +93,15 @@ def curve(
             if points:
                 x, y = zip(*points, strict=True)
                 series.append(Series(x=x, y=y, color=color, style="points" if style == "points" else "line"))
-                what = "held-out" if style == "points" else "training"
-                keys.append(Key(style, color, what if alone else f"{run.name}, {what}"))
+                kind = "held-out" if style == "points" else "training"
+                keys.append(Key(style, color, kind if alone else f"{run.name}, {kind}"))
         for level in levels:
-            place = next((chart for chart in level.charts if any(chart in line for line in run.train)), None)
+            chart_of_run = next((chart for chart in level.charts if any(chart in line for line in run.train)), None)
             # With a held-out curve, the level is that of the held-out text.
             held_out = HELD_OUT + level.name
             points = [(line[axis], line[held_out]) for line in run.evaluation if held_out in line]
             points = points or [(line[axis], line[level.name]) for line in run.train if level.name in line]
-            if place == name and points:
+            if chart_of_run == name and points:
                 x, y = zip(*points, strict=True)
                 color = COLORS[2] if alone else run.color
                 # From the left edge on, before the first evaluation.

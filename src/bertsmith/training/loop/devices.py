@@ -98,8 +98,8 @@ def peak_of(device_name: str, precision: str) -> float | None:
     >>> peak_of("NVIDIA H200", "bf16"), peak_of("Tesla T4", "bf16"), peak_of("NVIDIA A10G", "bf16")
     (989500000000000.0, None, None)
     """
-    found = next((gpu for gpu in GPUS.values() if re.fullmatch(gpu.pattern, device_name)), None)
-    return None if found is None else found.peak(precision)
+    known = next((gpu for gpu in GPUS.values() if re.fullmatch(gpu.pattern, device_name)), None)
+    return None if known is None else known.peak(precision)
 
 
 def peak_of_device(device: torch.device, precision: str) -> float | None:

@@ -87,19 +87,19 @@ def of_process(broken: Sequence[int], rank: Rank) -> str:
     return f" in process {', '.join(map(str, broken))}" if broken else ", although the loss of each process is finite"
 
 
-def too_many_skipped(guard: LossGuard, step: int, found: str, precision: str, last: int | None) -> TrainingError:
+def too_many_skipped(guard: LossGuard, step: int, loss: str, precision: str, last: int | None) -> TrainingError:
     """The error for too many steps in a row that were not finite.
 
     Args:
         step: the last of them.
-        found: its loss and gradient.
+        loss: its loss and gradient.
         precision: that of the run.
         last: the step of the newest checkpoint.
     """
     kept = f"the last checkpoint, of step {last}, was written before them" if last else "there is no checkpoint yet"
     return TrainingError(
         expected="a finite loss and gradient",
-        found=f"NaN or infinity in {counted(guard.skipped_in_a_row, 'step')} in a row, up to step {step} ({found}), so "
+        found=f"NaN or infinity in {counted(guard.skipped_in_a_row, 'step')} in a row, up to step {step} ({loss}), so "
         "the training was stopped",
         fix=f"{remedies(precision)}, and start a new run; {kept}",
     )
@@ -119,8 +119,10 @@ def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Ra
             found=f"{counted(guard.skipped, 'step')}, all skipped, so nothing was learned",
             fix=advice,
         )
-    found = from_all_ranks(not_finite({name: own_rows(one) for name, one in model.state_dict().items()}), rank)
-    if broken := list(dict.fromkeys(name for names in found for name in names)):
+    names_by_rank = from_all_ranks(
+        not_finite({name: own_rows(tensor) for name, tensor in model.state_dict().items()}), rank
+    )
+    if broken := list(dict.fromkeys(name for names in names_by_rank for name in names)):
         raise TrainingError(
             expected="finite parameters at the end of training",
             found=f"NaN or infinite values in {counted(len(broken), 'tensor')}, such as {broken[0]}",

@@ -22,10 +22,10 @@ def speed(sums: Mapping[str, float], peak: float | None) -> dict[str, float]:
     {'tokens_per_second': 50.0, 'utilization': 0.4}
     """
     seconds = max(sums[SECONDS], 1e-9)
-    found = {"tokens_per_second": round(sums[TOKENS] / seconds, 1)}
+    rates = {"tokens_per_second": round(sums[TOKENS] / seconds, 1)}
     if peak is not None and sums.get(OPERATIONS):
-        found["utilization"] = round(sums[OPERATIONS] / seconds / peak, 4)
-    return found
+        rates["utilization"] = round(sums[OPERATIONS] / seconds / peak, 4)
+    return rates
 
 
 class MetricsLog:

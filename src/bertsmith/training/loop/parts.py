@@ -34,13 +34,13 @@ def part_name(file: str, rank: Rank) -> str:
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path, rank: Rank | None = None) -> None:
     """Writes whole tensors, or with a rank the part of this process: its rows, for rank 0 also what is not divided."""
-    found = {}
+    parts = {}
     for name, tensor in tensors.items():
         rows = own_rows(tensor)
         if len(rows) if is_part(tensor) else rank is None or rank.index == 0:
-            found[name] = rows
+            parts[name] = rows
     with open(path, "wb") as file:
-        write_tensors(file, found)
+        write_tensors(file, parts)
 
 
 def whole_tensors(tensors: Mapping[str, Tensor]) -> Iterator[Tensor]:
@@ -77,19 +77,19 @@ class Parts:
     def copy_to(self, targets: Mapping[str, Tensor]) -> None:
         """Copies the rows that this process holds of each target."""
         for name, target in targets.items():
-            own = own_rows(target)
+            held = own_rows(target)
             if not target.shape:
-                own.copy_(
+                held.copy_(
                     next(f for f, keys in zip(self._files, self._keys, strict=True) if name in keys).get_tensor(name)
                 )
                 continue
-            begin, end, place = first_row(target), first_row(target) + len(own), 0
+            begin, end, offset = first_row(target), first_row(target) + len(held), 0
             for file, keys in zip(self._files, self._keys, strict=True):
                 if name not in keys:
                     continue
                 rows = file.get_slice(name)
                 count = rows.get_shape()[0]
-                first, last = max(begin, place), min(end, place + count)
+                first, last = max(begin, offset), min(end, offset + count)
                 if first < last:
-                    own[first - begin : last - begin].copy_(rows[first - place : last - place])
-                place += count
+                    held[first - begin : last - begin].copy_(rows[first - offset : last - offset])
+                offset += count

@@ -128,8 +128,8 @@ class RunFolder:
             raise RunError(expected=f"a run in '{path}'", found=f"no {SETTINGS_FILE}", fix="check the path")
         record = read_json(path / SETTINGS_FILE)
         resolved = {"resolved": _RESOLVED} if isinstance(record, dict) and record.get("resolved") else {}
-        if found := misfit(record, {**_RECORD, **resolved}):
-            raise RunError(expected=f"a run in '{path}'", found=f"{found} in {SETTINGS_FILE}", fix="check the path")
+        if fault := misfit(record, {**_RECORD, **resolved}):
+            raise RunError(expected=f"a run in '{path}'", found=f"{fault} in {SETTINGS_FILE}", fix="check the path")
         require_format(record, path / SETTINGS_FILE)
         return RunFolder(path, record)
 
@@ -151,8 +151,8 @@ class RunFolder:
         """
         run = RunFolder.open(path)
         differing = []
-        for topic, given in (("settings", settings), ("digests", digests or {})):
-            old, new = flat(run.record.get(topic, {})), flat(given)
+        for topic, values in (("settings", settings), ("digests", digests or {})):
+            old, new = flat(run.record.get(topic, {})), flat(values)
             free = (
                 {f"train.{name}" for name in MAY_CHANGE_ON_RESUME} | set(may_change) if topic == "settings" else set()
             )
@@ -336,8 +336,8 @@ class RunFolder:
         """The lines of metrics.jsonl, all or those of one kind; a damaged file is a RunError."""
         path = self.path / METRICS_FILE
         lines = read_json_lines(path) if path.exists() else []
-        if found := next(filter(None, (misfit(line, {"step": int, "kind?": str}) for line in lines)), ""):
-            raise RunError(expected=f"the log of a run in '{path}'", found=found, fix="restore the file")
+        if fault := next(filter(None, (misfit(line, {"step": int, "kind?": str}) for line in lines)), ""):
+            raise RunError(expected=f"the log of a run in '{path}'", found=fault, fix="restore the file")
         return [line for line in lines if kind in (None, line.get("kind"))]
 
     def cut_metrics(self, step: int) -> None:

@@ -99,18 +99,18 @@ class TrainSettings:
     tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
 
     def __post_init__(self) -> None:
-        given = [name for name in BUDGETS if getattr(self, name) is not None]
+        budgets = [name for name in BUDGETS if getattr(self, name) is not None]
         require(
-            len(given) == 1,
+            len(budgets) == 1,
             expected="one budget",
-            found=" and ".join(given) or "none",
+            found=" and ".join(budgets) or "none",
             fix="give one of --steps, --tokens and --minutes",
         )
         if self.replanned is not None:
             require(
                 self.steps is not None,
                 expected="replanned only with a budget in steps",
-                found=f"replanned with {given[0]}",
+                found=f"replanned with {budgets[0]}",
                 fix="set the steps that were planned; they are in settings.json of the run to repeat",
             )
             self.pace(self.steps or 0)

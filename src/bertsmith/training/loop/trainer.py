@@ -64,7 +64,9 @@ class Trainer:
             rate_factor=workload.rate_factor,
             matrix_rate=(settings.muon_rate or MUON_RATE) / settings.learning_rate,
         )
-        self._trained = [(name, one) for name, one in self.trained.named_parameters() if one.requires_grad]
+        self._trained = [
+            (name, parameter) for name, parameter in self.trained.named_parameters() if parameter.requires_grad
+        ]
         # Several processes exchange the gradients of all parameters; one need not compute those of waiting ones.
         self._can_skip = rank.count == 1
         self.device = next(self.trained.parameters()).device
@@ -107,37 +109,37 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.manual_seed_all(seed)
         self.optimizer.clear_gradients()
-        waiting = [one for name, one in self._trained if not self.workload.trains(name, step)]
+        waiting = [parameter for name, parameter in self._trained if not self.workload.trains(name, step)]
         totals: dict[str, Tensor] = {}
         try:
-            for one in waiting:
-                one.requires_grad_(not self._can_skip)
+            for parameter in waiting:
+                parameter.requires_grad_(not self._can_skip)
             self.workload.begin_step(self.model, plan)
             for loss, sums in self._losses(plan):
                 for name, value in (("", loss), *sums.items()):
                     value = value.to(self.device, torch.float64)
                     totals[name] = totals[name] + value if name in totals else value
             if self._sums_late:
-                distributed.sum_gradients([one for _, one in self._trained], self.rank)
+                distributed.sum_gradients([parameter for _, parameter in self._trained], self.rank)
         finally:
-            for one in waiting:
-                one.requires_grad_(True)
-                one.grad = None
+            for parameter in waiting:
+                parameter.requires_grad_(True)
+                parameter.grad = None
         names = sorted(totals)
         flag = torch.tensor(float(self.stop.requested), dtype=torch.float64, device=self.device)
         broken = torch.zeros(self.rank.count, dtype=torch.float64, device=self.device)
         broken[self.rank.index] = (~torch.isfinite(totals[""])).double()
-        own = torch.cat([broken, torch.stack([flag, *(totals[name] for name in names)])])
-        values = distributed.sum_over_ranks(own, self.rank)
+        sums_here = torch.cat([broken, torch.stack([flag, *(totals[name] for name in names)])])
+        values = distributed.sum_over_ranks(sums_here, self.rank)
         norm = global_norm(self.optimizer.gradients()).to(self.device, torch.float64)
         if self.is_divided:
             norm = distributed.sum_over_ranks(norm.square(), self.rank).sqrt()
         # The only point of a step at which the host waits for the device.
         known = torch.cat([values, norm.reshape(1)]).tolist()
-        wrong = tuple(index for index, one in enumerate(known[: self.rank.count]) if one)
+        wrong = tuple(index for index, parameter in enumerate(known[: self.rank.count]) if parameter)
         stop, *numbers, gradient_norm = known[self.rank.count :]
-        found = dict(zip(names, numbers, strict=True))
-        return StepOutcome(found.pop(""), gradient_norm, found, stop > 0, wrong)
+        sums_of_all = dict(zip(names, numbers, strict=True))
+        return StepOutcome(sums_of_all.pop(""), gradient_norm, sums_of_all, stop > 0, wrong)
 
     def _losses(self, plan: StepPlan) -> Iterator[Loss]:
         """The detached loss and the sums of each micro-batch, in order; adds its gradients to the parameters."""
@@ -153,18 +155,18 @@ class Trainer:
                         self._abandon_if_urgent()
             return
         # A divided model is gathered in every pass, so all ranks make as many: one repeats its last one for nothing.
-        start, own = time.monotonic(), len(plan.micro_batches)
-        passes = distributed.most_over_ranks(own, self.rank) if self.is_divided else own
+        start, count = time.monotonic(), len(plan.micro_batches)
+        passes = distributed.most_over_ranks(count, self.rank) if self.is_divided else count
         for index in range(passes):
             self._abandon_if_urgent()
-            micro_batch = plan.micro_batches[min(index, own - 1)]
-            scale = 0 if index >= own else 1 if self._sums_late else self.rank.count
+            micro_batch = plan.micro_batches[min(index, count - 1)]
+            scale = 0 if index >= count else 1 if self._sums_late else self.rank.count
             with distributed.exchanging(self.model, index == passes - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
                 if index == passes - 1 and not self.is_divided:  # what follows waits for the other processes
                     self.watch.add(time.monotonic() - start)
                 (loss * scale).backward()  # type: ignore[no-untyped-call]
-            if index < own:
+            if index < count:
                 yield loss.detach(), sums
 
     def _abandon_if_urgent(self) -> None:
