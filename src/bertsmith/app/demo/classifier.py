@@ -7,11 +7,9 @@ from pathlib import Path
 from bertsmith.app.demo.labelled import DEV_FILE, TRAIN_FILE, keep_share
 from bertsmith.app.demo.result import ClassifierResult, Interval
 from bertsmith.base.core.progress import counted, duration, tell, warn
-from bertsmith.base.core.settings import split_settings
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.recipes import resolved, settings_from, situation_of
 from bertsmith.recipes.finetuning.run import finetune
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
@@ -64,14 +62,12 @@ def train_classifier(
         "refit": False,  # the time is spent
     }
     situation = situation_of(spec.name, spec.kind, len(train), folder)
-    parts = split_settings(resolved("auto", situation, given), [FinetuningSettings, RecipeSettings])
     result = finetune(
         folder,
         spec,
         data,
         out,
-        FinetuningSettings(**parts[FinetuningSettings]),
-        RecipeSettings(**parts[RecipeSettings]),
+        *settings_from(resolved("auto", situation, given)),
         seeds=1,
         recipe_name="auto",
         source_name=str(base),

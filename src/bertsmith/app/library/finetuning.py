@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from bertsmith.base.core.errors import RunError
 from bertsmith.base.core.progress import recorded_warnings, said_once, tell
 from bertsmith.base.core.requests import path_or_none, takes
-from bertsmith.base.core.settings import AUTO, require_other, split_settings
+from bertsmith.base.core.settings import AUTO, require_other
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.distributed import in_process_group, on_first_rank, result_of_first_rank, started_before
 from bertsmith.base.storage.files import write_json
@@ -17,7 +17,14 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.our_names import MARGIN
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
-from bertsmith.recipes.finetuning.recipes import reads_of_run, recipe_of_run, resolved, search_grid, situation_of
+from bertsmith.recipes.finetuning.recipes import (
+    reads_of_run,
+    recipe_of_run,
+    resolved,
+    search_grid,
+    settings_from,
+    situation_of,
+)
 from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.run import FinetuningResult
 from bertsmith.recipes.finetuning.run import finetune as run_finetuning
@@ -166,7 +173,7 @@ def choose_settings(
         on_first_rank(lambda: tell("few labels for a sentence encoder: the recipe is setfit, not auto"), rank)
     recipe = recipe or AUTO
     values = resolved(recipe, situation, values)
-    settings, rates = split(values)
+    settings, rates = settings_from(values)
     if resume and not request.search and settings.reads == PROBE:
         settings = dataclasses.replace(settings, reads=reads_of_run(Path(request.out)) or PROBE)
     return Chosen(recipe, values, settings, rates)
@@ -226,12 +233,6 @@ def base_model(
         return job.on_base(load_any(continued), settings, rates), str(continued)
     on_first_rank(lambda: _require_no_continuation(request, resume=resume), rank)
     return folder, source
-
-
-def split(values: Mapping[str, Any]) -> tuple[FinetuningSettings, RecipeSettings]:
-    """Settings of both classes by name, as objects."""
-    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
-    return FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
 
 
 def _require_no_continuation(request: FinetuneRequest, *, resume: bool) -> None:

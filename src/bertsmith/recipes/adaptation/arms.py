@@ -14,13 +14,12 @@ from typing import Any
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
-from bertsmith.base.core.settings import AUTO, split_settings
+from bertsmith.base.core.settings import AUTO
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings
-from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.recipes import resolved, settings_from, situation_of
 from bertsmith.recipes.finetuning.run import finetune
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.comparison import compare
 from bertsmith.recipes.results.finished_run import REPORT_FILE, FinishedRun, read_run
 from bertsmith.tasks.specs.kinds import task_for
@@ -104,14 +103,12 @@ def score_arm(arm: str, model: str | Path, task: DomainTask, run: Run, settings:
     folder = load_any(model)
     situation = situation_of(spec.name, spec.kind, len(data.train), folder)
     values = resolved(AUTO, situation, {"device": settings.device, "baselines": False, "shard": settings.shard})
-    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     finetune(
         folder,
         spec,
         data,
         out,
-        FinetuningSettings(**parts[FinetuningSettings]),
-        RecipeSettings(**parts[RecipeSettings]),
+        *settings_from(values),
         seeds=task.seeds,
         resume=run.has(out / SETTINGS_FILE),
         recipe_name=AUTO,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bertsmith.base.core.errors import ConfigError, nearest
-from bertsmith.base.core.settings import AUTO, PAPER, split_settings, to_dict
+from bertsmith.base.core.settings import AUTO, PAPER, to_dict
 from bertsmith.base.storage.files import read_json_lines
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.word_vectors.word_vectors import is_word_vector_folder
@@ -36,9 +36,9 @@ from bertsmith.recipes.comparison.linear import (
 from bertsmith.recipes.comparison.networks import ContinuedOnTask, Given, Pretraining, Untrained
 from bertsmith.recipes.comparison.sources import Made, Source
 from bertsmith.recipes.comparison.word_vector_training import GivenWordVectors, WordVectorTraining
-from bertsmith.recipes.finetuning.recipes import resolved, situation_of
+from bertsmith.recipes.finetuning.recipes import resolved, settings_from, situation_of
 from bertsmith.recipes.finetuning.run import finetune
-from bertsmith.recipes.finetuning.settings import ULMFIT, FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import ULMFIT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
 from bertsmith.recipes.results.predictions import Line
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
@@ -223,8 +223,7 @@ class FineTuned(System):
         folder, run = load_any(made.path), scratch / "run"
         values = {**self.settings, "seed": seed, "device": bench.device, "baselines": False}
         situation = situation_of(bench.spec.name, bench.spec.kind, len(train), folder, settings=bench.spec.settings)
-        parts = split_settings(resolved(self.recipe, situation, values), [FinetuningSettings, RecipeSettings])
-        settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+        settings, rates = settings_from(resolved(self.recipe, situation, values))
         result = finetune(
             folder,
             bench.spec,

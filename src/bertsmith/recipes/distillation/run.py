@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.progress import said_once, tell
-from bertsmith.base.core.settings import AUTO, require_other, split_settings
+from bertsmith.base.core.settings import AUTO, require_other
 from bertsmith.base.storage.files import digest_bytes
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -28,9 +28,9 @@ from bertsmith.recipes.distillation.students import Student, student_of
 from bertsmith.recipes.distillation.task_teaching import TaskTeaching, comparable, state_pairs, summary_of
 from bertsmith.recipes.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
 from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.recipes import reads_of_run, resolved, situation_of
+from bertsmith.recipes.finetuning.recipes import reads_of_run, resolved, settings_from, situation_of
 from bertsmith.recipes.finetuning.run import FinetuningResult, finetune
-from bertsmith.recipes.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import PROBE
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER
 from bertsmith.tasks.encoding.units import Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL
@@ -150,8 +150,7 @@ def _job(
     spec = lesson.spec
     situation = situation_of(spec.name, spec.kind, len(data.train), student.folder, settings=spec.settings)
     values = resolved(recipe, situation, {"baselines": False, **_of_student(student, spec), **given})
-    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
-    chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    chosen, rates = settings_from(values)
     if chosen.reads == PROBE:
         reads = reads_of_run(out) if resume else None
         if settings.has_states or settings.first_stage:  # the rows of student and teacher are then compared

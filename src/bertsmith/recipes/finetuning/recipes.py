@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.settings import PAPER, require_recipe
+from bertsmith.base.core.settings import PAPER, require_recipe, split_settings
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.our_names import CONCAT, READERS
@@ -26,6 +26,8 @@ from bertsmith.recipes.finetuning.settings import (
     PROBE,
     SETFIT,
     ULMFIT,
+    FinetuningSettings,
+    RecipeSettings,
     of_the_paper,
 )
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
@@ -157,6 +159,12 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
         return {**(of_the_paper(situation.task) if of_architecture is None else of_architecture), **given}
     values = {ULMFIT: _ulmfit, SETFIT: _setfit}.get(name, _automatic)(situation, given)
     return {**values, **given}
+
+
+def settings_from(values: Mapping[str, Any]) -> tuple[FinetuningSettings, RecipeSettings]:
+    """Settings of both classes by name, as objects."""
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    return FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
 
 
 def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[float, ...]]:
