@@ -216,6 +216,37 @@ def test_large_replies_are_serialized_outside_the_event_loop(
     serve(models, script)
 
 
+@pytest.mark.parametrize(
+    ("path", "model", "body", "texts"),
+    [
+        ("/predict", "reviews", {"texts": ["the film", "a plot"]}, ["the film", "a plot"]),
+        ("/predict", "stars", {"texts": ["the film"]}, ["the film"]),
+        ("/predict", "pairs", {"texts": [["the film", "a plot"]]}, ["the film", "a plot"]),
+        (
+            "/predict",
+            "endings",
+            {"questions": [{"context": "the", "endings": ["film", "plot"]}]},
+            ["the", "film", "plot"],
+        ),
+        ("/v1/embeddings", "novels", {"input": ["the film", "a"]}, ["the film", "a"]),
+        ("/rerank", "novels", {"query": "film", "passages": ["the film", "a"]}, ["film", "the film", "a"]),
+        ("/rerank", "pairs", {"query": "film", "passages": ["a"]}, ["film", "a"]),
+    ],
+)
+def test_a_text_of_a_request_is_tokenized_once(
+    models: dict[str, Model], monkeypatch: Any, path: str, model: str, body: dict[str, Any], texts: list[str]
+) -> None:
+    encode, encoded = models[model].tokenizer.encode_batch, list[str]()
+
+    def recorded(texts: list[str], **options: Any) -> Any:
+        encoded.extend(texts)
+        return encode(texts, **options)
+
+    monkeypatch.setattr(models[model].tokenizer, "encode_batch", recorded)
+    reply = serve(models, lambda client: client.post(path, {"model": model, **body}))
+    assert (reply.status, encoded) == (200, texts), reply
+
+
 def test_windows_over_a_long_text_count_as_all_of_it(models: dict[str, Model]) -> None:
     assert read_at_most(models["long"], "classify", [100, 5]) == 105
     assert read_at_most(models["long"], "embed", [100, 5]) == 64 + 5
