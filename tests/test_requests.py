@@ -15,6 +15,7 @@ from bertsmith.app.cli.help import TOPICS
 from bertsmith.app.cli.requests import REQUESTS, request_of
 from bertsmith.base.core.requests import Request, all_fields, as_toml, from_file, run, takes, template, to_file
 from bertsmith.base.core.settings import Help, field_help, help_field
+from tasks.task_samples import write_base_model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,3 +154,16 @@ def test_the_command_line_has_precedence_over_the_file(tmp_path: Path) -> None:
     assert str(other) in str(result.exception)
     result = CliRunner().invoke(application("finetune"), ["finetune", "--settings", str(path)], catch_exceptions=True)
     assert str(tmp_path / "missing") in str(result.exception)
+
+
+def test_a_run_keeps_its_request_and_starts_again_from_it(tmp_path: Path) -> None:
+    train = tmp_path / "train.csv"
+    train.write_text("text,label\n" + "".join(f"a {['bad', 'good'][i % 2]} day,{i % 2}\n" for i in range(24)))
+    result = bertsmith.finetune(
+        write_base_model(tmp_path / "base"), "classification", tmp_path / "run", train=train, seeds=1, epochs=1,
+        baselines=False, map_labels={"0": "Bad", "1": "Good"}, device="cpu",
+    )  # fmt: skip
+    values = from_file(request_of("finetune"), tmp_path / "run" / "request.toml")
+    assert (values["epochs"], values["seeds"], values["map_labels"]) == (1, 1, {"0": "Bad", "1": "Good"})
+    again = run(bertsmith.finetune, request_of("finetune")(**{**values, "out": tmp_path / "again"}))
+    assert again.report["scores"] == result.report["scores"]

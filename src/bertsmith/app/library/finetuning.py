@@ -116,6 +116,7 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
         recipe_name=chosen.recipe,
         source_name=source,
         prepared_by=prepared,
+        request=request,
     )
     if found is None:
         return result

@@ -37,7 +37,8 @@ def pretrain(request: PretrainRequest) -> TrainResult:
     rank, out = Rank.from_environment(), Path(request.out)
     of_run, of_training, of_data = (request.values(part) for part in parts_of(PretrainRequest))
     if not started_before(request.resume, rank, out / SETTINGS_FILE):
-        return run_pretraining(request.corpus, out, *settings_from_recipe({**of_run, **of_data, **of_training}))
+        chosen = settings_from_recipe({**of_run, **of_data, **of_training})
+        return run_pretraining(request.corpus, out, *chosen, request=request)
     if of_run.get("size") == AUTO_SIZE:
         del of_run["size"]  # the run has the size that was chosen when it started
     _, run, data, train = settings_of_run(out)

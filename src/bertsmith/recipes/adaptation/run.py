@@ -145,7 +145,7 @@ def adapt(request: AdaptRequest) -> AdaptationResult:
             **prepared.text.digests,
             **({} if domain_task is None else domain_task.digests()),
         }
-        run.start(record, digests, may_change=_MAY_CHANGE)
+        run.start(record, digests, may_change=_MAY_CHANGE, request=request)
 
         # The losses before, the pre-training, the adapted model, the losses after.
         passages = _passages(prepared, chosen)

@@ -119,7 +119,7 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
         }
         if text is None and before.get("text"):
             record["text"] = before["text"]  # what is added reads none
-        run.start(record, bench.data.digests, may_change=_MAY_CHANGE)
+        run.start(record, bench.data.digests, may_change=_MAY_CHANGE, request=request)
 
         # What systems are built on, every cell, the report.
         with said_once():

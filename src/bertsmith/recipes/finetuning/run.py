@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.progress import tell, warn
 from bertsmith.base.core.randomness import derive
+from bertsmith.base.core.requests import Request
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.storage.files import write_json, write_text
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -101,6 +102,7 @@ def finetune(
     recipe_name: str = "2018",
     source_name: str | None = None,
     prepared_by: Mapping[str, Any] | None = None,
+    request: Request | None = None,
 ) -> FinetuningResult:
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
@@ -122,6 +124,7 @@ def finetune(
         recipe_name: the recipe that the settings come from, for the record.
         source_name: the base model as the user named it, for the record.
         prepared_by: settings that made the examples what they are, by name, for the record.
+        request: what the user asked for, kept in the run folder.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
@@ -131,17 +134,19 @@ def finetune(
     with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
         job = run.every(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
-        return _received(_finetune(job, run, seeds, names), run)
+        return _received(_finetune(job, run, seeds, names, request), run)
 
 
-def _finetune(job: FinetuningJob, run: Run, seeds: int | None, names: Mapping[str, Any]) -> FinetuningResult | None:
+def _finetune(
+    job: FinetuningJob, run: Run, seeds: int | None, names: Mapping[str, Any], request: Request | None
+) -> FinetuningResult | None:
     """The result, on rank 0; see `finetune`."""
     from bertsmith.recipes.finetuning.baselines import baselines_of
 
     count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
     alone = is_spread(count, run.rank) and job.division(run.rank) is None
     may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
-    run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change)
+    run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change, request=request)
     for line in (
         *opening_lines(job),
         f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",

@@ -14,11 +14,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bertsmith.base.core.requests import Request, to_file
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.processes import distributed
+from bertsmith.base.storage.files import write_text
 from bertsmith.base.storage.locks import require_new_or_started
 from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder, is_run
 
+REQUEST_FILE = "request.toml"
 Result = TypeVar("Result")
 
 
@@ -73,12 +76,18 @@ class Run:
             yield run
 
     def start(
-        self, record: Mapping[str, Any], digests: Mapping[str, str] | None = None, *, may_change: Collection[str] = ()
+        self,
+        record: Mapping[str, Any],
+        digests: Mapping[str, str] | None = None,
+        *,
+        may_change: Collection[str] = (),
+        request: Request | None = None,
     ) -> None:
         """Locks the folder until the end of the run, and writes or compares its settings.json.
 
         Args:
             record, digests, may_change: see `RunFolder.prepare`.
+            request: the request of a new run, written as request.toml: a settings file that starts the same run.
 
         Raises:
             RunError: another process has the lock, settings or digests differ from those of the resumed run, or those
@@ -88,6 +97,8 @@ class Run:
         self.folder = RunFolder.prepare(
             self.path, record, digests, resume=self.is_resumed, rank=self.rank, may_change=may_change
         )
+        if request is not None and not self.is_resumed and self.rank.index == 0:
+            write_text(self.path / REQUEST_FILE, to_file(request))
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """A block that holds the lock of the folder, for work before a run in the same folder, which takes it again."""

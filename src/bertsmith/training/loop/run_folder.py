@@ -3,6 +3,7 @@
 ::
 
     RUN/
+        request.toml        what was asked for, as a settings file that starts the same run
         settings.json       settings as given, the resolved number of steps, versions, machine, digests of the inputs
         metrics.jsonl       the log, one object per line; "kind" is train, evaluation, spike or skipped
         checkpoints/        step-00000100/ ...

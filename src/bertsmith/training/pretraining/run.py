@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.progress import tell, warn
+from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import from_dict, require, to_dict
 from bertsmith.base.machine.runtime import Rank, Runtime, choose
 from bertsmith.base.processes.distributed import in_turn, on_every_rank
@@ -69,6 +70,7 @@ def pretrain(
     on_evaluation: OnEvaluation | None = None,
     teaching: Teaching | None = None,
     by_processor: bool = False,
+    request: Request | None = None,
 ) -> TrainResult:
     """Pre-trains a model on a corpus and writes RUN/model and RUN/report.html.
 
@@ -80,6 +82,7 @@ def pretrain(
         on_evaluation: see `train`.
         teaching: a teacher to learn from, with an objective of masked pieces.
         by_processor: a budget in minutes counts processor time, see `Clock.of_run`; for a single process on a CPU.
+        request: what the user asked for, kept in the run folder.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
@@ -109,7 +112,7 @@ def pretrain(
             **({"segmenter": segmenter_versions(data.segmented)} if data.segmented else {}),
             **({} if teaching is None else teaching.digests()),
         }
-        run.start(record, digests, may_change=_may_change(run.before))
+        run.start(record, digests, may_change=_may_change(run.before), request=request)
 
         # The first parameters, the steps, the model folder and the report.
         if run.folder.last_step() is None:
