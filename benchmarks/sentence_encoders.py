@@ -45,7 +45,7 @@ from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import SIMILARITY, TextExample
-from bertsmith.tasks.datasets.glue import glue_task, read_glue
+from bertsmith.tasks.datasets.glue import GLUE, read_glue
 from bertsmith.tasks.metrics.numbers import spearman
 from bertsmith.tasks.metrics.vectors import cosines
 from bertsmith.tasks.specs.settings import TaskSettings
@@ -58,7 +58,7 @@ ROUNDS = 5  # of timing
 
 def pairs_of(data: Path, split: str) -> list[TextExample]:
     """The scored pairs of the STS benchmark."""
-    return list(read_glue(glue_task("sts-b"), data / "glue" / "STS-B" / f"{split}.tsv", labelled=True).examples)
+    return list(read_glue(GLUE["sts-b"], data / "glue" / "STS-B" / f"{split}.tsv", labelled=True).examples)
 
 
 def dev_spearman(embed: Any, pairs: list[TextExample]) -> float:

@@ -27,7 +27,7 @@ from bertsmith.base.storage.files import write_json
 from bertsmith.inference.vectors.changes import ChangeSettings, fit_change
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.tasks.datasets.glue import glue_task, read_glue
+from bertsmith.tasks.datasets.glue import GLUE, read_glue
 from bertsmith.tasks.metrics.numbers import spearman
 from bertsmith.tasks.metrics.vectors import cosines, describe
 
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--note", default="", help="a note on the models, for the result")
     parser.add_argument("--out", type=Path, help="path of the result [results/]")
     arguments = parser.parse_args()
-    examples = read_glue(glue_task("sts-b"), arguments.dev, labelled=True).examples
+    examples = read_glue(GLUE["sts-b"], arguments.dev, labelled=True).examples
     texts = [example.first for example in examples] + [example.second for example in examples]
     gold = [float(example.label) for example in examples]
     started = time.perf_counter()

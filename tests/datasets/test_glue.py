@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.tasks.datasets.glue import GLUE, glue_average, glue_task, read_glue, write_submission
+from bertsmith.tasks.datasets.glue import GLUE, glue_average, read_glue, write_submission
 
 MNLI_HEADER = (
     "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse "
@@ -106,12 +106,6 @@ def test_metrics_are_the_official_ones_with_that_of_the_table_first() -> None:
     }
     assert GLUE["mrpc"].metric == "f1"
     assert {task.trained_as for task in (GLUE["mnli-mm"], GLUE["ax"])} == {"mnli"}
-
-
-def test_tasks_are_found_in_letters_of_any_size() -> None:
-    assert glue_task("CoLA") is GLUE["cola"]
-    with pytest.raises(InputError, match="did you mean 'sst-2'"):
-        glue_task("sst2")
 
 
 def test_quotes_and_carriage_returns_are_part_of_the_text(tmp_path: Path) -> None:

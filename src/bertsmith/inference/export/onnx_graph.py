@@ -35,7 +35,6 @@ def build_graph(
     *,
     reads: str = "pooler",
     tied: bool = True,
-    opset: int = OPSET,
 ) -> Any:
     """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
 
@@ -72,7 +71,7 @@ def build_graph(
         infos,
         [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()],
     )
-    versions = [onnx.helper.make_opsetid("", opset)]
+    versions = [onnx.helper.make_opsetid("", OPSET)]
     return onnx.helper.make_model(
         proto,
         opset_imports=versions,

@@ -19,7 +19,7 @@ from bertsmith.base.storage.files import atomic_folder, read_json, regular_bytes
 from bertsmith.models.checkpoints.card import write_card
 from bertsmith.models.checkpoints.google_names import from_google, to_google
 from bertsmith.models.checkpoints.model_folder import ModelFolder, fit_vocabulary, parts_of, require_numbers
-from bertsmith.models.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
+from bertsmith.models.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.models.checkpoints.transformers_folder import opening_of
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
 from bertsmith.models.encoders.bert import NAMES
@@ -100,11 +100,6 @@ def read_google(
         metadata=metadata,
         report=plan.report.with_notes(*notes),
     )
-
-
-def inspect_google(source: Path | str, *, config: BertConfig | None = None, allow_unknown: bool = True) -> LoadReport:
-    """How each variable of a checkpoint would be handled; reads only its index and configuration."""
-    return _open(source, config, allow_unknown)[2].report
 
 
 def read_optimizer(source: Path | str, *, config: BertConfig | None = None, verify: bool = True) -> OptimizerState:

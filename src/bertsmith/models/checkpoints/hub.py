@@ -94,7 +94,6 @@ def resolve(
     *,
     cache: Path | str | None = None,
     endpoint: str | None = None,
-    revision: str | None = None,
     offline: bool = False,
 ) -> Path:
     """The local folder of a model: `source` itself if it is a path, otherwise the folder of the fetched files.
@@ -103,7 +102,6 @@ def resolve(
         source: a path, an address such as `s3://bucket/model`, "starter" for the model in the package, or an id.
         cache: folder of fetched models; by default the one that all tools for the hub share. Copies of what is at an
             address are in its folder `copies`, by default in `downloads.CACHE`.
-        revision: branch, tag or commit; by default the main branch.
         offline: look in the cache only; from an address, the copy that was used last.
     """
     if Path(source).exists():
@@ -122,7 +120,7 @@ def resolve(
     folder = Path(source)
     for patterns in WEIGHT_PATTERNS:
         wanted = [*TEXT_FILES, *patterns, *(f"{_MODULE}{name}" for name in patterns)]
-        folder = _fetch(str(source), wanted, cache, endpoint, revision, offline)
+        folder = _fetch(str(source), wanted, cache, endpoint, offline)
         is_whole = (folder / "config.json").is_file()
         candidates = [folder] if is_whole else [file.parent for file in folder.glob(f"{_MODULE}config.json")]
         if any((candidate / name).exists() for candidate in candidates for name in WEIGHT_FILES):
@@ -140,7 +138,6 @@ def _fetch(
     patterns: list[str],
     cache: Path | str | None,
     endpoint: str | None,
-    revision: str | None,
     offline: bool,
 ) -> Path:
     from huggingface_hub import errors, snapshot_download
@@ -149,7 +146,6 @@ def _fetch(
         return Path(
             snapshot_download(
                 id,
-                revision=revision,
                 allow_patterns=patterns,
                 cache_dir=cache,
                 endpoint=endpoint,
@@ -175,9 +171,7 @@ def _fetch(
             fix="request access on its page, then log in with `hf auth login`",
         ) from None
     except errors.RevisionNotFoundError:
-        raise InputError(
-            expected=f"revision {revision!r} of '{id}'", found="none", fix="check the name of the branch, tag or commit"
-        ) from None
+        raise InputError(expected=f"the main branch of '{id}'", found="none", fix="choose another model") from None
     except errors.RepositoryNotFoundError:
         raise InputError(
             expected=f"a model '{id}' on the hub, or a folder of that name",

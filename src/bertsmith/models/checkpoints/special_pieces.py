@@ -19,7 +19,7 @@ from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
 
 
-def with_special_pieces(folder: ModelFolder, seed: int = 0) -> ModelFolder:
+def with_special_pieces(folder: ModelFolder) -> ModelFolder:
     """The model with a piece for the start of a row, one between two texts and one for its end, if it has none.
 
     Their vectors are drawn at random; with the layer of a task they are all that fine-tuning adds.
@@ -37,7 +37,7 @@ def with_special_pieces(folder: ModelFolder, seed: int = 0) -> ModelFolder:
     }
     special = tokenizer.vocabulary.special._replace(cls=START, sep=CLASSIFY)
     table = folder.tensors[name]
-    drawn = generator(seed, "special pieces").standard_normal((len(pieces), table.shape[1]), dtype=np.float32)
+    drawn = generator(0, "special pieces").standard_normal((len(pieces), table.shape[1]), dtype=np.float32)
     rows = torch.from_numpy(drawn * config.initializer_range).to(table.dtype)
     return dataclasses.replace(
         folder,

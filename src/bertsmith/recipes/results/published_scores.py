@@ -135,31 +135,6 @@ CONLL2003_TABLE = (
 
 CONLL2003_TYPES = frozenset({"PER", "LOC", "ORG", "MISC"})
 
-SMALL_MODELS = {
-    "tiny": (64.2, (0.0, 83.2, 81.1, 71.1, 74.3, 73.6, 62.2, 83.4, 70.2, 70.3, 81.5, 57.2, 62.3, 21.0)),
-    "mini": (65.8, (0.0, 85.9, 81.1, 71.8, 75.4, 73.3, 66.4, 86.2, 74.8, 74.3, 84.1, 57.9, 62.3, 26.1)),
-    "small": (71.2, (27.8, 89.7, 83.4, 76.2, 78.8, 77.0, 68.1, 87.0, 77.6, 77.0, 86.4, 61.8, 62.3, 28.6)),
-    "medium": (73.5, (38.0, 89.6, 86.6, 81.6, 80.4, 78.4, 69.6, 87.9, 80.0, 79.1, 87.7, 62.2, 62.3, 30.5)),
-}
-"""GLUE score from the server, with WNLI, and results in the order of `SMALL_MODEL_RESULTS`; release of March 2020."""
-
-SMALL_MODEL_RESULTS = (
-    ("cola", "matthews"),
-    ("sst-2", "accuracy"),
-    ("mrpc", "f1"),
-    ("mrpc", "accuracy"),
-    ("sts-b", "pearson"),
-    ("sts-b", "spearman"),
-    ("qqp", "f1"),
-    ("qqp", "accuracy"),
-    ("mnli", "accuracy"),
-    ("mnli-mm", "accuracy"),
-    ("qnli", "accuracy"),
-    ("rte", "accuracy"),
-    ("wnli", "accuracy"),
-    ("ax", "matthews"),
-)
-
 
 def table_average(scores: Sequence[float]) -> float:
     """The average of BERT's table: the mean of its nine columns, so MNLI counts twice and WNLI not at all.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.errors import InputError, nearest
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
 from bertsmith.tasks.datasets.cells import tsv_rows
@@ -125,14 +125,6 @@ GLUE: dict[str, GlueTask] = {
         _MNLI, title="diagnostic", metrics=("matthews",), labelled=None, submission="AX.tsv", train_size=None
     ),
 }
-
-
-def glue_task(name: str) -> GlueTask:
-    """The task of this name, regardless of case."""
-    key = name.lower()
-    if key not in GLUE:
-        raise InputError(expected="a task of GLUE", found=repr(name), fix=nearest(key, GLUE))
-    return GLUE[key]
 
 
 def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF_8) -> ExampleFile:
