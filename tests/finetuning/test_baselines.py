@@ -725,7 +725,7 @@ def test_a_model_below_its_baseline_says_so_where_it_answers(
         predictor = load_ensemble([place], device="cpu", precision="fp32")
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: this model")]
     if result.runs[0].collapsed:
-        assert lines[0].startswith("warning: this model gave the same answer to every dev example")
+        assert lines[0].startswith("warning: this model gave the same answer to every example")
     else:
         assert reason in lines[0]
         assert recorded["score"] < recorded["of_model"] or f"not better than the baseline {name!r}" in lines[0]

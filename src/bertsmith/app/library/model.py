@@ -32,7 +32,7 @@ from bertsmith.app.library.language_models import complete_texts, perplexity_of_
 from bertsmith.app.library.opening import Opening
 from bertsmith.app.library.pairs import checked_passages, compared, judge_pairs, scored_passages
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.core.progress import quiet, unseen
+from bertsmith.base.core.progress import counted, quiet, unseen
 from bertsmith.inference.predictors.completion import Completion
 from bertsmith.inference.predictors.perplexity import Perplexity
 from bertsmith.inference.predictors.predictor import Predictor
@@ -132,6 +132,10 @@ class Model:
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0
         self.shows_attention: bool = embedder.encoder.shows_attention
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
+
+    def __repr__(self) -> str:
+        about = f"{self.task}, {counted(len(self.labels), 'label')}" if self.labels else self.task or "no task head"
+        return f"<Model {self.name!r}: {about}; {', '.join(self.abilities)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """How to load the model again: threads, locks and packed weights can be neither copied nor pickled."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import said_once
+from bertsmith.base.core.progress import said_once, tell
 from bertsmith.base.core.settings import require, split_settings
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
@@ -159,6 +159,8 @@ def _with_cells(
             more = [cells_of_row.get(name, "") for name in added] if len(parts) > 1 else added
             row = content + separator + _csv_row(more, separator).removesuffix("\n") + row[len(content) :]
         parts.append(row)
+    if encoding != UTF_8:
+        tell(f"the predictions are written in {encoding}, as '{data}' is")
     try:
         return "".join(parts).encode(encoding)
     except UnicodeEncodeError as error:

@@ -20,7 +20,7 @@ _TELLING = 100  # dev examples; fewer can hardly tell a model from a baseline, w
 def weakness_of(metadata: ModelMetadata) -> str:
     """A sentence on what the dev examples say against the answers of a model; "" if nothing, or nothing is recorded."""
     if metadata.training.get("collapsed"):
-        return "this model gave the same answer to every dev example: it has learned nothing"
+        return "this model gave the same answer to every example it was checked on: it has learned nothing"
     reasons = [*_mostly_wrong(metadata), *_against_baseline(metadata)]
     count = metadata.training.get("dev_examples")
     examples = f"its {count:,} dev examples" if isinstance(count, int) and count != 1 else "its dev examples"

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.base.core.progress import tell, warn
+from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.core.requests import Request
 from bertsmith.base.machine.runtime import Rank
@@ -66,6 +66,7 @@ SMALL_SET = 10_000  # below this number of training examples, several seeds are 
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
 RATE_AFTER_COLLAPSE = 0.5  # learning rate of a restart, as a fraction of the rate of the start that collapsed
+_FEW_DEV = 10  # dev examples below which scores say nothing
 _NARROW = 2**31  # upper limit for the seeds of restarts
 
 
@@ -86,6 +87,22 @@ class FinetuningResult:
     best: int
     report: Mapping[str, Any]
     trials: Sequence[Mapping[str, Any]] = ()
+
+    def __repr__(self) -> str:
+        score = self.runs[self.best].scores.get(self.spec.metric)
+        shown = "without dev examples" if score is None else f"{self.spec.metric} {score:.4f}"
+        return f"<FinetuningResult: {self.spec.name}, {shown}, {counted(len(self.runs), 'seed')}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the seeds and their scores, for a notebook."""
+        from bertsmith.base.pages.html import cell, note, table, words
+
+        names = list(self.runs[self.best].scores)
+        rows = [
+            [f"{run.seed}{' (best)' if number == self.best else ''}", *(cell(run.scores.get(name)) for name in names)]
+            for number, run in enumerate(self.runs)
+        ]
+        return note(f"{self.spec.title}: {counted(len(self.runs), 'seed')}") + table(rows, ["seed", *map(words, names)])
 
 
 def finetune(
@@ -246,7 +263,7 @@ def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: s
             which = f"seed {seed}{f', start {again + 1},' if again else ''}"
             rate *= RATE_AFTER_COLLAPSE
             warn(
-                f"{which} collapsed: one answer for every dev example; restarting with another seed and half the "
+                f"{which} collapsed: one answer for every example; restarting with another seed and half the "
                 f"learning rate, {rate:g}"
             )
     path, result = collapsed[best_of(job, [result for _, result in collapsed])]
@@ -381,6 +398,9 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
         lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
     if all(run["collapsed"] for run in report["runs"]):
         lines.append(f"this model gives the same answer to every example; {report['advice']}")
+    dev = report.get("dev_examples")
+    if dev is not None and 0 < dev < _FEW_DEV:
+        lines.append(f"scores on {counted(dev, 'dev example')} are mostly chance; more of them, with --dev, would tell")
     metric, kept = report["metric"], kept_name(report)
     if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
