@@ -27,6 +27,7 @@ from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.prometheus import Metrics
 from bertsmith.app.server.refusal import RefusalError, of_user_error
+from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import BertsmithError
 
 if TYPE_CHECKING:
@@ -126,28 +127,17 @@ class WorkQueue:
     Args:
         model: is only called from that thread.
         name: the name of the model in the metrics.
-        batch_tokens: maximum tokens per batch; one item may exceed it.
-        max_waiting: maximum number of waiting items.
-        max_tokens: maximum tokens per request.
-        max_answers: maximum bytes of the answers to a request.
+        settings: limits.
         metrics: counters to update.
+
+    Attributes:
+        batch_tokens: maximum tokens per batch; one item may exceed it.
     """
 
-    def __init__(
-        self,
-        model: "Model",
-        name: str,
-        *,
-        batch_tokens: int,
-        max_waiting: int,
-        max_tokens: int,
-        max_answers: int,
-        metrics: Metrics,
-    ) -> None:
-        self.model, self.name, self.metrics = model, name, metrics
+    def __init__(self, model: "Model", name: str, settings: ServerSettings, metrics: Metrics) -> None:
+        self.model, self.name, self.settings, self.metrics = model, name, settings, metrics
         self._encoder = model.encoder.model
-        self.batch_tokens, self.max_waiting = batch_tokens, max_waiting
-        self.max_tokens, self.max_answers = max_tokens, max_answers
+        self.batch_tokens = settings.tokens_of_batch(str(model.encoder.runtime.device))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")
         self._lock = threading.Lock()
         self._line: deque[Work] = deque()
@@ -168,7 +158,7 @@ class WorkQueue:
         """
         work = Work(ability, items, options, asyncio.get_running_loop().create_future(), size, lease)
         with self._lock:
-            if self._waiting and self._waiting + len(items) > self.max_waiting:
+            if self._waiting and self._waiting + len(items) > self.settings.max_waiting:
                 seconds = math.ceil(min(max(self._waiting * self._seconds_of_item, 1), _LONGEST_RETRY))
                 raise RefusalError(
                     429,
@@ -251,11 +241,12 @@ class WorkQueue:
             return False
         tokens = sum(map(sum, work.lengths))
         size = work.size.of(tokens)
-        if tokens > self.max_tokens:
-            sentence = f"the request has {tokens:,} tokens; the limit is {self.max_tokens:,}; split it"
+        limits = self.settings
+        if tokens > limits.max_tokens:
+            sentence = f"the request has {tokens:,} tokens; the limit is {limits.max_tokens:,}; split it"
             refusal = RefusalError(413, sentence)
-        elif size > self.max_answers:
-            sentence = f"the answers could take {size:,} bytes of memory; the limit is {self.max_answers:,}"
+        elif size > limits.max_answers:
+            sentence = f"the answers could take {size:,} bytes of memory; the limit is {limits.max_answers:,}"
             refusal = RefusalError(413, f"{sentence}; {work.size.fix}")
         elif not work.lease.try_hold(size):
             refusal = RefusalError(

@@ -38,20 +38,8 @@ class Host:
         self.name, self.model = name, model
         of_all = (ability for ability in OF_ALL if ability != "attention" or model.shows_attention)
         self.abilities: tuple[str, ...] = (*model.abilities, *of_all)
-        device = str(model.encoder.runtime.device)
-
-        def queue(label: str) -> WorkQueue:
-            return WorkQueue(
-                model,
-                label,
-                batch_tokens=settings.tokens_of_batch(device),
-                max_waiting=settings.max_waiting,
-                max_tokens=settings.max_tokens,
-                max_answers=settings.max_answers,
-                metrics=metrics,
-            )
-
-        self.work, self.text = queue(name), queue(f"{name} tokenizer")
+        self.work = WorkQueue(model, name, settings, metrics)
+        self.text = WorkQueue(model, f"{name} tokenizer", settings, metrics)
 
 
 class Hosts:
