@@ -145,8 +145,8 @@ def runs_table(title: str, values: Sequence[Mapping[str, Any]], names: Sequence[
 
 def record_tables(records: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> str:
     """The cards with what the records of runs say of settings, machine, versions and inputs; see `RECORDED`."""
-    every = [[flat(record.get(key, {})) for record in records] for key in RECORDED]
-    return "".join(runs_table(title, values, names) for title, values in zip(RECORDED.values(), every, strict=True))
+    cards = [[flat(record.get(key, {})) for record in records] for key in RECORDED]
+    return "".join(runs_table(title, values, names) for title, values in zip(RECORDED.values(), cards, strict=True))
 
 
 def write_page(path: Path, title: str, *parts_html: str, reload_seconds: int | None = None) -> Path:

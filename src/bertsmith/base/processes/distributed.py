@@ -98,7 +98,7 @@ def in_process_group(function: Callable[Arguments, Result]) -> Callable[Argument
         rank = Rank.from_environment()
         if rank.count == 1:
             return function(*arguments, **named)
-        device = named.get("device") or next((one.device for one in arguments if hasattr(one, "device")), None)
+        device = named.get("device") or next((value.device for value in arguments if hasattr(value, "device")), None)
         with process_group(rank, choose(str(device or "auto")).torch_device):
             return function(*arguments, **named)
 
