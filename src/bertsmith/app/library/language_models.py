@@ -96,13 +96,13 @@ def perplexity_of_file(
     source = TextLines(file, column, EncodingSettings(encoding=encoding, bad_bytes=bad_bytes))
     predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
     require_directions(predictor.engine)
-    found: list[Perplexity] = []
+    blocks: list[Perplexity] = []
     with Progress("predicting", total=None, unit="texts") as progress:
         for lines in text_blocks(source, LINES):
-            found.append(Perplexity.of_all(perplexities(predictor.engine, predictor.tokenizer, lines)))
+            blocks.append(Perplexity.of_all(perplexities(predictor.engine, predictor.tokenizer, lines)))
             progress.advance(len(lines))
     source.tell_notes()
-    total = Perplexity.of_all(found)
+    total = Perplexity.of_all(blocks)
     if not total.pieces:
         raise InputError(
             expected=f"texts with pieces to predict in '{file}'", found="none", fix="give a file with text"

@@ -57,24 +57,21 @@ def load(
     return model
 
 
-def _loaded(source: str | Path, *, device: str, precision: str, products: str, head: "type[OwnHead] | None") -> Model:
+def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any) -> Model:
     """The model; see `load`."""
+    name = model_name(source)
     if head is not None:
-        predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
-        return Model(model_name(source), predictor=said_weak(predictor, source))
+        return Model(name, predictor=said_weak(load_predictor(source, head=head, **options), source))
     if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
-        return Model(
-            model_name(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
-        )
+        return Model(name, embedder=load_embedder(source, **options))
     if is_onnx_folder(source):
         exported = read_onnx_folder(source)
         if exported.metadata.spec is not None:
-            predictor = load_predictor(exported, device=device, precision=precision, products=products)
-            return Model(model_name(source), predictor=said_weak(predictor, source))
-        pretrained = load_pretraining_heads(exported, device=device, precision=precision, products=products)
+            return Model(name, predictor=said_weak(load_predictor(exported, **options), source))
+        pretrained = load_pretraining_heads(exported, **options)
         if {"mlm", "nsp"}.isdisjoint(exported.shape.parts):
-            return Model(model_name(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
-        return Model(model_name(source), pretrained=pretrained, parts=exported.shape.parts)
+            return Model(name, embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
+        return Model(name, pretrained=pretrained, parts=exported.shape.parts)
     require_torch(source)
     from bertsmith.models.checkpoints.load import load_any
     from bertsmith.tasks.encoding.loading import load_frozen_encoder
@@ -82,20 +79,14 @@ def _loaded(source: str | Path, *, device: str, precision: str, products: str, h
 
     folder = load_any(source)
     if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
-        return Model(
-            model_name(source),
-            embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
-        )
+        return Model(name, embedder=load_embedder(folder.path, **options))
     folder.require_tokenizer()
     spec = spec_of(folder)
     if spec is not None and spec.kind != SIMILARITY:
-        predictor = load_predictor(folder, device=device, precision=precision, products=products)
-        return Model(model_name(source), predictor=said_weak(predictor, folder.path))
+        return Model(name, predictor=said_weak(load_predictor(folder, **options), folder.path))
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
-        encoder = load_frozen_encoder(folder, device=device, precision=precision, products=products)
-        return Model(model_name(source), embedder=Embedder(encoder))
-    pretrained = load_pretraining_heads(folder, device=device, precision=precision, products=products)
-    return Model(model_name(source), pretrained=pretrained, parts=folder.parts)
+        return Model(name, embedder=Embedder(load_frozen_encoder(folder, **options)))
+    return Model(name, pretrained=load_pretraining_heads(folder, **options), parts=folder.parts)
 
 
 def _keeps_heads(metadata: ModelMetadata) -> bool:
@@ -103,11 +94,11 @@ def _keeps_heads(metadata: ModelMetadata) -> bool:
     return metadata.gives_vectors and metadata.task == "pretraining"
 
 
-def name_and_source(given: str) -> tuple[str | None, str]:
+def name_and_source(text: str) -> tuple[str | None, str]:
     """The name and the source of NAME=SOURCE; no name for a source alone, also if its path exists and contains `=`.
 
     >>> name_and_source("mine=runs/a=b/model"), name_and_source("runs/a=b/model")
     (('mine', 'runs/a=b/model'), (None, 'runs/a=b/model'))
     """
-    found = None if Path(given).exists() else _NAMED.fullmatch(given)
-    return (None, given) if found is None else (found[1], found[2])
+    match = None if Path(text).exists() else _NAMED.fullmatch(text)
+    return (None, text) if match is None else (match[1], match[2])

@@ -135,22 +135,21 @@ def _queries(queries: str | Path | Sequence[str], settings: SearchSettings) -> T
 
 def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -> Retriever:
     """A retriever with everything that these search systems need."""
-    by_words = [BY_WORDS if one == HYBRID else one for one in systems if one != VECTORS]
+    by_words = [BY_WORDS if system == HYBRID else system for system in systems if system != VECTORS]
     needs_words, needs_vectors = bool(by_words), not systems <= set(WORDS_ALONE)
     by_pieces = needs_words and settings.bm25_words == "pieces"
     change = None if settings.changes is None else VectorChange.load(Path(settings.changes))
     if change is not None and change.warning:
         warn(change.warning)
+    loading: dict[str, Any] = {
+        "device": settings.device,
+        "precision": settings.precision,
+        "products": settings.products,
+    }
     embedder = None
     if needs_vectors or by_pieces:
         assert settings.model is not None, "the settings have one"
-        embedder = load_embedder(
-            settings.model,
-            pooling=settings.pooling,
-            device=settings.device,
-            precision=settings.precision,
-            products=settings.products,
-        )
+        embedder = load_embedder(settings.model, pooling=settings.pooling, **loading)
     passage_embedder = None
     if embedder is not None:
         passage_embedder = embedder.for_passages(settings.passage_prompt)
@@ -160,16 +159,14 @@ def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -
     words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
     scorer = None
     if settings.rerank is not None:
-        predictor = load_predictor(
-            settings.rerank, device=settings.device, precision=settings.precision, products=settings.products
-        )
+        predictor = load_predictor(settings.rerank, **loading)
         scorer = PairScorer(said_weak(predictor, settings.rerank))
         tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
     index = None
     if needs_vectors and passage_embedder is not None:
-        place = None if settings.index is None else Path(settings.index)
+        path = None if settings.index is None else Path(settings.index)
         index = index_passages(
-            passages.texts, passage_embedder, change=change, path=place, approximate=settings.approximate
+            passages.texts, passage_embedder, change=change, path=path, approximate=settings.approximate
         )
     return Retriever(
         passages=passages,
