@@ -98,7 +98,7 @@ class ModelReport:
             "none": f"none: no {METADATA} records them",
             "different": f"different: {', '.join(self.altered)}",
         }
-        return [*lines, f"digests: {states[self.digests]}", *self.tensors.lines()]
+        return [*lines, *self.tensors.remarks(), f"digests: {states[self.digests]}"]
 
 
 def inspect_model(source: str | Path) -> ModelReport:

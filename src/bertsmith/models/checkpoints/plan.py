@@ -42,12 +42,15 @@ class LoadReport:
 
     def lines(self) -> list[str]:
         """The report as lines of text; unknown names are listed one by one, skipped ones are counted by reason."""
+        missing = [f"parts that this model does not have: {', '.join(self.missing)}"] if self.missing else []
+        return [f"{self.source}: {len(self.mapped)} tensors mapped", *self.remarks(), *missing]
+
+    def remarks(self) -> list[str]:
+        """The lines about tensors that are not read as they are; none for most models."""
         reasons = sorted(set(self.skipped.values()))
         counts = [f"{list(self.skipped.values()).count(reason)} {reason}" for reason in reasons]
-        lines = [f"{self.source}: {len(self.mapped)} tensors mapped"]
-        lines += [f"skipped: {', '.join(counts)}"] if counts else []
+        lines = [f"skipped: {', '.join(counts)}"] if counts else []
         lines += [f"unknown, not loaded: {name}" for name in self.unknown]
-        lines += [f"parts that this model does not have: {', '.join(self.missing)}"] if self.missing else []
         return lines + [f"note: {note}" for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:
