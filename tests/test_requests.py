@@ -3,18 +3,22 @@
 import dataclasses
 import inspect
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import bertsmith
 from bertsmith.app.cli.app import application
 from bertsmith.app.cli.help import TOPICS
-from bertsmith.app.cli.requests import REQUESTS, request_of
+from bertsmith.app.cli.requests import REQUESTS, request_of, with_request
 from bertsmith.base.core.requests import Request, all_fields, as_toml, from_file, run, takes, template, to_file
 from bertsmith.base.core.settings import Help, field_help, help_field
+from bertsmith.recipes.comparison.request import CompareRequest
 from tasks.task_samples import write_base_model
 
 
@@ -33,7 +37,11 @@ class Train(Request, Rates):
     source: Annotated[str | Path, Help("a model", flag="--model", path="the model")]
     _: dataclasses.KW_ONLY
     seeds: int | None = help_field(None, "trainings", least=1, most=9)
-    pairs: dict[str, str] | None = help_field(None, "names", flag="--map")
+    pairs: Mapping[str, str] | None = help_field(None, "names", flag="--map")
+    texts: Sequence[str | Path] = help_field((), "texts", path="a text")
+    out: str | Path | None = help_field(None, "a folder", path=True)
+    head: int | None = help_field(None, "a class", off_file=True)
+    times: bool = help_field(True, "measure", off_file=True, off_line=True)
     resume: bool = help_field(False, "resume")
 
 
@@ -66,6 +74,11 @@ def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
         ({"seeds": 10}, "seeds must be at least 1 and at most 9, not 10"),
         ({"seeds": 1.5}, "seeds must be a whole number, not 1.5"),
         ({"resume": "no"}, "resume must be true or false, not 'no'"),
+        ({"texts": "a.txt"}, "texts must be a list, each item a text or a path, not 'a.txt'"),
+        ({"texts": ["a.txt", 5]}, "texts must be a list, each item a text or a path, not ['a.txt', 5]"),
+        ({"texts": [""]}, "expected a path as a text; found an empty text"),
+        ({"pairs": [("1", "Claim")]}, "pairs must be a table, each value a text, not [('1', 'Claim')]"),
+        ({"pairs": {"1": 2}}, "pairs must be a table, each value a text, not {'1': 2}"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_request_is_made(values: dict[str, object], message: str) -> None:
@@ -81,7 +94,13 @@ def test_a_path_is_a_text_or_a_path(source: object) -> None:
 
 
 def test_the_function_shows_its_parameters_and_their_help() -> None:
-    assert [*inspect.signature(train).parameters] == ["source", "learning_rate", "name", "seeds", "pairs", "resume"]
+    signature = inspect.signature(train)
+    assert [*signature.parameters] == [
+        "source", "learning_rate", "name", "seeds", "pairs", "texts", "out", "head", "times", "resume",
+    ]  # fmt: skip
+    assert (signature.parameters["source"].annotation, signature.return_annotation) == (str | Path, Train)
+    with pytest.raises(TypeError, match=r"train\(\): missing a required argument: 'source'"):
+        train()  # type: ignore[call-arg]
     text = inspect.getdoc(train) or ""
     assert text.startswith("The request.\n\nArgs:\n    source: a model\n    seeds: trainings")
     assert text.index("learning_rate: the peak") < text.index("Raises:")
@@ -103,7 +122,14 @@ def test_a_settings_file_holds_what_was_given_under_the_names_of_the_options(tmp
         ("[rates]\nseeds = 1\n[other]\nseeds = 2", "found seeds twice"),
         ("seeds = 'a'", "must be a whole number, not 'a'"),
         ("seeds = ", "expected TOML"),
-        ("resume = true", "'resume'"),
+        ("resume = true", "found resume; give --resume on the command line"),
+        ("head = 5", "found head; give --head on the command line"),
+        ("times = false", "found times; leave it out"),
+        ("model = 5", "must be a text or a path, not 5"),
+        ("model = ['m']", "must be a text or a path, not ['m']"),
+        ("out = ''", "found an empty text; name a file or folder"),
+        ("texts = 'a.txt'", "must be a list, each item a text or a path, not 'a.txt'"),
+        ("map = {1 = 2}", "must be a table, each value a text"),
         ("source = 'x'", "unknown setting"),
     ],
 )
@@ -117,6 +143,15 @@ def test_a_settings_file_that_is_wrong_is_refused_in_one_line(text: str, message
         from_file(Train, tmp_path / "missing.toml")
 
 
+def test_a_settings_file_may_have_a_byte_order_mark_and_paths_below_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = tmp_path / "settings.toml"
+    path.write_text('model = "~/model"\ntexts = ["~/a.txt", "b.txt"]\n', encoding="utf-8-sig")
+    assert from_file(Train, path) == {"source": str(tmp_path / "model"), "texts": [str(tmp_path / "a.txt"), "b.txt"]}
+
+
 @pytest.mark.parametrize("command", REQUESTS)
 def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(command: str, tmp_path: Path) -> None:
     request = request_of(command)
@@ -126,6 +161,8 @@ def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(comm
     path = tmp_path / "settings.toml"
     path.write_text("\n".join(settings), encoding="utf-8")
     values = from_file(request, path)
+    required = {field.name for _, field in all_fields(request) if field.default is dataclasses.MISSING}
+    assert not required & values.keys(), "they are left to the command line"
     defaults = {
         field.name for _, field in all_fields(request)
         if field.default not in (None, dataclasses.MISSING)
@@ -138,7 +175,7 @@ def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(comm
 
 
 def test_values_of_toml_come_back(tmp_path: Path) -> None:
-    for value in ('a\\b"\u0001é\n', [1, 2.5, True], {"a b": "c"}, -3, False):
+    for value in ('a\\b"\u0001é\n', [1, 2.5, True], {"a b": "c"}, -3, False, np.float64(1e-5)):
         assert tomllib.loads(f"x = {as_toml(value)}")["x"] == value
 
 
@@ -154,6 +191,29 @@ def test_the_command_line_has_precedence_over_the_file(tmp_path: Path) -> None:
     assert str(other) in str(result.exception)
     result = CliRunner().invoke(application("finetune"), ["finetune", "--settings", str(path)], catch_exceptions=True)
     assert str(tmp_path / "missing") in str(result.exception)
+
+
+def test_a_table_and_a_list_of_a_file_are_taken_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[Request] = []
+
+    def compare(request: CompareRequest) -> None:
+        requests.append(request)
+
+    path = tmp_path / "settings.toml"
+    path.write_text(
+        'task = "spam"\nout = "report"\nsystems = ["a,b", "c"]\nlabels = [100, "all"]\n[map]\n"a=b" = " c"\n',
+        encoding="utf-8",
+    )
+    command = typer.Typer()
+    command.command()(with_request(compare, CompareRequest))
+    for arguments in ([], ["--systems", "d,e", "--map", "f=g"]):
+        result = CliRunner().invoke(command, ["--settings", str(path), *arguments])
+        assert result.exit_code == 0, result.output
+    first, second = (request.with_() for request in requests)
+    assert isinstance(first, CompareRequest)
+    assert isinstance(second, CompareRequest)
+    assert (first.systems, first.labels, first.map_labels) == (["a,b", "c"], [100, "all"], {"a=b": " c"})
+    assert (second.systems, second.labels, second.map_labels) == (["d", "e"], [100, "all"], {"f": "g"})
 
 
 def test_a_run_keeps_its_request_and_starts_again_from_it(tmp_path: Path) -> None:

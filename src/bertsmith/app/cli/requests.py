@@ -33,6 +33,7 @@ from bertsmith.base.core.requests import (
     template,
 )
 from bertsmith.base.core.settings import field_help
+from bertsmith.base.storage.remote import require_host
 
 # The commands that take a request, and where it is; imported for the command that runs.
 REQUESTS = {
@@ -88,6 +89,8 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
     ]
     reads_model = not {option_name(field) for _, field in fields.values()}.isdisjoint(MODEL_PARAMETERS)
 
+    exact: dict[str, Any] = {}  # of the settings file
+
     def wrapper(**values: Any) -> None:
         del values[SETTINGS]
         verify = values.pop("verify", False)
@@ -98,15 +101,14 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
             values[name] = on_this_machine(name, values[name], _treatment(fields[name][1]))
         if verify:
             verify_models(value for name, value in values.items() if option_name(fields[name][1]) in MODEL_PARAMETERS)
-        command(
-            request(**{name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}), **shown
-        )
+        typed = {name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}
+        command(request(**{**exact, **typed}), **shown)
 
     own = [_parameter(*pair, request) for pair in fields.values() if pair[0] is request]
     signature = [*own, *extra, *(_parameter(*pair, request) for pair in fields.values() if pair[0] is not request)]
     if reads_model:
         signature.append(_keyword("verify", False, Annotated[bool, VERIFY]))
-    signature.append(_keyword(SETTINGS, None, Annotated[Path | None, _settings_option(request)]))
+    signature.append(_keyword(SETTINGS, None, Annotated[Path | None, _settings_option(request, exact)]))
     return _called_like(command, wrapper, signature)
 
 
@@ -163,19 +165,21 @@ def _treatment(field: "dataclasses.Field[Any]") -> str | None:
     return COPIED if option_name(field) in MODEL_PARAMETERS else field_help(field).address
 
 
-def _as_typed(name: str, value: Any) -> Any:
-    """A value of a settings file as the command line has it."""
-    if isinstance(value, dict):
-        return [f"{key}={item}" for key, item in value.items()]
-    return ",".join(map(str, value)) if isinstance(value, list) and TYPED.get(name) is names else value
+def _settings_option(request: type[Request], exact: dict[str, Any]) -> Any:
+    """The option that reads a settings file before the other options are read.
 
-
-def _settings_option(request: type[Request]) -> Any:
-    """The option that reads a settings file before the other options are read."""
+    Args:
+        exact: receives the values that the command line has in another form, such as a table.
+    """
 
     def read(context: typer.Context, path: Path | None) -> Path | None:
         if path is not None:
-            context.default_map = {name: _as_typed(name, value) for name, value in from_file(request, path).items()}
+            values = from_file(request, path)
+            for value in values.values():
+                for each in value if isinstance(value, list) else [value]:
+                    require_host(each)  # what is wrong with an address cannot be seen in a `Path`
+            exact.update({name: value for name, value in values.items() if name in TYPED})
+            context.default_map = {name: value for name, value in values.items() if name not in TYPED}
         return path
 
     return typer.Option(

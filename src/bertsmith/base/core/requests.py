@@ -24,7 +24,7 @@ import inspect
 import os
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
@@ -68,8 +68,12 @@ class Request:
                 continue
             if source is not type(self):
                 require_type(field.name, _plain(value), field.type)
-            elif about.path and not isinstance(value, list | tuple):
-                require_path(value, about.path if isinstance(about.path, str) else field.name)
+            elif about.path:
+                is_several = _is_sequence(field)
+                if is_several:
+                    require_type(field.name, value, field.type)
+                for path in value if is_several else [value]:
+                    require_path(path, about.path if isinstance(about.path, str) else field.name)
             elif about.least is not None:
                 require_type(field.name, value, field.type)
                 require_number(field.name, value, least=about.least, most=about.most)
@@ -101,7 +105,7 @@ def require_path(path: object, name: str) -> None:
     if not isinstance(path, str | os.PathLike) or isinstance(path, bytes):
         raise InputError(expected=f"a path as {name}", found=f"{path!r}"[:60], fix="give a text or a pathlib.Path")
     if not os.fspath(path):
-        raise InputError(expected=f"a path as {name}", found="an empty text", fix="give a text or a pathlib.Path")
+        raise InputError(expected=f"a path as {name}", found="an empty text", fix="name a file or folder")
 
 
 def path_or_none(path: str | Path | None) -> Path | None:
@@ -112,6 +116,11 @@ def path_or_none(path: str | Path | None) -> Path | None:
 def parts_of(request: type) -> tuple[type, ...]:
     """The settings classes that a request consists of."""
     return tuple(base for base in request.__bases__ if base is not Request and dataclasses.is_dataclass(base))
+
+
+def _is_sequence(field: "dataclasses.Field[Any]") -> bool:
+    """Whether the values of a field are lists."""
+    return get_origin(plain_type(field.type)) is Sequence
 
 
 def own_fields(request: type) -> "list[dataclasses.Field[Any]]":
@@ -146,15 +155,25 @@ def takes(
     # The first of several classes with a field of that name defines it, and all their fields are parameters.
     known = {field.name: field for _, field in all_fields(kind)}
 
+    signature = inspect.signature(kind)
+    plain = [
+        parameter.replace(annotation=plain_type(parameter.annotation)) for parameter in signature.parameters.values()
+    ]
+
     def decorate(function: Callable[[Asked], Result]) -> Callable[Parameters, Result]:
         @functools.wraps(function)
         def called(*arguments: Parameters.args, **values: Parameters.kwargs) -> Result:
             for name in values:
                 if name not in known:
                     raise ConfigError.unknown("setting", name, known)
+            try:
+                signature.bind(*arguments, **values)
+            except TypeError as error:
+                raise TypeError(f"{function.__name__}(): {error}") from None
             return function(request(*arguments, **values))
 
-        called.__signature__ = inspect.signature(kind)  # type: ignore[attr-defined]
+        returned = inspect.signature(function).return_annotation
+        called.__signature__ = signature.replace(parameters=plain, return_annotation=returned)  # type: ignore[attr-defined]
         called.__annotations__ = {}
         called.__doc__ = _documented(inspect.getdoc(function) or "", kind)
         return called
@@ -181,27 +200,47 @@ def _documented(text: str, request: type) -> str:
 def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
     """The values in a settings file (TOML) by field name; the file has the names of the options, and tables group them.
 
+    In a path `~` is the home folder, as in a shell. What a template leaves empty for want of a default is not given.
+
     Raises:
         InputError: the file cannot be read, or is no TOML.
         ConfigError: a name is unknown or occurs twice, or a value has the wrong type.
     """
-    require(Path(path).is_file(), expected=f"a settings file at '{path}'", found="none", fix="check the path")
+    require(Path(path).exists(), expected=f"a settings file at '{path}'", found="none", fix="check the path")
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(expected=f"TOML in '{path}'", found=str(error), fix="correct the file") from None
-    known = {option_name(field): field for _, field in all_fields(request) if field.name not in request.aside}
+    fields = {option_name(field): field for _, field in all_fields(request)}
+    known = {name: field for name, field in fields.items() if is_of_file(field, request)}
     values: dict[str, Any] = {}
     for name, value in _flattened(content, known):
+        if name in fields and name not in known:
+            fix = "leave it out" if field_help(fields[name]).off_line else f"give --{name} on the command line"
+            raise ConfigError(expected=f"settings that a file may hold in '{path}'", found=name, fix=fix)
         if name not in known:
             raise ConfigError.unknown(f"setting in '{path}':", name, known)
         field = known[name]
         if field.name in values:
             raise ConfigError(expected=f"each setting once in '{path}'", found=f"{name} twice", fix="remove one")
-        if not isinstance(field.type, str):
-            require_type(f"{name} in '{path}'", value, field.type)
-        values[field.name] = value
+        require_type(f"{name} in '{path}'", value, field.type)
+        if field.default is dataclasses.MISSING and value in ("", []):
+            continue
+        values[field.name] = _home(value, f"{name} in '{path}'") if field_help(field).path else value
     return values
+
+
+def is_of_file(field: "dataclasses.Field[Any]", request: type[Request]) -> bool:
+    """Whether a settings file may hold a field."""
+    return field.name not in request.aside and not field_help(field).off_file
+
+
+def _home(path: Any, name: str) -> Any:
+    """A path, or each of several, with the home folder in place of `~`."""
+    if isinstance(path, list):
+        return [_home(each, name) for each in path]
+    require_path(path, name)
+    return os.path.expanduser(path)
 
 
 def _flattened(content: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -221,16 +260,16 @@ def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]
     """
     heading = ""
     for source, field in all_fields(request):
-        if field.name in request.aside or field_help(field).off_file:
+        if not is_of_file(field, request):
             continue
         topic = topics.get(source.__name__, "") if source is not request else ""
         if topic != heading:
             heading = topic
             yield f"[{topic.lower().replace(' ', '-')}]"
             yield ""
-        yield from (f"# {line}" for line in textwrap.wrap(field_help(field).help, 100))
+        yield from (f"# {line}" for line in textwrap.wrap(field_help(field).help, 100, break_on_hyphens=False))
         if field.default is dataclasses.MISSING:
-            yield f'{option_name(field)} = ""'
+            yield f"{option_name(field)} = {'[]' if _is_sequence(field) else as_toml('')}"
         else:
             yield f"# {option_name(field)} = {'' if field.default is None else as_toml(field.default)}".rstrip()
         yield ""
@@ -241,10 +280,7 @@ def to_file(request: Request) -> str:
     lines = [
         f"{option_name(field)} = {as_toml(_plain(getattr(request, field.name)))}"
         for _, field in all_fields(type(request))
-        if field.name in request.given
-        and field.name not in request.aside
-        and getattr(request, field.name) is not None
-        and not field_help(field).off_file
+        if field.name in request.given and is_of_file(field, type(request)) and getattr(request, field.name) is not None
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -264,7 +300,7 @@ def as_toml(value: Any) -> str:
         return "{" + ", ".join(f"{as_toml(str(key))} = {as_toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
-    return repr(value)
+    return float.__repr__(value) if isinstance(value, float) else repr(value)  # NumPy's are floats too
 
 
 def _escape(letter: str) -> str:

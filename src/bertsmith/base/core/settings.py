@@ -10,6 +10,7 @@ import os
 import types
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from bertsmith.base.core.errors import ConfigError, brief_repr
@@ -20,7 +21,7 @@ AUTO, PAPER = "auto", "2018"
 # The recipes of `pretrain` and `finetune`, which set what is not given; see docs/decisions/0020-default-recipes.md.
 RECIPES = (AUTO, PAPER)
 
-_KINDS = {"int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false"}
+_KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", Path: "a path"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,6 +245,13 @@ def _fits(value: Any, kind: Any) -> bool:
         return _fits(value, get_args(kind)[0])
     if isinstance(kind, types.UnionType):
         return any(_fits(value, member) for member in kind.__args__)
+    if get_origin(kind) is Sequence:
+        return isinstance(value, list | tuple) and all(_fits(item, *get_args(kind)) for item in value)
+    if get_origin(kind) is Mapping:
+        members = get_args(kind)
+        return isinstance(value, Mapping) and all(all(map(_fits, item, members)) for item in value.items())
+    if kind is Path:
+        return isinstance(value, os.PathLike)
     if kind is None or kind is types.NoneType:
         return value is None
     if kind is float:
@@ -254,8 +262,20 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _in_words(kind: Any) -> str:
-    kinds = str(getattr(kind, "__name__", kind)).split(" | ")
-    return " or ".join(_KINDS.get(kind, kind) for kind in kinds if kind != "None")
+    """What a value can be.
+
+    >>> _in_words(int | str | None), _in_words(Sequence[str])
+    ('a whole number or a text', 'a list, each item a text')
+    """
+    if get_origin(kind) is Annotated:
+        return _in_words(get_args(kind)[0])
+    if isinstance(kind, types.UnionType):
+        return " or ".join(_in_words(member) for member in kind.__args__ if member is not types.NoneType)
+    if get_origin(kind) is Sequence:
+        return f"a list, each item {_in_words(*get_args(kind))}"
+    if get_origin(kind) is Mapping:
+        return f"a table, each value {_in_words(get_args(kind)[1])}"
+    return _KINDS.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def _fields(settings: Any) -> tuple["dataclasses.Field[Any]", ...]:
