@@ -1,10 +1,12 @@
 """A run is opened once: its folder is new or started, its record is written or compared, its lock is held."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from bertsmith.base.core.errors import RunError
+from bertsmith.base.core.requests import Request
 from bertsmith.base.storage.files import read_json
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.training.loop.run import Run
@@ -66,3 +68,20 @@ def test_a_resumed_run_has_the_settings_it_was_started_with_except_those_that_ma
         started(path, 2, resume=True)
     started(path, 2, resume=True, may_change=("run.seed",))
     assert read_json(path / "settings.json")["settings"] == {"run": {"seed": 2}}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked(Request):
+    """A request."""
+
+    steps: int = 1
+
+
+def test_a_run_that_is_refused_leaves_neither_its_request_nor_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    for _ in range(2):  # the first attempt is not in the way of the next
+        with Run.open(path) as run:
+            run.start({}, request=Asked(steps=3))
+            assert (path / "request.toml").read_text() == "steps = 3\n"
+            run.folder.discard()
+        assert not path.exists()

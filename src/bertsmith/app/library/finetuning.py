@@ -238,8 +238,8 @@ def base_model(
 
 def _require_no_continuation(request: FinetuneRequest, *, resume: bool) -> None:
     """Refuses a budget without text to continue on, and a folder in which pre-training was continued."""
-    is_plain = request.continue_minutes is None and request.continue_steps is None
-    require_other(is_plain, "a budget to continue", "text, with --continue-on")
+    for name in ("continue_minutes", "continue_steps"):
+        require_other(getattr(request, name) is None, f"--{name.replace('_', '-')}", "--continue-on")
     if resume and (Path(request.out) / CONTINUED).is_dir():
         raise RunError(
             expected=f"the options that the run in '{request.out}' was started with",

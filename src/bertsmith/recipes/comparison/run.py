@@ -43,7 +43,6 @@ MODELS_FOLDER = "models"
 TASK = "comparison"  # of its record
 SEEDS = 3
 ALL = "all"
-KIND = "classification"
 # May differ when a comparison is resumed: it then gets further cells.
 _MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
 

@@ -223,10 +223,10 @@ def lesson_of(
 
 def answered(examples: Sequence[Example], predictions: Sequence[Any], spec: TaskSpec) -> list[Example]:
     """Examples with the answers of a teacher as their labels; questions without any answer are left out."""
-    answered = [_answered(example, prediction, spec) for example, prediction in zip(examples, predictions, strict=True)]
-    kept = [example for example in answered if example is not None]
-    if len(kept) < len(answered):
-        warn(f"{counted(len(answered) - len(kept), 'question')} left out: the teacher found no answer")
+    labelled = [_answered(example, prediction, spec) for example, prediction in zip(examples, predictions, strict=True)]
+    kept = [example for example in labelled if example is not None]
+    if len(kept) < len(labelled):
+        warn(f"{counted(len(labelled) - len(kept), 'question')} left out: the teacher found no answer")
     return kept
 
 

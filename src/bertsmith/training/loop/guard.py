@@ -87,20 +87,20 @@ def of_process(broken: Sequence[int], rank: Rank) -> str:
     return f" in process {', '.join(map(str, broken))}" if broken else ", although the loss of each process is finite"
 
 
-def too_many_skipped(guard: LossGuard, step: int, loss: str, precision: str, last: int | None) -> TrainingError:
+def too_many_skipped(guard: LossGuard, step: int, values: str, precision: str, last: int | None) -> TrainingError:
     """The error for too many steps in a row that were not finite.
 
     Args:
         step: the last of them.
-        loss: its loss and gradient.
+        values: its loss and gradient.
         precision: that of the run.
         last: the step of the newest checkpoint.
     """
     kept = f"the last checkpoint, of step {last}, was written before them" if last else "there is no checkpoint yet"
     return TrainingError(
         expected="a finite loss and gradient",
-        found=f"NaN or infinity in {counted(guard.skipped_in_a_row, 'step')} in a row, up to step {step} ({loss}), so "
-        "the training was stopped",
+        found=f"NaN or infinity in {counted(guard.skipped_in_a_row, 'step')} in a row, up to step {step} ({values}), "
+        "so the training was stopped",
         fix=f"{remedies(precision)}, and start a new run; {kept}",
     )
 

@@ -19,9 +19,8 @@ from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.processes import distributed
 from bertsmith.base.storage.files import write_text
 from bertsmith.base.storage.locks import require_new_or_started
-from bertsmith.training.loop.run_folder import SETTINGS_FILE, RunFolder, is_run
+from bertsmith.training.loop.run_folder import REQUEST_FILE, SETTINGS_FILE, RunFolder, is_run
 
-REQUEST_FILE = "request.toml"
 Result = TypeVar("Result")
 
 
@@ -97,8 +96,8 @@ class Run:
         self.folder = RunFolder.prepare(
             self.path, record, digests, resume=self.is_resumed, rank=self.rank, may_change=may_change
         )
-        if request is not None and not self.is_resumed and self.rank.index == 0:
-            write_text(self.path / REQUEST_FILE, to_file(request))
+        if request is not None and not self.is_resumed:
+            self.first(lambda: write_text(self.path / REQUEST_FILE, to_file(request)))
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """A block that holds the lock of the folder, for work before a run in the same folder, which takes it again."""

@@ -61,7 +61,7 @@ from bertsmith.training.loop.checkpoint import (
 from bertsmith.training.loop.optimizer import Optimizer
 from bertsmith.training.loop.settings import MAY_CHANGE_ON_RESUME
 
-SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
+SETTINGS_FILE, REQUEST_FILE, METRICS_FILE = "settings.json", "request.toml", "metrics.jsonl"
 CONTINUED = "continued"
 # Of a student: the stored logits of its teacher, the model that it starts from, and its first stage.
 TEACHER, START, FIRST_STAGE = "teacher", "start", "first-stage"
@@ -318,7 +318,7 @@ class RunFolder:
         self.clear()
         for path in (self.checkpoints, self.path / "tensorboard"):
             shutil.rmtree(path, ignore_errors=True)
-        for name in (SETTINGS_FILE, METRICS_FILE):
+        for name in (SETTINGS_FILE, REQUEST_FILE, METRICS_FILE):
             (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it contains the user's files, or a lock
             self.path.rmdir()

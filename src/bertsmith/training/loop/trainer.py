@@ -136,7 +136,7 @@ class Trainer:
             norm = distributed.sum_over_ranks(norm.square(), self.rank).sqrt()
         # The only point of a step at which the host waits for the device.
         known = torch.cat([values, norm.reshape(1)]).tolist()
-        wrong = tuple(index for index, parameter in enumerate(known[: self.rank.count]) if parameter)
+        wrong = tuple(index for index, is_broken in enumerate(known[: self.rank.count]) if is_broken)
         stop, *numbers, gradient_norm = known[self.rank.count :]
         sums_of_all = dict(zip(names, numbers, strict=True))
         return StepOutcome(sums_of_all.pop(""), gradient_norm, sums_of_all, stop > 0, wrong)
