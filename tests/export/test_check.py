@@ -21,7 +21,7 @@ from bertsmith.inference.export.limits import INT8_LIMIT, require_equal, require
 from bertsmith.inference.export.record import Comparison, Difference
 from bertsmith.inference.export.sample import LONGEST_ODD, DataFile, odd_rows, sample_for
 from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.models.checkpoints import huggingface, load
+from bertsmith.models.checkpoints import huggingface, rewriting
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
@@ -343,14 +343,13 @@ def test_a_tensor_that_comes_back_otherwise_is_named(
     to: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = {"huggingface": "write_model_folder", "google": "write_google"}[to]
-    module = getattr(load, to)
-    write = getattr(module, name)
+    write = getattr(rewriting, name)
 
     def damaged(path, *, tensors, **others):
         changed = {one: value + 1 if one in ("mlm.bias", "nsp.bias") else value for one, value in tensors.items()}
         write(path, tensors=changed, **others)
 
-    monkeypatch.setattr(module, name, damaged)
+    monkeypatch.setattr(rewriting, name, damaged)
     with pytest.raises(
         CheckpointError, match=r"different values in mlm\.bias; different values in nsp\.bias"
     ) as caught:
@@ -420,7 +419,7 @@ def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
         ({"to": "huggingface", "int8": True}, "--int8 needs --to onnx"),
         ({"to": "google", "limit": -0.1}, "a finite limit of at least 0"),
         ({"to": "onnx", "task": "sst-2"}, "--task needs --data"),
-        ({"to": "google", "columns": ColumnSettings(text_column="body", tag_column=1)}, "--text-column, --tag-column;"),
+        ({"to": "google", "columns": ColumnSettings(text_column="body", tag_column=1)}, "--text-column needs --data; "),
         ({"to": "google", "data": Path("dev.tsv"), "task": "sentimant"}, "did you mean 'sentiment'"),
         ({"to": "onnx", "limit": -1.0}, "a finite limit of at least 0"),
         ({"to": "onnx", "limit": float("nan")}, "a finite limit of at least 0"),

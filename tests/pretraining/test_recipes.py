@@ -96,7 +96,7 @@ def test_a_recipe_or_setting_that_does_not_fit_is_refused(given, message):
 
 
 def test_heads_belong_to_a_size():
-    with pytest.raises(ConfigError, match="expected heads only together with a model size"):
+    with pytest.raises(ConfigError, match="--heads needs --size; "):
         PretrainingRunSettings(config="config.json", heads=2)
 
 

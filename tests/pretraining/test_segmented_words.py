@@ -151,7 +151,7 @@ def test_the_segmenters_are_extras(setting: str, extra: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("setting", LANGUAGES)
 def test_settings_and_vocabulary_must_fit(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=f"whole_word with {setting}"):
+    with pytest.raises(ConfigError, match=f"--{setting.replace('_', '-')} needs --whole-word"):
         PretrainingDataSettings(**{setting: True})
     monkeypatch.setattr(masking, "segmenter", lambda setting: split)
     settings = PretrainingDataSettings(whole_word=True, **{setting: True})

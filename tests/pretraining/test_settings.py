@@ -82,7 +82,7 @@ def test_the_values_of_a_configuration_file_are_kept(corpus, config_file, tmp_pa
     [
         ({}, "one of a model size"),
         ({"size": "tiny", "init": "somewhere"}, "size and init"),
-        ({"init": "somewhere", "positions": "none"}, "positions only together with a model size"),
+        ({"init": "somewhere", "positions": "none"}, "--positions needs --size; "),
         ({"size": "tiny", "dropout": 1.0}, "dropout"),
         ({"size": "tiny", "long_share": 0.0}, "long_share"),
     ],

@@ -392,7 +392,7 @@ def test_a_corpus_without_text_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"objective": "mlm-nsp"}, r"known objective; found 'mlm-nsp'; did you mean 'mlm\+nsp'"),
+        ({"objective": "mlm-nsp"}, r"unknown objective 'mlm-nsp'; did you mean 'mlm\+nsp'"),
         ({"max_length": 4}, "max_length from 5"),
         ({"masked_share": 1.5}, "masked_share must be at least 0 and at most 1"),
         ({"masked_share": 0}, r"masked_share above 0 for an objective with masks \(mlm\+nsp\); found 0; .* nsp"),
@@ -400,10 +400,10 @@ def test_a_corpus_without_text_is_refused() -> None:
         ({"masked_share": 0.0, "objective": "mlm+sop"}, r"masked_share above 0 .* \(mlm\+sop\)"),
         ({"masked_share": float("nan")}, "masked_share must be a finite number"),
         ({"mask_share": float("inf")}, "mask_share must be a finite number"),
-        ({"max_length": float("nan")}, "max_length must be a finite number"),
-        ({"dupe_factor": float("inf")}, "dupe_factor must be a finite number"),
+        ({"max_length": float("nan")}, "max_length must be at most 1,000,000, not nan"),
+        ({"dupe_factor": float("inf")}, "dupe_factor must be at most 10,000, not inf"),
         ({"max_predictions": float("inf")}, "max_predictions must be a finite number"),
-        ({"seed": float("nan")}, "seed must be a finite number"),
+        ({"seed": float("nan")}, "seed must be at most .*, not nan"),
         ({"mask_share": 0.9}, r"= 1; found 1\.1"),
         ({"max_predictions": 0}, "max_predictions must be at least 1"),
         ({"dupe_factor": 0}, "dupe_factor must be at least 1"),

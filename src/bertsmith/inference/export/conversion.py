@@ -120,7 +120,7 @@ def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | No
     name = None if task is None else task_name(task)
     file = DataFile(path=data or Path(), task=name, columns=columns or ColumnSettings())
     if data is None and file.chosen:
-        raise ConfigError.needs(file.options, "--data")
+        raise ConfigError.needs(file.options.partition(",")[0], "--data", "name the labelled file")
     return None if data is None else file
 
 

@@ -55,8 +55,9 @@ class SamplingSettings:
         require_number("seed", self.seed, least=0)
         require_other(
             temperature != 0 or (self.top_k is None and self.top_p is None),
-            "a choice of top_k or top_p",
+            "--top-p" if self.top_k is None else "--top-k",
             "a temperature above 0",
+            "raise --temperature, or leave one of them out",
         )
 
     @property

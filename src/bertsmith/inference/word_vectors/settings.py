@@ -122,8 +122,9 @@ class WordVectorSettings:
         )
         require_other(
             self.threads == 1 or (self.engine != NUMPY and (self.block or 1) == 1),
-            "a choice of --threads",
+            "--threads",
             "--engine compiled",
+            "leave --threads out, or leave --engine and --block out",
         )
         require(
             not self.hierarchical or self.is_word2vec,

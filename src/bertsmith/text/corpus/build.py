@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted
-from bertsmith.base.core.settings import help_field, require, require_limits, require_number, to_dict
+from bertsmith.base.core.settings import help_field, require, require_counts, require_limits, require_number, to_dict
 from bertsmith.base.core.version import __version__
 from bertsmith.base.storage.files import FORMAT, FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.text.corpus.document_urls import DocumentUrl
@@ -59,8 +59,8 @@ class CorpusSettings(RemovalSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_limits(self)
-        require_number("held-out fraction", self.held_out, least=0, below=1)
-        require(self.shard_bytes > 0, expected="a positive shard size", found=self.shard_bytes, fix="leave it out")
+        require_number("held_out", self.held_out, least=0, below=1)
+        require_counts(shard_bytes=self.shard_bytes)
 
 
 def build_corpus(

@@ -278,7 +278,8 @@ class PretrainingRunSettings:
             found=" and ".join(sources) or "none",
             fix="give one of --size, --config and --init",
         )
-        require_known("initialization", self.initialization or INITIALIZATIONS[0], INITIALIZATIONS)
+        if self.initialization is not None:
+            require_known("initialization", self.initialization, INITIALIZATIONS)
         require(
             self.initialization in (None, "random") or self.init is None,
             expected="a new model for an initialization from the corpus",
