@@ -231,7 +231,6 @@ COMMANDS = (
         word_vectors.train,
         "vectors train",
         "bertsmith vectors train my-text --width 20 --minimum-count 2 --out my-word-vectors",
-        word_vectors.train_settings,
     ),
     Command(
         word_vectors.convert,

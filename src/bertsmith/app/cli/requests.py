@@ -43,6 +43,7 @@ REQUESTS = {
     "distill corpus": "bertsmith.recipes.distillation.request:DistillCorpusRequest",
     "finetune": "bertsmith.recipes.finetuning.request:FinetuneRequest",
     "plan": "bertsmith.training.planning.settings:PlanRequest",
+    "vectors train": "bertsmith.inference.word_vectors.settings:TrainVectorsRequest",
     "pretrain": "bertsmith.training.pretraining.settings:PretrainRequest",
 }
 # How a value of the command line becomes that of a field, for fields that take something else.

@@ -1,24 +1,23 @@
 """Commands for word vectors without context: train, convert, and ask. They are typed `bertsmith vectors train` ..."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertsmith.app.cli.options import (
     JsonOption,
-    TextArguments,
-    TextColumnOption,
     note,
     print_json,
     print_table,
     say,
-    settings_from,
 )
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.outputs import FileKind, require_output
+
+if TYPE_CHECKING:
+    from bertsmith.inference.word_vectors.settings import TrainVectorsRequest
 
 VectorsArgument = Annotated[
     Path, typer.Argument(metavar="V", help="folder of word vectors, or a file of Word2Vec or GloVe (also .gz)")
@@ -34,23 +33,7 @@ EXPORTED = {
 }
 
 
-def train_settings() -> Sequence[type]:
-    """The settings of `vectors train`."""
-    from bertsmith.inference.word_vectors.settings import WordVectorSettings
-    from bertsmith.text.documents.encodings import EncodingSettings
-
-    return (WordVectorSettings, EncodingSettings)
-
-
-def train(
-    texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="V", help="folder to write")],
-    form: Annotated[str, typer.Option(help="layout of .txt files, as in `corpus`")] = "auto",
-    column: TextColumnOption = "",
-    resume: Annotated[bool, typer.Option("--resume", help="resume V; give the same options again")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="overwrite V, or an unfinished V")] = False,
-    **values: Any,
-) -> None:
+def train(request: "TrainVectorsRequest") -> None:
     """Train vectors of words without context: Word2Vec, GloVe, or PPMI with an SVD.
 
     Words are basic tokens; a window does not reach into the next sentence, which is a line in files with a sentence per
@@ -59,24 +42,21 @@ def train(
     """
     from bertsmith.inference.word_vectors.settings import WordVectorSettings
     from bertsmith.inference.word_vectors.training import train_word_vectors
-    from bertsmith.text.documents.encodings import EncodingSettings
 
-    settings = settings_from(WordVectorSettings, values)
-    coded = settings_from(EncodingSettings, values)
     vectors = train_word_vectors(
-        texts,
-        out,
-        settings,
-        form=form,
-        column=column,
-        encoding=coded.encoding,
-        bad_bytes=coded.bad_bytes,
-        resume=resume,
-        replace=replace,
+        request.texts,
+        request.out,
+        request.part(WordVectorSettings),
+        form=request.form,
+        column=request.column,
+        encoding=request.encoding,
+        bad_bytes=request.bad_bytes,
+        resume=request.resume,
+        replace=request.replace,
     )
     for line in vectors.about["notes"]:
         note(line)
-    say(f"{out}: {counted(len(vectors.words), 'word')}, vectors of {counted(vectors.width, 'number')}")
+    say(f"{request.out}: {counted(len(vectors.words), 'word')}, vectors of {counted(vectors.width, 'number')}")
 
 
 def convert(

@@ -5,9 +5,13 @@ for PPMI, Levy, Goldberg and Dagan (2015), with the window of `text/corpus/coocc
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
+from bertsmith.base.core.requests import AS_IT_IS, Request
 from bertsmith.base.core.settings import (
+    Help,
     help_field,
     require,
     require_known,
@@ -15,6 +19,7 @@ from bertsmith.base.core.settings import (
     require_number,
     require_other,
 )
+from bertsmith.text.documents.encodings import EncodingSettings
 
 SKIP_GRAM, CBOW, GLOVE, PPMI = "skip-gram", "cbow", "glove", "ppmi"
 METHODS = (SKIP_GRAM, CBOW, GLOVE, PPMI)
@@ -159,3 +164,25 @@ class WordVectorSettings:
     def _require_least(self, name: str, least: int) -> None:
         value = getattr(self, name)
         require_number(name, value, least=least)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainVectorsRequest(Request, WordVectorSettings, EncodingSettings):
+    """Text files, the folder of the vectors, and how they are trained."""
+
+    texts: Annotated[
+        Sequence[str | Path],
+        Help(
+            ".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin",
+            flag="TEXT...",
+            path="a text",
+            address=AS_IT_IS,
+            kind=list[Path],
+        ),
+    ]
+    out: Annotated[str | Path, Help("folder to write", metavar="V", path="the folder", kind=Path)]
+    _: dataclasses.KW_ONLY
+    form: str = help_field("auto", "layout of .txt files, as in `corpus`")
+    column: str = help_field("", "text column of .jsonl and .parquet files; default: detected")
+    resume: bool = help_field(False, "resume V; give the same options again")
+    replace: bool = help_field(False, "overwrite V, or an unfinished V")
