@@ -76,9 +76,9 @@ def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
         ({"resume": "no"}, "resume must be true or false, not 'no'"),
         ({"texts": "a.txt"}, "texts must be a list, each item a text or a path, not 'a.txt'"),
         ({"texts": ["a.txt", 5]}, "texts must be a list, each item a text or a path, not ['a.txt', 5]"),
-        ({"texts": [""]}, "expected a path as a text; found an empty text"),
-        ({"pairs": [("1", "Claim")]}, "pairs must be a table, each value a text, not [('1', 'Claim')]"),
-        ({"pairs": {"1": 2}}, "pairs must be a table, each value a text, not {'1': 2}"),
+        ({"texts": [""]}, "expected a text as a path; found an empty text"),
+        ({"pairs": [("1", "Claim")]}, "pairs must be a map from a text to a text, not [('1', 'Claim')]"),
+        ({"pairs": {"1": 2}}, "pairs must be a map from a text to a text, not {'1': 2}"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_request_is_made(values: dict[str, object], message: str) -> None:
@@ -89,7 +89,7 @@ def test_what_cannot_be_is_refused_when_the_request_is_made(values: dict[str, ob
 
 @pytest.mark.parametrize("source", ["", 5, None, b"model"])
 def test_a_path_is_a_text_or_a_path(source: object) -> None:
-    with pytest.raises(bertsmith.InputError, match="expected a path as the model"):
+    with pytest.raises(bertsmith.InputError, match="expected the model as a path"):
         train(source)  # type: ignore[arg-type]
 
 
@@ -129,7 +129,7 @@ def test_a_settings_file_holds_what_was_given_under_the_names_of_the_options(tmp
         ("model = ['m']", "must be a text or a path, not ['m']"),
         ("out = ''", "found an empty text; name a file or folder"),
         ("texts = 'a.txt'", "must be a list, each item a text or a path, not 'a.txt'"),
-        ("map = {1 = 2}", "must be a table, each value a text"),
+        ("map = {1 = 2}", "must be a map from a text to a text"),
         ("source = 'x'", "unknown setting"),
     ],
 )

@@ -172,7 +172,7 @@ def test_text_that_cannot_be_continued_on_is_refused_before_anything_is_trained(
         text,
         model=Path(write_base_model(tmp_path / "roberta", "roberta")),
     )
-    with pytest.raises(ConfigError, match="expected text to continue on"):
+    with pytest.raises(ConfigError, match="--continue-minutes needs --continue-on"):
         finetune(base, "classification", tmp_path / "run", train=labelled, continue_minutes=1.0)
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import reprlib
 import sys
 import warnings
@@ -155,14 +154,6 @@ def listed(values: object, items: str) -> Sequence[Any]:
             fix="convert it to a list, for example with list(...)",
         )
     return plain
-
-
-def require_path(value: object, name: str) -> None:
-    """Returns if it is a path, or a text that can be one."""
-    if not isinstance(value, str | os.PathLike):
-        raise InputError(
-            expected=f"{name} as a path", found=f"a value of type {type(value).__name__}", fix="give a str or a Path"
-        )
 
 
 def require_count(count: object, name: str) -> None:

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.library.inputs import require_path
 from bertsmith.app.library.inspection import verify_model
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.opening import Opening
+from bertsmith.base.core.requests import require_path
 from bertsmith.base.machine.runtime import require_torch
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.vectors.embedder import Embedder

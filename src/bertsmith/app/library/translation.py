@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.app.library.inputs import checked_texts, require_path
+from bertsmith.app.library.inputs import checked_texts
+from bertsmith.base.core.requests import require_path
 from bertsmith.base.core.settings import split_settings
 from bertsmith.recipes.translation.decoding import Translation
 from bertsmith.recipes.translation.lines import translated_lines

@@ -102,10 +102,11 @@ class Request:
 
 def require_path(path: object, name: str) -> None:
     """Raises InputError unless `path` is a text or a path, and not empty; `name` is used in the message."""
-    if not isinstance(path, str | os.PathLike) or isinstance(path, bytes):
-        raise InputError(expected=f"a path as {name}", found=f"{path!r}"[:60], fix="give a text or a pathlib.Path")
+    kind = type(path).__name__
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(expected=f"{name} as a path", found=f"a value of type {kind}", fix="give a str or a Path")
     if not os.fspath(path):
-        raise InputError(expected=f"a path as {name}", found="an empty text", fix="name a file or folder")
+        raise InputError(expected=f"{name} as a path", found="an empty text", fix="name a file or folder")
 
 
 def path_or_none(path: str | Path | None) -> Path | None:

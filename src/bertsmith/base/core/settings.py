@@ -274,7 +274,7 @@ def _in_words(kind: Any) -> str:
     if get_origin(kind) is Sequence:
         return f"a list, each item {_in_words(*get_args(kind))}"
     if get_origin(kind) is Mapping:
-        return f"a table, each value {_in_words(get_args(kind)[1])}"
+        return "a map from {} to {}".format(*map(_in_words, get_args(kind)))
     return _KINDS.get(kind, getattr(kind, "__name__", str(kind)))
 
 
