@@ -5,6 +5,7 @@ words and to decide whether the second sentence follows the first; the text itse
 (self-supervised). Sources: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for filling in words.
 """
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -12,8 +13,6 @@ import numpy as np
 from toy import village
 
 import bertsmith
-from bertsmith.base.storage.files import write_json
-from bertsmith.models.parts.config import BertConfig
 
 GAPS = ("the gardeners [MASK] the roses .", "the gardener [MASK] the roses .")
 NEXT = ("the baker stirs the soup .", "then she slices the bread .", "then they row the boat .")
@@ -35,8 +34,8 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
 
     # A model, pre-trained from scratch. For a standard size, omit `config` and pass `size`.
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
-    config = BertConfig(vocab_size=80, max_position_embeddings=64, initializer_range=0.1, **shape)
-    write_json(folder / "config.json", config.to_dict())
+    config = {"vocab_size": 80, "max_position_embeddings": 64, "initializer_range": 0.1, **shape}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     result = bertsmith.pretrain(
         folder / "corpus",
         folder / "run",

@@ -6,19 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith import Corpus, WordPieceTokenizer, build_corpus, quiet
+from bertsmith import Corpus, Vocabulary, WordPieceTokenizer, build_corpus, quiet
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.heads.models import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.documents.readers import Document
-from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.training.loop.loop import train
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
 from bertsmith.training.pretraining.workload import Pretraining
 
+SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order of published vocabularies
 # Who works where, and what they do there with which things.
 PLACES = (
     (("gardener", "neighbour"), {"water": ("roses", "herbs"), "cut": ("hedge", "grass")}),
