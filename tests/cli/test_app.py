@@ -114,22 +114,22 @@ def test_a_command_limits_how_long_threads_spin_before_torch_is_loaded_unless_th
 WRONG = {
     "xyzzy": "there is no command 'xyzzy'; see bertsmith -h",
     "serv": "there is no command 'serv'; did you mean 'serve'",
-    "sizes --nonsense": "bertsmith sizes has no option --nonsense; see bertsmith sizes -h",
+    "sizes --nonsense": "sizes has no option --nonsense; see bertsmith sizes -h",
     "sizes --vocab-size many": "--vocab-size must be a whole number, not 'many'; see bertsmith sizes -h",
     "pretrain corpus --out run --minutes one": "--minutes must be a number, not 'one'; ",
     "serve --model m --port 99999": "--port must be a whole number from 0 to 65,535, not 99999; ",
-    "vocab": "bertsmith vocab needs TEXT (.txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin); "
+    "vocab": "vocab needs TEXT (.txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin); "
     "for example: bertsmith vocab my-text",
-    "vocab text": "bertsmith vocab needs --out FILE (output file); for example: bertsmith vocab",
+    "vocab text": "vocab needs --out FILE (output file); for example: bertsmith vocab",
     "tokenize --vocab a b.txt": "takes no further argument 'b.txt'; pass the lines on stdin: bertsmith "
     "tokenize --vocab vocab.txt < FILE",
-    "fill --model m a [MASK]": "bertsmith fill takes no further argument '[MASK]'; quote the text",
-    "predict": "bertsmith predict needs --model DIR (fine-tuned model: folder, run folder or hub id); for example: "
+    "fill --model m a [MASK]": "fill takes no further argument '[MASK]'; quote the text",
+    "predict": "predict needs --model DIR (fine-tuned model: folder, run folder or hub id); for example: "
     "echo 'Buy these",
     "predict --model": "--model needs a value; for example: echo 'Buy these pills' | bertsmith",
     "predict lines.txt --model m": "takes no further argument 'lines.txt'; pass the lines on stdin: "
     "bertsmith predict --model DIR < FILE",
-    "predict -m m": "bertsmith predict has no option -m; did you mean --model?",
+    "predict -m m": "predict has no option -m; did you mean --model?",
     "finetune --model m --task spam --out r --batch 8": "has no option --batch; did you mean --batch-size?",
     "finetune --model m --task spam --out r --batch_size 8": "has no option --batch_size; did you mean --batch-size?",
     "finetune --model m --task spam --out r --steps 9": "--steps; bertsmith finetune counts epochs: use --epochs",
@@ -154,8 +154,8 @@ WRONG = {
     "train": "there is no command 'train'; use `bertsmith finetune` or `bertsmith pretrain`",
     "classify": "there is no command 'classify'; use `bertsmith predict`",
     "info x": "there is no command 'info'; use `bertsmith inspect`",
-    "ask --model m file Why?": "bertsmith ask has no option --model; MODEL is an argument here: bertsmith ask MODEL",
-    "finetune --model m": "bertsmith finetune needs --task NAME; for example: bertsmith finetune",
+    "ask --model m file Why?": "ask has no option --model; MODEL is an argument here: bertsmith ask MODEL",
+    "finetune --model m": "finetune needs --task NAME; for example: bertsmith finetune",
 }
 
 

@@ -92,11 +92,12 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
     """
     context, kind = getattr(error, "ctx", None), type(error).__name__
     path = context.command_path if context is not None else "bertsmith"
+    command = path.removeprefix("bertsmith ")  # the line begins with the name of the program
     listed = f"see {path} -h"
     fix = f"for example: {example}" if example else listed
     message = " ".join(error.format_message().split())
     if kind == "MissingParameter" and getattr(error, "param", None) is not None:
-        return f"{path} needs {_described(error.param)}; {fix}"
+        return f"{command} needs {_described(error.param)}; {fix}"
     if kind == "NoSuchOption":
         known = _options(context)
         found = error.option_name
@@ -112,15 +113,15 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
             fix = listed
         if argument := _argument(context, found):
             fix = f"{argument} is an argument here: {path} {argument}"
-        return f"{path} has no option {found}; {fix}"
+        return f"{command} has no option {found}; {fix}"
     if kind == "BadOptionUsage" and "requires an argument" in message:
         return f"{error.option_name} needs a value; {fix}"
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
-        return f"{path} takes no further argument {extra[1]!r}; {misplaced or fix}"
-    if command := re.fullmatch(r"No such command '(.*?)'\.? ?(.*)", message):
-        synonym = _SYNONYMS.get(command[1], "")
-        fix = f"use `bertsmith {synonym}`" if synonym else command[2].lower() or listed
-        return f"there is no command {command[1]!r}; {fix}"
+        return f"{command} takes no further argument {extra[1]!r}; {misplaced or fix}"
+    if unknown := re.fullmatch(r"No such command '(.*?)'\.? ?(.*)", message):
+        synonym = _SYNONYMS.get(unknown[1], "")
+        fix = f"use `bertsmith {synonym}`" if synonym else unknown[2].lower() or listed
+        return f"there is no command {unknown[1]!r}; {fix}"
     if getattr(error, "param", None) is not None:
         fix = listed
     if number := _NUMBER.fullmatch(message):

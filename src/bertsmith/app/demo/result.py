@@ -113,7 +113,7 @@ class DemoResult:
             lines.append("the model does not beat the bigram model yet; give it more --minutes or a less busy machine")
         for gap in self.gaps[:6]:
             guesses = ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses[:3])
-            lines.append(f"  {gap.text}\n    masked: {gap.hidden}; predicted: {guesses}")
+            lines += [f"  {gap.text}", f"    masked: {gap.hidden}; predicted: {guesses}"]
         lines.append(f"no classifier: {self.no_classifier}" if self.classifier is None else self.classifier.line())
         models = [self.model, *([] if self.classifier is None else [self.classifier.model])]
         lines += [f"model: {models[0]}", *(f"classifier: {model}" for model in models[1:])]

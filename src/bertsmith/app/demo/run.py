@@ -27,7 +27,7 @@ from bertsmith.app.demo.curve import LiveCurve
 from bertsmith.app.demo.labelled import Documents, documents_by_source, write_labelled
 from bertsmith.app.demo.result import ClassifierResult, DemoResult, Gap, tables
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.core.progress import Progress, duration, tell, warn
+from bertsmith.base.core.progress import Progress, duration, said_once, tell, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require_number, require_other, to_dict
 from bertsmith.base.storage.files import atomic_file
@@ -71,6 +71,7 @@ CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
 SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 
 
+@said_once()
 def run_demo(
     out: Path,
     *,

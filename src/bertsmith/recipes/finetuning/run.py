@@ -40,7 +40,7 @@ from bertsmith.recipes.finetuning.merging import (
 )
 from bertsmith.recipes.finetuning.opening import cut_lines, opening_lines, options_of
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.recipes.results.baseline_lines import lines_of_baselines
+from bertsmith.recipes.results.baseline_lines import FEW_DEV, lines_of_baselines
 from bertsmith.recipes.results.finished_run import (
     AVERAGE,
     COUNTS,
@@ -67,7 +67,6 @@ SMALL_SET = 10_000  # below this number of training examples, several seeds are 
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
 RATE_AFTER_COLLAPSE = 0.5  # learning rate of a restart, as a fraction of the rate of the start that collapsed
-_FEW_DEV = 10  # dev examples below which scores say nothing
 _NARROW = 2**31  # upper limit for the seeds of restarts
 
 
@@ -177,7 +176,6 @@ def _finetune(
     if trains_on_all(job):
         every = job.on_all_examples()
         parts = run.shared(lambda: [] if kept is None else list(kept.parts))
-        tell(f"now trained on all {len(every.data.train):,} examples, with those that were held out for the scores")
         again = every, _train_seeds(every, run.path / ALL_FOLDER, parts, run, "again on all examples,", alone=alone)
 
     def finish() -> FinetuningResult:
@@ -398,7 +396,7 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     if all(run["collapsed"] for run in report["runs"]):
         lines.append(f"this model gives the same answer to every example; {report['advice']}")
     dev = report.get("dev_examples")
-    if dev is not None and 0 < dev < _FEW_DEV:
+    if dev is not None and 0 < dev < FEW_DEV:
         lines.append(f"scores on {counted(dev, 'dev example')} are mostly chance; more of them, with --dev, would tell")
     metric, kept = report["metric"], kept_name(report)
     if metric in report["intervals"]:

@@ -46,6 +46,7 @@ _OFFERS = {
     "(--task {larger}), or one that was pre-trained longer",
 }
 _MEAN_OF_A_TIE = "; the two differ by no more than noise: predict with their mean"  # see benchmarks/unseen_tasks.py
+FEW_DEV = 10  # dev examples below which scores say nothing
 _FEWEST_DEV_EXAMPLES = 100  # dev examples; with fewer, nearly everything is a tie
 _OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-trained longer"
 
@@ -80,7 +81,7 @@ def lost_average(report: Mapping[str, Any]) -> list[str]:
     if average is None or report["best"] == AVERAGE or metric not in average["scores"]:
         return []
     why = f"{report['best']} is better by more than noise"
-    why = "it gives one answer to every dev example" if average["collapsed"] else why
+    why = "it gives one answer to every example" if average["collapsed"] else why
     of = counted(average["parts"], "training")
     return [f"the average of {of} is not kept: {metric} {average['scores'][metric]:.4f}; {why}"]
 
@@ -135,7 +136,9 @@ def _tie(report: Mapping[str, Any]) -> list[str]:
     if not tied:
         return []
     named = ", ".join(f"{name} ({score:.4f})" for name, score in tied.items())
-    return [f"a tie within the interval of {kept_name(report)}: {named}; more dev examples would tell them apart"]
+    # With few dev examples, the line on the scores has said so.
+    more = "; more dev examples would tell them apart" if report.get("dev_examples", FEW_DEV) >= FEW_DEV else ""
+    return [f"a tie within the interval of {kept_name(report)}: {named}{more}"]
 
 
 def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:

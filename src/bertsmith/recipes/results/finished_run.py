@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.training.loop.run_folder import RunFolder
 
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
 COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
 AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
-MOST_WARNINGS = 5  # about the data, that the command repeats at its end
 TABLE_FILE = "trials.json"  # of a search for settings
 
 
@@ -28,7 +28,7 @@ class SeedResult:
     Attributes:
         seed: the seed.
         scores: the scores of the best epoch on the dev examples.
-        collapsed: whether the model gives the same answer to every dev example.
+        collapsed: whether the model gives the same answer to every example that was tried.
         best_step: the step whose model was kept.
         steps: the number of steps.
         seconds: the training time, including evaluations.
@@ -88,15 +88,10 @@ def kept_name(report: Mapping[str, Any]) -> str:
     return f"the average of {report[AVERAGE]['parts']} trainings" if report["best"] == AVERAGE else str(report["best"])
 
 
-def warning_lines(report: Mapping[str, Any], most: int = MOST_WARNINGS) -> list[str]:
-    """The warnings about the examples of a run, from a report.json.
-
-    Args:
-        most: how many are listed.
-    """
-    warnings = list(report.get("warnings", ()))
-    more = [f"and {len(warnings) - most:,} more warnings, see the report"] if len(warnings) > most else []
-    return [*(f"about the data: {line}" for line in warnings[:most]), *more]
+def warning_lines(report: Mapping[str, Any]) -> list[str]:
+    """The line that counts the warnings about the examples of a run, which were given at its start; empty for none."""
+    count = len(report.get("warnings", ()))
+    return [f"{counted(count, 'warning')} about the data, see the report"] if count else []
 
 
 def read_run(path: Path, name: str, color: str) -> FinishedRun:
