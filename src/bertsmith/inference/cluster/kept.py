@@ -32,7 +32,7 @@ class Kept:
     """The results that are on disk, in parts of consecutive rows.
 
     Args:
-        what: what is made of them, for messages.
+        kind: what is made of them, for messages.
         resume: continue from what is there.
         replace: start over, although there may be something.
     """

@@ -191,7 +191,7 @@ def complete(
 
 
 def require_causal(engine: Engine) -> None:
-    """Returns if the model reads in one direction."""
+    """Checks that the model reads in one direction."""
     if engine.predicts not in (NEXT, PREVIOUS):
         raise CheckpointError(
             expected="a model that predicts the next piece",

@@ -88,7 +88,7 @@ _SUMMED = ("nll", "pieces", "words", "characters", "unknown")
 
 
 def require_directions(engine: Engine) -> None:
-    """Returns if the model predicts every piece from those on one side of it."""
+    """Checks that the model predicts every piece from those on one side of it."""
     if not engine.directions:
         raise CheckpointError(
             expected="a model that predicts the next piece, or the one before",

@@ -23,7 +23,7 @@ _GREY = "#9a9a9a"
 
 
 def require_picture(path: Path) -> None:
-    """Returns if the name has the extension of a picture."""
+    """Checks that the name has the extension of a picture."""
     if path.suffix.lower() not in KINDS:
         raise ConfigError(
             expected=f"a picture that ends in {', '.join(KINDS)}", found=repr(path.name), fix="use one of these endings"

@@ -242,7 +242,7 @@ def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) 
 
 
 def _require_no_first(values: dict[str, Any], source: str) -> None:
-    """Returns if no head of another tool's left-to-right model reads the first token; here it would read the last."""
+    """Checks that no head of another tool's left-to-right model reads the first token; here it would read the last."""
     if (declared := _declared(values)[0] or "").endswith(("SequenceClassification", "MultipleChoice")):
         raise CheckpointError(
             expected=f"a model that reads in both directions (is_decoder) below the {declared} in {source}",
@@ -252,7 +252,7 @@ def _require_no_first(values: dict[str, Any], source: str) -> None:
 
 
 def _require_tied(values: dict[str, Any], plan: LoadingPlan, names: ParameterNames, source: str) -> None:
-    """Returns if the decoder of the masked-LM head is the word table, or there is no such head."""
+    """Checks that the decoder of the masked-LM head is the word table, or there is no such head."""
     decoders = {name for name, ours in names.copies.items() if ours == WORD_TABLE}
     has_head = any(ours.startswith("mlm.") for ours in plan.take) or (_declared(values)[0] or "").endswith(
         "LMHeadModel"

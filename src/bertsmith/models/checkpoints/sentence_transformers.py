@@ -206,7 +206,7 @@ def encoder_settings(encoder: Path, task: str | None) -> dict[str, Any]:
 
 
 def require_usual(path: Path, said: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """Returns if each setting has the usual value, or none."""
+    """Checks that each setting has the usual value, or none."""
     for key, value in said.items():
         if key not in usual or value not in (None, usual[key]):
             raise CheckpointError(

@@ -72,7 +72,7 @@ class ElectraConfig(EncoderConfig):
 
 
 def require_width(width: int) -> None:
-    """Returns if the width of the embeddings is a positive number."""
+    """Checks that the width of the embeddings is a positive number."""
     require_counts(embedding_size=width)
 
 

@@ -63,7 +63,7 @@ class ConfigWithoutAttention(EncoderConfig):
         return _ANY_LENGTH if "max_position_embeddings" in self.omitted else super().max_tokens
 
     def require_two_halves(self) -> None:
-        """Returns if the width can be divided between two directions."""
+        """Checks that the width can be divided between two directions."""
         require(
             self.hidden_size % 2 == 0,
             expected="an even hidden_size, half of it for each direction",

@@ -410,7 +410,7 @@ def _pairs(value: Any, source: str) -> Iterable[tuple[str, Any]]:
 
 
 def _require_ids(file: Json, source: str) -> None:
-    """Returns if each added token of a description has an id."""
+    """Checks that each added token of a description has an id."""
     entries = file.get("added_tokens") or []
     for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or type(entry.get("id")) is not int:

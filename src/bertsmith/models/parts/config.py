@@ -156,7 +156,7 @@ class EncoderConfig:
             require_known(name, value, known)
 
     def _require_types(self) -> None:
-        """Returns if every field has the type of its annotation, which JSON may not have."""
+        """Checks that every field has the type of its annotation, which JSON may not have."""
         hints = get_type_hints(type(self))
         for name in (field.name for field in dataclasses.fields(self)):
             value, kinds = getattr(self, name), get_args(hints[name]) or (hints[name],)

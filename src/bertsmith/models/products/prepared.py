@@ -31,7 +31,7 @@ INPUTS = {
 
 
 def require_transformer(model: nn.Module) -> None:
-    """Returns if a model contains a Transformer encoder, the only one whose layers have a form in int8."""
+    """Checks that a model contains a Transformer encoder, the only one whose layers have a form in int8."""
     if not any(isinstance(module, TransformerEncoder) for module in model.modules()):
         raise ConfigError(
             expected="a Transformer encoder for int8",

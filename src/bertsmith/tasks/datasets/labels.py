@@ -113,7 +113,7 @@ def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: 
 def check_known(
     examples: Sequence[Example], labels: Sequence[str], *, training: bool, noun: str = "label", fixed: str = ""
 ) -> None:
-    """Returns if all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
+    """Checks that all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
 
     Args:
         fixed: the name of the task if its labels are fixed; otherwise they come from a training file.
@@ -152,7 +152,7 @@ def check_known(
 
 
 def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
-    """Returns if gold tags can be scored; warns of sentences that violate the scheme."""
+    """Checks that gold tags can be scored; warns of sentences that violate the scheme."""
     places = {tag: sentence.location for sentence in reversed(sentences) for tag in labels_of(sentence)}
     for tag, location in places.items():
         try:

@@ -160,7 +160,7 @@ def _activation(metadata: ModelMetadata) -> str:
 
 
 def _require_answerable(folder: ModelFolder, kind: str, labels: Sequence[str]) -> None:
-    """Returns if the answers of a model of another tool are labels with different names, or one number."""
+    """Checks that the answers of a model of another tool are labels with different names, or one number."""
     problem = folder.metadata.problem_type
     if kind == "classification":
         require(

@@ -74,7 +74,7 @@ class Weights:
         return count
 
     def check(self) -> None:
-        """Returns if every source has a document, and one of them was written."""
+        """Checks that every source has a document, and one of them was written."""
         for source in self.sources:
             if source.text not in self._with_documents:
                 raise ConfigError(
