@@ -236,5 +236,5 @@ def test_a_sum_is_trained_from_a_linear_start_that_fits_the_sum_and_needs_both_o
     chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
     np.testing.assert_allclose([one.probabilities for one in answers], chances, atol=1e-4)
     for wrong in ({"both_orders": False}, {"long_text": "windows"}):
-        with pytest.raises(ConfigError, match="pooling sum with both_orders, where every pair has two rows"):
+        with pytest.raises(ConfigError, match="--pooling sum needs --both-orders and rows without windows; "):
             dataclasses.replace(settings, **wrong)

@@ -134,7 +134,7 @@ def test_input_that_cannot_be_scored_is_refused() -> None:
         squad2_scores(GOLDS, {"never": ""})
     with pytest.raises(InputError, match="a no-answer score for every question; found none for 3 of 3"):
         best_threshold(GOLDS, PREDICTIONS, {})
-    with pytest.raises(ConfigError, match="a known score; found 'em'"):
+    with pytest.raises(ConfigError, match="unknown score 'em'; use one of"):
         best_threshold(GOLDS, PREDICTIONS, dict.fromkeys(GOLDS, 0.0), "em")
 
 

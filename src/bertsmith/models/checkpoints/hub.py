@@ -54,7 +54,7 @@ def is_hub_id(source: Path | str) -> bool:
 
 
 def require_source(source: Path | str) -> None:
-    """Checks that `source` can be a model: a path, the prefix of a Google checkpoint, an address, "starter" or an id."""
+    """Checks that `source` can be a model: a path, prefix of a Google checkpoint, an address, "starter" or an id."""
     exists = Path(source).exists() or Path(f"{source}.index").exists()
     if not (exists or address_of(source) or str(source) == STARTER or is_hub_id(source)):
         is_near = bool(difflib.get_close_matches(str(source), [STARTER]))

@@ -13,7 +13,7 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require_known
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -172,7 +172,7 @@ def best_threshold(
         score: exact or f1.
     """
     names = ("exact", "f1")
-    require(score in names, expected="a known score", found=repr(score), fix=f"use one of {', '.join(names)}")
+    require_known("score", score, names)
     scores = dict(zip(names, _scores_by_question(golds, predictions), strict=True))
     _require_all(golds, no_answer, "no-answer score")
     return _best_threshold(scores[score], golds, predictions, no_answer)

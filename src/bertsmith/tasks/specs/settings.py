@@ -83,6 +83,7 @@ class TaskSettings:
             self.pooling != "sum" or (self.both_orders and self.long_text != "windows"),
             "--pooling sum",
             "--both-orders and rows without windows",
+            "use --pooling mean, or change the others",
         )
 
 
