@@ -40,6 +40,17 @@ SLOW = {
     "bertsmith.inference.vectors.pictures", "bertsmith.inference.predictors.n_grams",
     "bertsmith.inference.cluster.predictions", "bertsmith.inference.cluster.vectors",
     "bertsmith.inference.cluster.words",
+    # Rarely needed: a plain classification of single texts works without them.
+    "bertsmith.base.pages.html", "bertsmith.base.storage.downloads", "bertsmith.base.storage.remote",
+    "bertsmith.models.checkpoints.fused_layers", "bertsmith.models.encoders.encoder_decoders",
+    "bertsmith.models.heads.head_blocks", "bertsmith.models.parts.earlier", "bertsmith.models.parts.layer_mix",
+    "bertsmith.models.parts.local_attention", "bertsmith.models.parts.memory",
+    "bertsmith.tasks.baselines.text_cosine", "bertsmith.tasks.baselines.word_model",
+    "bertsmith.tasks.datasets.fasttext", "bertsmith.tasks.datasets.hierarchy",
+    "bertsmith.tasks.datasets.parquet_records", "bertsmith.tasks.datasets.records",
+    "bertsmith.tasks.datasets.spreadsheets", "bertsmith.tasks.datasets.text_groups",
+    "bertsmith.tasks.metrics.answers", "bertsmith.tasks.metrics.similarity", "bertsmith.tasks.metrics.vectors",
+    "bertsmith.tasks.specs.surroundings", "bertsmith.text.tokenizers.realign", "bertsmith.text.tokenizers.unigram",
     "matplotlib", "matplotlib.figure", "matplotlib.ticker",
     "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
 }  # fmt: skip

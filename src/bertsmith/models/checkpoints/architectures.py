@@ -14,7 +14,6 @@ from bertsmith.base.core.errors import ConfigError, nearest
 from bertsmith.base.core.registry import imported
 from bertsmith.base.core.settings import require_known
 from bertsmith.models.checkpoints.transformers_folder import encoder_type
-from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.sentencepiece_file import OF_ALBERT, describe_albert, describe_xlm_roberta
 from bertsmith.models.model_files.tokenizer_files import (
@@ -128,13 +127,15 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
     if isinstance(kind, str) and kind != encoder_type(kind):
         kind = encoder_type(kind)
         values = {**values, "model_type": kind}
-    if isinstance(kind, str) and kind in ENCODER_DECODERS:
-        raise ConfigError(
-            expected="an encoder",
-            found=f"a model_type {kind!r}, which is an encoder with a decoder",
-            fix="use it with `bertsmith translate`",
-        )
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
+        from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS
+
+        if isinstance(kind, str) and kind in ENCODER_DECODERS:
+            raise ConfigError(
+                expected="an encoder",
+                found=f"a model_type {kind!r}, which is an encoder with a decoder",
+                fix="use it with `bertsmith translate`",
+            )
         known = ", ".join(ARCHITECTURES)
         raise ConfigError(
             expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)

@@ -11,7 +11,6 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.version import __version__
 from bertsmith.base.storage.addresses import address_of
-from bertsmith.base.storage.downloads import kept_copy, local_copy
 from bertsmith.models.model_files.metadata import CODE, WEIGHT_FILES
 from bertsmith.models.model_files.row_json import TOKENIZER_FILES
 
@@ -108,6 +107,8 @@ def resolve(
         return Path(source)
     address = address_of(source)
     if address is not None:
+        from bertsmith.base.storage.downloads import kept_copy, local_copy
+
         copies = None if cache is None else Path(cache) / "copies"
         return kept_copy(address, cache=copies) if offline else local_copy(source, cache=copies)
     if str(source) == STARTER:

@@ -18,7 +18,6 @@ from bertsmith.base.storage.files import atomic_folder, read_json, require_file,
 from bertsmith.models.checkpoints.architectures import architecture_of, read_config
 from bertsmith.models.checkpoints.card import write_card
 from bertsmith.models.checkpoints.cross_encoders import read_scoring
-from bertsmith.models.checkpoints.fused_layers import join_fused, split_fused
 from bertsmith.models.checkpoints.hub import shown
 from bertsmith.models.checkpoints.model_folder import (
     ModelFolder,
@@ -81,7 +80,11 @@ def read_model_folder(
     names = architecture.names
     weights, unwrapped = without_wrappers(read_weights(folder), names)
     notes += unwrapped
-    stored = split_fused(weights, names)
+    stored = weights
+    if names.fused:
+        from bertsmith.models.checkpoints.fused_layers import split_fused
+
+        stored = split_fused(weights, names)
     for name, bias in names.without_bias.items():
         if name in stored and bias not in stored:
             stored[bias] = stored[name].new_zeros(len(stored[name]))
@@ -165,13 +168,17 @@ def write_model_folder(
         names.to_huggingface(name, opening.tensors_of): tensor.T if names.transposes(name) else tensor
         for name, tensor in ours.items()
     }
+    if names.fused:
+        from bertsmith.models.checkpoints.fused_layers import join_fused
+
+        named = join_fused(named, names)
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         outputs = len(ours.get("classifier.bias", ours.get("span.bias", ())))
         stored = str(next(iter(ours.values())).dtype).removeprefix("torch.")
         write_json(partial / "config.json", config_of_folder(config, opening, metadata, stored, outputs))
         if opening.needs_code:
             write_code(partial, config, names)
-        write_safetensors(partial / SAFETENSORS, join_fused(named, names))
+        write_safetensors(partial / SAFETENSORS, named)
         if tokenizer is not None:
             write_tokenizer(partial, tokenizer, config, longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS)
         write_card(partial, config, ours, tokenizer, metadata, "transformers", opening)

@@ -1,12 +1,14 @@
 """The architectures that write a text from a text, by the `model_type` of their configuration."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.encoder_decoder import EncoderDecoder
+
+if TYPE_CHECKING:
+    from bertsmith.models.parts.encoder_decoder import EncoderDecoder
 
 ENCODER_DECODERS = Registry[type[EncoderConfig]](
     {
@@ -14,7 +16,7 @@ ENCODER_DECODERS = Registry[type[EncoderConfig]](
         "lstm": "models.encoders.lstm_encoder_decoder:LstmConfig",
     }
 )
-_MODELS = Registry[Callable[..., EncoderDecoder]](
+_MODELS = Registry[Callable[..., "EncoderDecoder"]](
     {
         "transformer": "models.encoders.transformer_encoder_decoder:Transformer",
         "lstm": "models.encoders.lstm_encoder_decoder:LstmEncoderDecoder",
@@ -22,7 +24,7 @@ _MODELS = Registry[Callable[..., EncoderDecoder]](
 )
 
 
-def new_encoder_decoder(config: EncoderConfig, *, seed: int | None = 0) -> EncoderDecoder:
+def new_encoder_decoder(config: EncoderConfig, *, seed: int | None = 0) -> "EncoderDecoder":
     """A new model of this shape.
 
     Args:

@@ -8,25 +8,21 @@ run_pretraining.py; `create_model` in the original run_classifier.py and run_squ
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.models.heads.head_blocks import HeadBlocks, concat_of_rows
+from bertsmith.base.core.registry import Registry
 from bertsmith.models.heads.own_head import OwnHead, new_own_head
-from bertsmith.models.heads.piece_heads import PIECE_HEADS
 from bertsmith.models.heads.row_vectors import apart_of_rows, max_of_rows, mean_of_rows, pair_of_rows
-from bertsmith.models.heads.sampled_softmax import PieceSample
-from bertsmith.models.heads.sentence_reader import SentenceReader, TokenReader
 from bertsmith.models.heads.task_head import Head
-from bertsmith.models.heads.window_reader import WindowReader
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
-from bertsmith.models.parts.layer_mix import WeightedMix
 from bertsmith.models.parts.layers import initialize, linear
-from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise, NoiseOfTexts, dropped
 from bertsmith.models.parts.our_names import (
     ATTENTION,
@@ -38,6 +34,27 @@ from bertsmith.models.parts.our_names import (
     part_of,
 )
 
+if TYPE_CHECKING:
+    from bertsmith.models.heads.sampled_softmax import PieceSample
+    from bertsmith.models.parts.layer_mix import WeightedMix
+    from bertsmith.models.parts.memory import Memory
+
+# What turns hidden states [M, D] and the word table [V, D] into logits [M, V], by `EncoderConfig.piece_head`.
+PIECE_HEADS = Registry[Callable[..., nn.Module]](
+    {
+        "transform": "models.heads.piece_heads:MaskedLMHead",
+        "table": "models.heads.piece_heads:TableHead",
+        "directions": "models.heads.piece_heads:DirectionsHead",
+        "tied": "models.heads.piece_heads:TiedHead",
+    }
+)
+_READERS = Registry[Callable[..., nn.Module]](
+    {
+        "tokens": "models.heads.sentence_reader:TokenReader",
+        "texts": "models.heads.sentence_reader:SentenceReader",
+        "windows": "models.heads.window_reader:WindowReader",
+    }
+)
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
 
 
@@ -99,11 +116,11 @@ class EncoderForPreTraining(_OnEncoder):
         first: Tensor | None = None,
         backward: Tensor | None = None,
         targets: tuple[Tensor | None, Tensor | None] = (None, None),
-        sample: PieceSample | None = None,
+        sample: "PieceSample | None" = None,
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
-        memory: Memory | None = None,
+        memory: "Memory | None" = None,
     ) -> PreTrainingOutput:
         """The requested logits, and no others.
 
@@ -145,6 +162,8 @@ class EncoderForTask(_OnEncoder):
             self.mlm = PIECE_HEADS[config.piece_head](config)
         width = head.width(config.hidden_size)
         if head.has_blocks:
+            from bertsmith.models.heads.head_blocks import HeadBlocks
+
             self.add_module(BLOCKS, HeadBlocks(width))
             width = HeadBlocks.units
         if head.has_reader:
@@ -152,7 +171,7 @@ class EncoderForTask(_OnEncoder):
             width = READER_UNITS if head.pooled else 2 * head.cells
         if head.windows:
             dropout = config.head_dropout(head.part, pooled=True)
-            self.add_module(READER, WindowReader(head.windows, width, dropout, is_pair=head.is_pair))
+            self.add_module(READER, _READERS["windows"](head.windows, width, dropout, is_pair=head.is_pair))
             width = READER_UNITS
         if outputs or not head.is_vector:
             layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
@@ -177,9 +196,13 @@ class EncoderForTask(_OnEncoder):
         return self.encoder.width if self.head.is_vector else self.head.outputs
 
     @property
-    def mix(self) -> WeightedMix | None:
+    def mix(self) -> "WeightedMix | None":
         """The learned weights of the hidden states that a BiLSTM reads; None without them."""
-        mix = self.get_submodule(f"{READER}.mix") if self.head.has_reader else None
+        if not self.head.has_reader:
+            return None
+        from bertsmith.models.parts.layer_mix import WeightedMix
+
+        mix = self.get_submodule(f"{READER}.mix")
         return mix if isinstance(mix, WeightedMix) else None
 
     @property
@@ -187,12 +210,12 @@ class EncoderForTask(_OnEncoder):
         """The hidden states that a BiLSTM reads."""
         return choice_of_widths(self.head.layers, self.encoder.widths)
 
-    def _new_reader(self) -> SentenceReader | TokenReader:
+    def _new_reader(self) -> nn.Module:
         head, width = self.head, self.config.hidden_size
         if not head.pooled:
-            return TokenReader(self._choice, width, head.cells, normalized=head.normalized)
+            return _READERS["tokens"](self._choice, width, head.cells, normalized=head.normalized)
         attends = head.reads == ATTENTION
-        return SentenceReader(
+        return _READERS["texts"](
             self._choice, width, head.cells, is_pair=head.is_pair, attends=attends, normalized=head.normalized
         )
 
@@ -245,6 +268,8 @@ class EncoderForTask(_OnEncoder):
         elif head.reads_pairs:
             hidden = pair_of_rows(hidden, batch)  # [N, 4D]
         elif head.has_blocks:
+            from bertsmith.models.heads.head_blocks import concat_of_rows
+
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
         elif head.reads == MAX:
             hidden = max_of_rows(hidden, batch.lengths)  # [N, D]

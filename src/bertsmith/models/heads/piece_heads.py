@@ -7,7 +7,6 @@ Letters: M positions, D width, E width of the embeddings, V vocabulary.
 Source: `get_masked_lm_output` in the original run_pretraining.py.
 """
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -92,12 +91,3 @@ class TiedHead(nn.Module):
     def forward(self, hidden: Tensor, word_table: Tensor) -> Tensor:
         """Logits [M, V] for hidden states [M, D] and the word table [V, D]."""
         return F.linear(hidden, word_table.to(hidden.dtype))
-
-
-# What turns hidden states [M, D] and the word table [V, D] into logits [M, V], by `EncoderConfig.piece_head`.
-PIECE_HEADS: Mapping[str, Callable[["EncoderConfig"], nn.Module]] = {
-    "transform": MaskedLMHead,
-    "table": TableHead,
-    "directions": DirectionsHead,
-    "tied": TiedHead,
-}

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.base.machine.runtime import fast_precisions
-from bertsmith.models.parts.local_attention import is_blocked, local_attention, local_weights
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.runs import Run, Runs
 from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
@@ -85,7 +84,9 @@ def attention(
             count = run.rows * heads * _weights(run, window, probabilities)
             keep = kept[taken : taken + count].view(run.rows, heads, -1)
             taken += count
-        if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
+        if window is not None and probabilities is None and _is_blocked(run, window):
+            from bertsmith.models.parts.local_attention import local_attention
+
             positions = _positions(run, query_positions, query.device) if run.queries < run.length else None
             context = local_attention(q, k, v, window, positions=positions, keep=keep, scale_kept=1 / (1 - dropout))
         else:
@@ -144,9 +145,17 @@ def _heads_apart(flat: Tensor, rows: int, heads: int) -> Tensor:
 
 def _weights(run: Run, window: int | None, probabilities: list[Tensor] | None) -> int:
     """The attention weights of one head that are computed for a sequence."""
-    if window is not None and probabilities is None and is_blocked(run.queries, run.length, window):
+    if window is not None and probabilities is None and _is_blocked(run, window):
+        from bertsmith.models.parts.local_attention import local_weights
+
         return local_weights(run.length, window)
     return run.queries * run.length
+
+
+def _is_blocked(run: Run, window: int) -> bool:
+    from bertsmith.models.parts.local_attention import is_blocked
+
+    return is_blocked(run.queries, run.length, window)
 
 
 def _mask(

@@ -79,7 +79,7 @@ class EncoderConfig:
     # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph.
     in_transformers: ClassVar[bool] = True
     has_graph: ClassVar[bool] = True
-    piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `piece_heads.PIECE_HEADS`
+    piece_head: ClassVar[str] = "transform"  # how it scores pieces, one of `models.PIECE_HEADS`
     # Layers, width, heads and feed-forward width of the named sizes.
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = NAMED_SIZES
 

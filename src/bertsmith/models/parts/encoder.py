@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.layers import activation, linear, norm
-from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
+    from bertsmith.models.parts.memory import Memory
 
 
 @dataclasses.dataclass
@@ -130,7 +130,7 @@ class Encoder(nn.Module, abc.ABC):
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
-        memory: Memory | None = None,
+        memory: "Memory | None" = None,
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read.
 

@@ -26,7 +26,6 @@ from torch.utils.checkpoint import checkpoint
 
 from bertsmith.models.parts.attention import attention
 from bertsmith.models.parts.batch import Batch, Read
-from bertsmith.models.parts.earlier import Earlier
 from bertsmith.models.parts.encoder import Encoder, Trace, new_pooler
 from bertsmith.models.parts.layers import (
     Embedding,
@@ -36,13 +35,14 @@ from bertsmith.models.parts.layers import (
     norm,
     sinusoidal_positions,
 )
-from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise, dropped
-from bertsmith.models.parts.rotary import Turn
-from bertsmith.models.parts.source import SourceStates
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
+    from bertsmith.models.parts.earlier import Earlier
+    from bertsmith.models.parts.memory import Memory
+    from bertsmith.models.parts.rotary import Turn
+    from bertsmith.models.parts.source import SourceStates
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,10 +62,10 @@ class Pass:
     noise: Noise | None
     trace: Trace | None
     dtype: torch.dtype
-    earlier: Earlier | None = None
+    earlier: "Earlier | None" = None
     bias: Tensor | None = None
-    turns: Mapping[float, Turn] = dataclasses.field(default_factory=dict)
-    source: SourceStates | None = None
+    turns: "Mapping[float, Turn]" = dataclasses.field(default_factory=dict)
+    source: "SourceStates | None" = None
 
 
 class TransformerEncoder(Encoder):
@@ -122,11 +122,15 @@ class TransformerEncoder(Encoder):
         noise: Noise | None = None,
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
-        memory: Memory | None = None,
+        memory: "Memory | None" = None,
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
         assert memory is None or self.config.is_causal, "a bidirectional encoder reads whole sequences"
-        earlier = None if memory is None else Earlier(memory, batch)
+        earlier = None
+        if memory is not None:
+            from bertsmith.models.parts.earlier import Earlier
+
+            earlier = Earlier(memory, batch)
         dtype = dtype or self.word_table.dtype
         hidden = self.embeddings(batch, noise, self.stream_dtype(dtype), earlier)
         if trace is not None:
@@ -213,7 +217,9 @@ class Embeddings(nn.Module):
         if config.projects_embeddings:
             self.projection = nn.Linear(width, config.hidden_size)
 
-    def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype, earlier: Earlier | None = None) -> Tensor:
+    def forward(
+        self, batch: Batch, noise: Noise | None, dtype: torch.dtype, earlier: "Earlier | None" = None
+    ) -> Tensor:
         """The input representation [T, D]; positions follow the tokens that were read earlier."""
         config = self.config
         longest = max(batch.lengths) if earlier is None else earlier.longest
