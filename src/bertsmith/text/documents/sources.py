@@ -21,7 +21,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import InputError, reason_of
 from bertsmith.base.storage.addresses import address_of
-from bertsmith.base.storage.remote import find_files, open_any, require_host
 
 if TYPE_CHECKING:
     from bertsmith.text.documents.encodings import Readable
@@ -100,8 +99,10 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
         if str(path) == STDIN:
             yield Source(STDIN, "text", None, named=True, size=0)
             continue
-        require_host(path)
         if address := address_of(path):
+            from bertsmith.base.storage.remote import require_host
+
+            require_host(path)
             yield from _at_address(address)
             continue
         status = _status(Path(path))
@@ -119,6 +120,8 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
 
 
 def _at_address(address: str) -> Iterator[Source | Skipped]:
+    from bertsmith.base.storage.remote import find_files
+
     readable, (files, is_folder) = 0, find_files(address)
     for file in files:
         kind, compression = _endings(Path(file.address))
@@ -220,6 +223,16 @@ def _unless_seen(source: Source, status: os.stat_result, seen: set[tuple[int, in
     return source
 
 
+def _opened(name: str) -> IO[bytes]:
+    """A file on a local disk or at an address, to be read."""
+    address = address_of(name)
+    if address is None:
+        return open(name, "rb")
+    from bertsmith.base.storage.remote import open_address
+
+    return open_address(address)
+
+
 class _DigestingFile(io.RawIOBase):
     """A raw file that computes the digest of the bytes read from it."""
 
@@ -259,7 +272,7 @@ class SourceStream:
             file: IO[bytes] = sys.stdin.buffer
         else:
             try:
-                file = self._stack.enter_context(open_any(self.source.name))
+                file = self._stack.enter_context(_opened(self.source.name))
             except OSError as error:
                 reason = "a folder" if isinstance(error, IsADirectoryError) else reason_of(error)
                 raise UnreadableError(reason) from None
@@ -306,7 +319,7 @@ class SourceStream:
         if self.source.compression is None:
             while self.read(BLOCK_BYTES):
                 pass
-            return self._stack.enter_context(open_any(self.source.name))
+            return self._stack.enter_context(_opened(self.source.name))
         file: IO[bytes] = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         while data := self.read(BLOCK_BYTES):
             file.write(data)

@@ -21,7 +21,6 @@ from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.text_rules_json import rules_in
 from bertsmith.text.tokenizers.tokenizer import Flags, SpecialsAsCharacters, SpecialTokens, Tokenizer, say_special
-from bertsmith.text.tokenizers.unigram import UnigramPipeline
 from bertsmith.text.tokenizers.vocabulary import MASK, SpecialPieces, Vocabulary
 
 _SPACE_MARKS = ("\u0120", "\u2581")  # the space before a word in byte-level BPE and in SentencePiece
@@ -146,6 +145,8 @@ def _with_reserved(description: dict[str, Any], special: SpecialPieces) -> dict[
 
 
 def _build(description: dict[str, Any], source: str) -> Any:
+    from bertsmith.text.tokenizers.unigram import UnigramPipeline
+
     pipeline = UnigramPipeline.of(description, source)
     if pipeline is not None:
         return pipeline

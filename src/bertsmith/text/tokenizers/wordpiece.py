@@ -27,7 +27,6 @@ from bertsmith.text.tokenizers.normalize import (
     normalized_with_origins,
     tokens_of_normalized,
 )
-from bertsmith.text.tokenizers.realign import join_pieces, realign
 from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.tokenizer import Flags, SpecialsAsCharacters, SpecialTokens, Tokenizer, say_special
 from bertsmith.text.tokenizers.vocabulary import CONTINUATION, Vocabulary, casing_mismatch, lost_letter_marks
@@ -153,6 +152,8 @@ class WordPieceTokenizer(Tokenizer):
 
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
         """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
+        from bertsmith.text.tokenizers.realign import join_pieces, realign
+
         predicted, ahead = (join_pieces(self.vocabulary.pieces[id] for id in part) for part in (ids, before))
         return realign(predicted, words, self.rules, len(ahead.replace(" ", "")))
 
