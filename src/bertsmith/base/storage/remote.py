@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
-from bertsmith.base.storage.addresses import address_of, lacks_host, lacks_name, scheme_of
+from bertsmith.base.storage.addresses import lacks_host, lacks_name, scheme_of
 
 _BUFFER = 2**20
 
@@ -75,11 +75,6 @@ def _version(info: Mapping[str, Any]) -> str:
     """The digest or the time of a file, whichever a storage has."""
     names = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "created")
     return next((f"{name} {info[name]}" for name in names if info.get(name)), "")
-
-
-def open_any(name: str) -> IO[bytes]:
-    """A file on a local disk or at an address, to be read."""
-    return open(name, "rb") if (address := address_of(name)) is None else open_address(address)
 
 
 def open_address(address: str) -> IO[bytes]:

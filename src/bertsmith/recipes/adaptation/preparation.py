@@ -10,7 +10,6 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.encoders.without_attention import ConfigWithoutAttention
 from bertsmith.recipes.adaptation.domain_text import DomainText, general_text, read_domain
 from bertsmith.recipes.adaptation.forecast import (
     LEAST_WORDS,
@@ -194,7 +193,7 @@ def _require_adaptable(folder: ModelFolder, vocabulary: str) -> None:
             fix="continue its pre-training with `bertsmith pretrain CORPUS --init MODEL`",
         )
     require(
-        not isinstance(config, ConfigWithoutAttention),
+        config.has_attention,
         expected="an encoder that reads its text in context",
         found=f"'{folder.name}' ({config.display_name})",
         fix="adapt the model that it was made from, or make it again",

@@ -19,7 +19,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,6 @@ from bertsmith.tasks.baselines.linear import (
 )
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.probe import pair_features, text_vectors
-from bertsmith.tasks.baselines.text_cosine import cosines_of_pairs, vectors_of_pairs
-from bertsmith.tasks.baselines.word_model import WordModel
 from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder, loaded
@@ -62,6 +60,9 @@ from bertsmith.tasks.encoding.units import Ints, Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.baselines.word_model import WordModel
 
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
@@ -86,7 +87,7 @@ class Baselines:
     results: Sequence[Mapping[str, Any]] = ()
     lines: Mapping[str, Sequence[Line]] = dataclasses.field(default_factory=dict)
     linear: Mapping[str, LinearModel] = dataclasses.field(default_factory=dict)
-    models: Mapping[str, NGramModel | WordModel] = dataclasses.field(default_factory=dict)
+    models: "Mapping[str, NGramModel | WordModel]" = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def read(run: Path) -> "Baselines | None":
@@ -224,6 +225,8 @@ class _Computation:
         return np.sort(order[: max(1, count)])
 
     def _words(self, name: str) -> Sequence[Prediction]:
+        from bertsmith.tasks.baselines.word_model import WordModel
+
         train = self.job.data.train if name == TAGS else self.train
         self._counts[name] = len(train)
         self._models[name] = WordModel.fitted(self.task.spec, train)
@@ -273,6 +276,8 @@ class _Computation:
         return self._of_units(linear.outputs(dev))
 
     def _cosine(self) -> Sequence[Prediction]:
+        from bertsmith.tasks.baselines.text_cosine import cosines_of_pairs
+
         train, dev = (cosines_of_pairs(*vectors) for vectors in self._apart)
         self._linear[COSINE] = self._fit(train)
         return self._of_units(self._linear[COSINE].outputs(dev))
@@ -319,6 +324,8 @@ class _Computation:
     @functools.cached_property
     def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
         """The vectors of the first and of the second texts of the training and of the dev examples."""
+        from bertsmith.tasks.baselines.text_cosine import vectors_of_pairs
+
         train, dev = (vectors_of_pairs(self._encoder, self.task.spec, part) for part in (self.train, self.dev))
         return train, dev
 

@@ -24,7 +24,6 @@ from bertsmith.recipes.results.baseline_lines import (
 from bertsmith.recipes.results.comparison import Lines, paired
 from bertsmith.recipes.results.predictions import Line, example_lines
 from bertsmith.tasks.baselines.linear import LinearModel
-from bertsmith.tasks.baselines.text_cosine import write_text_cosine
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.settings import HIERARCHICAL
@@ -194,6 +193,8 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
         replace=True,
     )
     if on_cosine and linear is not None:
+        from bertsmith.tasks.baselines.text_cosine import write_text_cosine
+
         write_text_cosine(folder, spec, linear)
 
 

@@ -49,10 +49,10 @@ from bertsmith.training.loop.guard import divergence_in_words
 from bertsmith.training.loop.loop import train
 from bertsmith.training.loop.run_folder import RunFolder, is_run
 from bertsmith.training.loop.settings import TrainSettings
-from bertsmith.training.loop.teaching import Teaching
 
 if TYPE_CHECKING:
     from bertsmith.tasks.baselines.linear import LinearModel
+    from bertsmith.training.loop.teaching import Teaching
 
 BaseModel: TypeAlias = "Path | str | ModelFolder | FinetuningJob"
 
@@ -192,7 +192,7 @@ class FinetuningJob:
         changed._set(dataclasses.replace(settings, reads=self.settings.reads), recipe)
         return changed
 
-    def taught_by(self, teaching: Teaching) -> "FinetuningJob":
+    def taught_by(self, teaching: "Teaching") -> "FinetuningJob":
         """The job with a teacher, whose loss takes the place of that of the task."""
         assert not self.settings.language_model_loss, "one loss next to that of the task"
         changed = copy.copy(self)

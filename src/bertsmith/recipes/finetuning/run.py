@@ -21,7 +21,6 @@ from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.core.requests import Request
 from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.pages.html import cell, note, table, words
 from bertsmith.base.storage.files import write_json, write_text
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.own_head import OwnHead
@@ -95,6 +94,8 @@ class FinetuningResult:
 
     def _repr_html_(self) -> str:
         """A table of the seeds and their scores, for a notebook."""
+        from bertsmith.base.pages.html import cell, note, table, words
+
         names = list(self.runs[self.best].scores)
         rows = [
             [f"{run.seed}{' (best)' if number == self.best else ''}", *(cell(run.scores.get(name)) for name in names)]

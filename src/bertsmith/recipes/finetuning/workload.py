@@ -8,6 +8,7 @@ Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -28,8 +29,10 @@ from bertsmith.tasks.encoding.units import EncodedExamples, Ints, TaskBatch, mic
 from bertsmith.tasks.specs.task import Task, with_loss
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.training.loop.lanes import count_lanes, lanes_for
-from bertsmith.training.loop.teaching import Teaching
 from bertsmith.training.loop.workload import StepPlan, Workload
+
+if TYPE_CHECKING:
+    from bertsmith.training.loop.teaching import Teaching
 
 
 class Finetuning(Workload):
@@ -62,7 +65,7 @@ class Finetuning(Workload):
         *,
         seed: int,
         on_scores: Callable[[Mapping[str, float]], None] | None = None,
-        teaching: Teaching | None = None,
+        teaching: "Teaching | None" = None,
     ) -> None:
         if teaching is not None:
             teaching.prepare(model, seed)

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.recipes.results.predictions import Line
-from bertsmith.tasks.metrics.answers import exact_match
 from bertsmith.tasks.metrics.entities import entity_spans
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
-from bertsmith.tasks.metrics.similarity import pair_average_precision
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.vector_gold import label_together
 
@@ -68,6 +66,8 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
     if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
     if (kind, metric) == ("similarity", "average_precision"):
+        from bertsmith.tasks.metrics.similarity import pair_average_precision
+
         together = label_together(str(line["gold"]) for line in lines)
         rows = np.array([[float(line["gold"] == together), float(line["prediction"]["value"])] for line in lines])
         return ScoreRows(rows=_ranked(rows), statistic=functools.partial(_of_columns, pair_average_precision))
@@ -148,6 +148,8 @@ def _tag_counts(line: Line, scheme: str) -> list[float]:
 
 
 def _is_exact(line: Line) -> int:
+    from bertsmith.tasks.metrics.answers import exact_match
+
     return exact_match(line["prediction"]["text"], [answer["text"] for answer in line["gold"]])
 
 

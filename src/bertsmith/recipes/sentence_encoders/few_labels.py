@@ -18,7 +18,6 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.encoders.without_attention import ConfigWithoutAttention
 from bertsmith.recipes.finetuning.job import BaseModel
 from bertsmith.recipes.finetuning.recipes import PAIRS_RUN, Situation
 from bertsmith.recipes.finetuning.run import finetune
@@ -95,7 +94,7 @@ def is_default(
         return False
     texts = [example for example in examples if isinstance(example, TextExample)]
     can_pair = len({labels_of(text)[0] for text in texts}) > 1 and _has_similar_texts(texts)
-    return can_pair and not isinstance(folder.config, ConfigWithoutAttention) and _is_encoder_of_means(folder)
+    return can_pair and folder.config.has_attention and _is_encoder_of_means(folder)
 
 
 def _has_similar_texts(examples: Sequence[TextExample]) -> bool:

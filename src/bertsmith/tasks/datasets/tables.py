@@ -28,12 +28,8 @@ from bertsmith.tasks.datasets.column_names import (
     show_columns,
 )
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
-from bertsmith.tasks.datasets.fasttext import is_fasttext, read_fasttext
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
-from bertsmith.tasks.datasets.parquet_records import class_names, parquet_records, with_names
-from bertsmith.tasks.datasets.records import read_records
-from bertsmith.tasks.datasets.spreadsheets import read_sheet
 from bertsmith.tasks.datasets.values import as_text, brief, clean, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
 
@@ -59,19 +55,25 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
         suffix: the extension that gives the format; by default the file's.
     """
     suffix = suffix or suffix_of(path)
-    if suffix not in SUFFIXES and path.is_file() and is_fasttext(path, encoding=encoding):
-        tell(f"{quoted(path)}: read as texts with labels of fastText")
-        lines = read_fasttext(path, encoding=encoding)
-        return (Row(line.location, {"text": line.text, "label": line.label}, line.unused) for line in lines)
     if suffix not in SUFFIXES:
+        from bertsmith.tasks.datasets.fasttext import is_fasttext, read_fasttext
+
+        if path.is_file() and is_fasttext(path, encoding=encoding):
+            tell(f"{quoted(path)}: read as texts with labels of fastText")
+            lines = read_fasttext(path, encoding=encoding)
+            return (Row(line.location, {"text": line.text, "label": line.label}, line.unused) for line in lines)
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
             found=f"{'the folder ' if path.is_dir() else ''}{quoted(path)}",
             fix="name a file in it" if path.is_dir() else _CONVERSIONS.get(suffix, _RENAMING),
         )
     if suffix == ".parquet":
+        from bertsmith.tasks.datasets.parquet_records import parquet_records
+
         return _typed_rows(parquet_records(path))
     if suffix == ".xlsx":
+        from bertsmith.tasks.datasets.spreadsheets import read_sheet
+
         return (Row(row.location, row.values) for row in read_sheet(path))
     text = file_text(path, kind=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv", encoding=encoding)
     if suffix in (".jsonl", ".json"):
@@ -229,9 +231,12 @@ def _label_cells(
     if not label:
         return [""] * len(rows), None
     cells = ["" if row.is_empty else row.cell(label) for row in rows]
-    if names := class_names(path).get(label) if target != "number" else None:
-        tell(f"{quoted(path)}: classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
-        return [with_names(cell, names, row.location) for cell, row in zip(cells, rows, strict=True)], None
+    if target != "number" and suffix_of(path) == ".parquet":
+        from bertsmith.tasks.datasets.parquet_records import class_names, with_names
+
+        if names := class_names(path).get(label):
+            tell(f"{quoted(path)}: classes named as in its features: {', '.join(map(brief, names[:SHOWN_COLUMNS]))}")
+            return [with_names(cell, names, row.location) for cell, row in zip(cells, rows, strict=True)], None
     if target != "labels":
         return cells, None
     width = width_of_ones([(row.location, cell) for cell, row in zip(cells, rows, strict=True)], ones)
@@ -266,6 +271,8 @@ def _with_header(path: Path, rows: Iterator[NumberedCells]) -> Iterator[Row]:
 
 
 def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
+    from bertsmith.tasks.datasets.records import read_records
+
     for location, values, unused in read_records(path, text, lines=lines, columns=(*TEXT_COLUMNS, *LABEL_COLUMNS)):
         yield Row(location, {clean(name): as_text(value, location) for name, value in values.items()}, unused)
 

@@ -1,7 +1,7 @@
 """The forward pass of evaluation and prediction in torch: from encoded examples to logits in the same order."""
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -9,7 +9,6 @@ from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
 from bertsmith.base.processes.sharding import is_divided
 from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
 from bertsmith.models.parts.batch import Batch, Read
-from bertsmith.models.parts.memory import Memory
 from bertsmith.tasks.encoding.engine import (
     BACKWARD_LM,
     MASKED,
@@ -24,6 +23,9 @@ from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits, RowPart
 from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertsmith.models.parts.memory import Memory
 
 Model = EncoderForTask | EncoderForPreTraining
 
@@ -91,12 +93,14 @@ class TorchEngine(Engine):
                 logits = getattr(model(gathered.batch, read=gathered.read, dtype=dtype, **{positions: every}), name)
             return cast("Logits", logits.float().cpu().numpy())
 
-    def new_memory(self) -> Memory | None:
+    def new_memory(self) -> "Memory | None":
         """See `Engine`."""
+        from bertsmith.models.parts.memory import Memory
+
         return None if self.predicts == MASKED else Memory()
 
     @torch.inference_mode()
-    def next_logits(self, rows: Sequence[Ids], memory: Memory | None = None) -> Logits:
+    def next_logits(self, rows: Sequence[Ids], memory: "Memory | None" = None) -> Logits:
         """See `Engine`."""
         if memory is None:
             return super().next_logits(rows)

@@ -35,7 +35,6 @@ from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import FORMS, Example, TaggedExample, TextExample
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
-from bertsmith.tasks.datasets.hierarchy import by_label, read_hierarchy
 from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
 from bertsmith.tasks.metrics.labels import AT_METRICS
 from bertsmith.tasks.specs.settings import TaskSettings
@@ -147,6 +146,8 @@ def spec_for(
     metrics += AT_METRICS if name == "patents" else ()
     parents: tuple[str, ...] = ()
     if hierarchy is not None:
+        from bertsmith.tasks.datasets.hierarchy import by_label, read_hierarchy
+
         labels, parents = by_label(labels, read_hierarchy(hierarchy, labels, encoding))
     return TaskSpec(
         kind="classification",

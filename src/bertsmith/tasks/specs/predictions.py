@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.tasks.metrics.vectors import cosines
 from bertsmith.tasks.specs.task import Prediction
 
 _MOST_SHOWN = 20  # labels in a line
@@ -239,6 +238,8 @@ class SimilarityPrediction(Prediction):
     @staticmethod
     def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":
         """The prediction for an example whose texts have these vectors [texts, D]."""
+        from bertsmith.tasks.metrics.vectors import cosines
+
         values = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:]).tolist() or [1.0]
         return SimilarityPrediction(value=values[0], others=tuple(values[1:]), vectors=vectors, cut_tokens=cut_tokens)
 

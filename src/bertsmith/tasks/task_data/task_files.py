@@ -20,7 +20,6 @@ from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
-from bertsmith.tasks.datasets.text_groups import form_of_file
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
     PRESETS,
@@ -33,7 +32,6 @@ from bertsmith.tasks.specs.named_tasks import (
     task_name,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
-from bertsmith.tasks.specs.surroundings import with_surroundings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.data_warnings import data_warnings
@@ -197,6 +195,8 @@ def read_task(
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
     if spec.settings.document_context and spec.kind == "tagging":
+        from bertsmith.tasks.specs.surroundings import with_surroundings
+
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
     if dev is None and name == TEXTS:
@@ -205,7 +205,11 @@ def read_task(
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
-        form = form_of_file(dev, encoding=chosen.encoding) if name in FORMS else name
+        form = name
+        if name in FORMS:
+            from bertsmith.tasks.datasets.text_groups import form_of_file
+
+            form = form_of_file(dev, encoding=chosen.encoding)
         others = read_examples(
             form,
             dev,
