@@ -7,23 +7,13 @@ factchecking".
 """
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from base_models import base_of_presets, options
 from sklearn.linear_model import LogisticRegression
 
-from bertsmith import quiet
-from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.baselines.probe import text_vectors
-from bertsmith.tasks.datasets.examples import TextExample
-from bertsmith.tasks.encoding.loading import load_frozen_encoder
-from bertsmith.tasks.specs.classification import ClassificationTask
-from bertsmith.tasks.specs.task import TaskSettings
-from bertsmith.tasks.task_data.split import TaskData
+from bertsmith import finetune, load, quiet
 from bertsmith.tasks.task_data.task_files import read_task
 from bertsmith.text.documents.sentences import split_sentences
 
@@ -46,44 +36,49 @@ def main(
 
     With `claim_model`, a model already fine-tuned for claims, nothing is fine-tuned.
     """
-    settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
-    recipe = RecipeSettings()
+    settings = {"recipe": "2018", "epochs": 10.0}  # the recipe of the paper
     if model is None:
         model = base_of_presets(("claim",), folder, steps)
-        settings = FinetuningSettings(epochs=epochs, batch_size=16, dropout=0.2, precision="fp32", device="cpu")
-        recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
-    spec, data = read_task("claim", None, None, settings=TaskSettings(max_length=64))
-    sentences = [TextExample(id=text, first=text) for text in split_sentences(article)]
+        settings |= {"epochs": float(epochs), "dropout": 0.2, "learning_rate": 1e-3, "bias_correction": True}
+    _, data = read_task("claim", None, None)
+    sentences = split_sentences(article)
+    known, new = ([example.first for example in part] for part in (data.train, data.dev))
+    truth, gold = (np.array([example.label == "Claim" for example in part]) for part in (data.train, data.dev))
 
     # All parameters are trained.
     if claim_model is None:
-        job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
-        job.train_once(folder / "fine-tuned", seed=1)
         claim_model = str(folder / "fine-tuned")
-    predictor = load_predictor(claim_model)
-    is_claim = predictor.task.spec.labels.index("Claim")
-    dev_scores, _ = predictor.evaluate(data.dev)
-    found = {"fine-tuned": np.array([answer.probabilities[is_claim] for answer in predictor.predict(sentences)])}
-    right = {"fine-tuned": dev_scores["accuracy"]}
+        finetune(
+            source=model,
+            task="claim",
+            out=claim_model,
+            seeds=1,
+            keep="last",
+            baselines=False,
+            batch_size=16,
+            max_length=64,
+            precision="fp32",
+            device="cpu",
+            **settings,
+        )
+    tuned = load(claim_model, device="cpu")
+    claim = tuned.labels.index("Claim")
+    chances = {"fine-tuned": np.array([answer.probabilities[claim] for answer in tuned.classify(sentences)])}
+    right = {"fine-tuned": np.mean(gold == [answer.label == "Claim" for answer in tuned.classify(new)])}
 
     # Only the regression is trained, on the mean of the last hidden states of a sentence.
-    task, encoder = ClassificationTask(spec), load_frozen_encoder(model)
+    frozen = load(model, device="cpu")
+    regression = LogisticRegression(max_iter=1000).fit(frozen.embed(known), truth)
+    chances["vectors"] = regression.predict_proba(frozen.embed(sentences))[:, 1]
+    right["vectors"] = regression.score(frozen.embed(new), gold)
 
-    def vectors(examples: Sequence[TextExample]) -> np.ndarray:
-        return text_vectors(encoder, task, examples, encoder.choice("last"))
-
-    regression = LogisticRegression(max_iter=1000)
-    regression.fit(vectors(data.train), [example.label == "Claim" for example in data.train])
-    found["vectors"] = regression.predict_proba(vectors(sentences))[:, 1]
-    right["vectors"] = regression.score(vectors(data.dev), [example.label == "Claim" for example in data.dev])
-
-    print(f"{len(data.train)} sentences to learn from; of {len(data.dev)} others right:", end=" ")
+    print(f"{len(known)} sentences to learn from; of {len(new)} others right:", end=" ")
     print(", ".join(f"{arm} {share:.0%}" for arm, share in right.items()))
-    print("claim?  " + "  ".join(f"{arm:>10}" for arm in found))
-    for place in np.argsort(-found["fine-tuned"]):
-        shares = "  ".join(f"{values[place]:10.0%}" for values in found.values())
-        print(f"        {shares}  {sentences[place].first}")
-    return found
+    print("claim?  " + "  ".join(f"{arm:>10}" for arm in chances))
+    for number in np.argsort(-chances["fine-tuned"]):
+        shares = "  ".join(f"{values[number]:10.0%}" for values in chances.values())
+        print(f"        {shares}  {sentences[number]}")
+    return chances
 
 
 if __name__ == "__main__":
