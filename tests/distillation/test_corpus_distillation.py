@@ -12,12 +12,14 @@ import transformers
 
 from bertsmith.app.library.distillation import distill_corpus
 from bertsmith.base.core.errors import CheckpointError, ConfigError, VocabularyError
+from bertsmith.base.core.requests import from_file
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.parts.batch import Batch
 from bertsmith.recipes.distillation.corpus_teaching import CorpusTeaching
+from bertsmith.recipes.distillation.request import DistillCorpusRequest
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
 from bertsmith.recipes.distillation.students import as_distilbert, student_of
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
@@ -85,6 +87,7 @@ def test_a_distilbert_is_taught_and_loads_elsewhere_with_equal_numbers(
     teacher: str, corpus: Path, tmp_path: Path
 ) -> None:
     distill_corpus(teacher, corpus, tmp_path / "run", layers="1", **FAST)
+    assert from_file(DistillCorpusRequest, tmp_path / "run/request.toml")["layers"] == "1"
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["kind"] == "train"]
     for line in steps:

@@ -11,6 +11,7 @@ import torch
 
 from bertsmith.app.library.distillation import distill
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
+from bertsmith.base.core.requests import from_file
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import read_json
 from bertsmith.inference.predictors.loading import load_predictor
@@ -19,6 +20,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.distillation import logits as stored
 from bertsmith.recipes.distillation.report import DistillationReport
+from bertsmith.recipes.distillation.request import DistillRequest
 from bertsmith.recipes.distillation.settings import DistillationSettings
 from bertsmith.recipes.distillation.transfer_set import Lesson
 from bertsmith.recipes.sentence_encoders.static import make_static_vectors
@@ -170,6 +172,7 @@ def test_the_table_has_costs_scores_and_the_student_without_its_teacher(teacher:
     options = {**FAST, "seeds": 2, "times": True, "without_teacher": None}  # as by default with few labels
     report = distill(teacher, tmp_path / "run", train=train, dev=dev, layers="1", **options)
     rows = {row["name"]: row for row in report.rows}
+    assert from_file(DistillRequest, tmp_path / "run/request.toml")["layers"] == "1"
     assert list(rows) == ["teacher", "student", "student without teacher"]
     sizes = {name: row["cost"]["parameters"] for name, row in rows.items()}
     assert sizes["student"] == sizes["student without teacher"] < sizes["teacher"]

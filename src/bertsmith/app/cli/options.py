@@ -91,17 +91,7 @@ MapOption = Annotated[
         help="rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
     ),
 ]
-ResumeRunOption = Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")]
-AddressedCorpus = Annotated[
-    Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote, or its address"), AS_ADDRESS
-]
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
-DevOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]"), COPIED
-]
-SeedsOption = Annotated[
-    int | None, typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]")
-]
 FormatOption = Annotated[
     str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
 ]

@@ -43,8 +43,8 @@ REQUESTS = {
     "distill corpus": "bertsmith.recipes.distillation.request:DistillCorpusRequest",
     "finetune": "bertsmith.recipes.finetuning.request:FinetuneRequest",
     "plan": "bertsmith.training.planning.settings:PlanRequest",
-    "vectors train": "bertsmith.inference.word_vectors.settings:TrainVectorsRequest",
     "pretrain": "bertsmith.training.pretraining.settings:PretrainRequest",
+    "vectors train": "bertsmith.inference.word_vectors.settings:TrainVectorsRequest",
 }
 # How a value of the command line becomes that of a field, for fields that take something else.
 TYPED: dict[str, Callable[[Any], Any]] = {"head": own_head, "map_labels": label_map, "systems": names, "labels": names}

@@ -71,6 +71,7 @@ def distill(request: DistillRequest) -> DistillationReport:
         without_teacher=request.without_teacher,
         logits=logits,
         recipe=require_recipe(recipe, OF_ONE_TRAINING),
+        request=request,
     )
     on_first_rank(lambda: write_finetuning_report([out]), rank)
     report = result_of_first_rank(lambda: report_of(taught, out, times=request.times).to_dict(), rank)
@@ -87,5 +88,11 @@ def distill_corpus(request: DistillCorpusRequest) -> TrainResult:
     named = {name: value for part in request.completed for name, value in request.values(part).items()}
     settings = request.part(CorpusDistillationSettings)
     return run_on_corpus(
-        request.teacher, request.corpus, Path(request.out), settings, given=named, resume=request.resume
+        request.teacher,
+        request.corpus,
+        Path(request.out),
+        settings,
+        given=named,
+        resume=request.resume,
+        request=request,
     )

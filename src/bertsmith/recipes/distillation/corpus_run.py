@@ -16,6 +16,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.addresses import address_of
@@ -65,6 +66,7 @@ def distill_corpus(
     *,
     given: Mapping[str, Any],
     resume: bool = False,
+    request: Request | None = None,
 ) -> TrainResult:
     """Trains a student on a corpus and writes RUN/model.
 
@@ -75,6 +77,7 @@ def distill_corpus(
         settings: method, student and weights.
         given: fields of the settings of pre-training that differ from the recipe, with a budget.
         resume: resume the run in `out`, with the same settings.
+        request: what the user asked for, kept in the run folder.
 
     Raises:
         BertsmithError: teacher, corpus, settings or run folder do not fit; the message says which.
@@ -90,11 +93,16 @@ def distill_corpus(
                 fix="leave it out",
             )
         distill = _distill_vectors if settings.of_vectors else _distill_model
-        return distill(teacher, corpus, run, settings, given)
+        return distill(teacher, corpus, run, settings, given, request)
 
 
 def _distill_model(
-    teacher: str | Path, corpus: str | Path, run: Run, settings: CorpusDistillationSettings, given: Mapping[str, Any]
+    teacher: str | Path,
+    corpus: str | Path,
+    run: Run,
+    settings: CorpusDistillationSettings,
+    given: Mapping[str, Any],
+    request: Request | None,
 ) -> TrainResult:
     """See `distill_corpus`: the student learns soft targets, states and attention."""
     folder = load_any(teacher)
@@ -125,11 +133,16 @@ def _distill_model(
         f"{counted(student.folder.config.num_parameters(pooler=False), 'parameter')} without heads"
     )
     _write_start(student.folder, run)
-    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching)
+    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching, request=request)
 
 
 def _distill_vectors(
-    teacher: str | Path, corpus: str | Path, run: Run, settings: CorpusDistillationSettings, given: Mapping[str, Any]
+    teacher: str | Path,
+    corpus: str | Path,
+    run: Run,
+    settings: CorpusDistillationSettings,
+    given: Mapping[str, Any],
+    request: Request | None,
 ) -> TrainResult:
     """See `distill_corpus`: the student is pre-trained by the recipe of a new or a continued model."""
     require(
@@ -179,7 +192,7 @@ def _distill_vectors(
     if start is not None:
         _write_start(start, run)
     parts = (of_run, data, training)
-    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching)
+    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching, request=request)
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.progress import said_once, tell
+from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import AUTO, require_other
 from bertsmith.base.storage.files import digest_bytes
 from bertsmith.models.checkpoints.load import load_any
@@ -75,6 +76,7 @@ def distill_task(
     without_teacher: bool | None = None,
     logits: Path | None = None,
     recipe: str = AUTO,
+    request: Request | None = None,
 ) -> Taught:
     """Trains a student of a fine-tuned model and writes RUN/model and RUN/report.json.
 
@@ -89,6 +91,7 @@ def distill_task(
         without_teacher: also train the same student on labels alone; by default with fewer than 10,000 of them.
         logits: the folder of the teacher's logits, which several runs may share [RUN/teacher].
         recipe: where settings that are not given come from.
+        request: what the user asked for, kept in the run folder.
 
     Raises:
         BertsmithError: teacher, student, examples, settings or run folder do not fit; the message says which.
@@ -127,7 +130,7 @@ def distill_task(
         if settings.first_stage:
             job = _first_stage(job, lesson, student, taught, settings, run, names)
         teaching = _teaching(job, lesson, student, taught, settings)
-        result = _trained(job.taught_by(teaching), out, seeds, run, names)
+        result = _trained(job.taught_by(teaching), out, seeds, run, names, request)
         without = None
         if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
             same = {**given, **_as_many_steps(job, labelled)}
@@ -227,7 +230,14 @@ def _as_many_steps(job: FinetuningJob, labelled: TaskData) -> dict[str, Any]:
     return {**reads, **epochs, "learning_rate": job.recipe.learning_rate}
 
 
-def _trained(job: FinetuningJob, out: Path, seeds: int | None, run: Run, names: Mapping[str, str]) -> FinetuningResult:
+def _trained(
+    job: FinetuningJob,
+    out: Path,
+    seeds: int | None,
+    run: Run,
+    names: Mapping[str, str],
+    request: Request | None = None,
+) -> FinetuningResult:
     return finetune(
         job,
         job.task.spec,
@@ -239,4 +249,5 @@ def _trained(job: FinetuningJob, out: Path, seeds: int | None, run: Run, names: 
         resume=run.is_resumed and run.has(out / SETTINGS_FILE),
         recipe_name=names["recipe_name"],
         source_name=names["source_name"],
+        request=request,
     )
