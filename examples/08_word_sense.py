@@ -12,6 +12,7 @@ Another way to find the sense is to ask for each dictionary gloss whether it fit
 Sources: Devlin et al. (2018), section 5.3, for the vectors; Huang et al. (2019), "GlossBERT", for the pairs.
 """
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,17 +20,7 @@ from pathlib import Path
 import numpy as np
 from base_models import base_of_language, options
 
-from bertsmith import quiet
-from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.datasets.examples import TextExample
-from bertsmith.tasks.datasets.words import words_of
-from bertsmith.tasks.encoding.frozen import FrozenEncoder
-from bertsmith.tasks.encoding.loading import load_frozen_encoder
-from bertsmith.tasks.specs.tagging import TaggingTask
-from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
-from bertsmith.tasks.task_data.split import TaskData
+from bertsmith import Model, finetune, load, quiet
 
 # The word, a gloss of one of its two senses, and who does what with which things in that sense.
 SENSES = (
@@ -57,27 +48,30 @@ def documents(count: int, rng: np.random.Generator) -> list[list[str]]:
     return [[sentence(number, rng), f"it is {SENSES[number][1]} .", sentence(number, rng)] for number in picked]
 
 
-def vectors(encoder: FrozenEncoder, sentences: Sequence[str], words: Sequence[str]) -> np.ndarray:
+def words_of(text: str) -> list[str]:
+    """The words and punctuation marks of a text, in lower case."""
+    return re.findall(r"\w+|[^\w\s]", text.lower())
+
+
+def vectors(model: Model, sentences: Sequence[str], words: Sequence[str]) -> np.ndarray:
     """The normalized vector of one word in each sentence, in each layer: float32 [L + 1, S, D]."""
-    cut = TaskSettings(max_length=40, long_text="windows")
-    task = TaggingTask(TaskSpec(kind="tagging", name="words", labels=("O",), settings=cut))
-    tagged = [words_of(text.lower()) for text in sentences]
-    layers = encoder.choice(",".join(map(str, range(encoder.model.config.num_hidden_layers + 1))))
-    found = encoder.hidden_states(task.encode(tagged, encoder.tokenizer), layers)  # [W, L + 1, D]
-    starts = np.cumsum([0, *(len(one.words) for one in tagged[:-1])])
-    places = [start + one.words.index(word) for start, one, word in zip(starts, tagged, words, strict=True)]
-    return (found / np.linalg.norm(found, axis=-1, keepdims=True))[places].swapaxes(0, 1)
+    split = [words_of(text) for text in sentences]
+    positions = [tokens.index(word) for tokens, word in zip(split, words, strict=True)]
+    count = len(model.attention(sentences[0]).weights)
+    layers = [model.features(split, layers=str(layer)) for layer in range(count + 1)]
+    picked = np.array([[rows[n].numpy() for rows, n in zip(layer, positions, strict=True)] for layer in layers])
+    return picked / np.linalg.norm(picked, axis=-1, keepdims=True)
 
 
 def main(
     folder: Path, model: str | None = None, compared: Sequence[str] = COMPARED, steps: int = 600, epochs: float = 10
 ) -> tuple[list[float], list[float], float]:
     """Prints and returns the accuracy by layer, the cosine by layer, and the accuracy by glosses."""
-    recipe = RecipeSettings()
+    settings = {"recipe": "2018", "epochs": float(epochs)}  # the recipe of the paper
     if model is None:
         model = base_of_language(documents(1500, np.random.default_rng(1)), folder, steps)
-        recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
-    encoder, rng = load_frozen_encoder(model), np.random.default_rng(2)
+        settings |= {"learning_rate": 1e-3, "bias_correction": True}
+    encoder, rng = load(model, device="cpu"), np.random.default_rng(2)
 
     # Questions and labelled sentences share no words except the ambiguous one.
     gold = np.repeat(np.arange(len(SENSES)), 8)
@@ -95,20 +89,37 @@ def main(
         print(f"{layer:5}  {cosine:17.2f}  {share:.0%}")
 
     # The other way: does this gloss fit? Of the two glosses of a word, the more probable one gives its sense.
-    def pairs(texts: Sequence[str]) -> list[TextExample]:
-        return [
-            TextExample(id=text, first=text, second=SENSES[other][1], label="yes" if other == sense else "no")
+    def pairs(texts: Sequence[str], file: Path) -> list[tuple[str, str]]:
+        rows = [
+            (text, SENSES[other][1], "yes" if other == sense else "no")
             for text, sense in zip(texts, gold, strict=True)
             for other in (sense - sense % 2, sense - sense % 2 + 1)
         ]
+        file.write_text("\n".join(map("\t".join, [("text", "pair", "label"), *rows])) + "\n", encoding="utf-8")
+        return [(text, gloss) for text, gloss, _ in rows]
 
-    cut = TaskSettings(max_length=40)
-    spec = TaskSpec(kind="classification", name="glosses", labels=("no", "yes"), pair=True, settings=cut)
-    settings = FinetuningSettings(epochs=epochs, batch_size=16, precision="fp32")
-    job = FinetuningJob.prepare(model, spec, TaskData(train=pairs(labelled), dev=()), settings, recipe)
-    job.train_once(folder / "glosses", seed=1)
-    answers = load_predictor(folder / "glosses").predict(pairs(asked))
-    fits = np.array([answer.probabilities[1] for answer in answers]).reshape(-1, 2)
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs(labelled, folder / "labelled.tsv")
+    questions = pairs(asked, folder / "asked.tsv")
+    # The last model is kept, so the questions are not used for any choice.
+    finetune(
+        source=model,
+        task="classification",
+        out=folder / "glosses",
+        train=folder / "labelled.tsv",
+        dev=folder / "asked.tsv",
+        seeds=1,
+        keep="last",
+        baselines=False,
+        batch_size=16,
+        max_length=40,
+        precision="fp32",
+        device="cpu",
+        **settings,
+    )
+    answers = load(folder / "glosses", device="cpu").classify(questions)
+    yes = answers[0].labels.index("yes")
+    fits = np.array([answer.probabilities[yes] for answer in answers]).reshape(-1, 2)
     by_gloss = float((fits.argmax(1) == gold % 2).mean())
     print(f"by which gloss fits: {by_gloss:.0%}")
     return right, cosines, by_gloss
@@ -120,7 +131,7 @@ if __name__ == "__main__":
         "--compare", nargs=3, metavar=("WORD", "TEXT", "TEXT"), default=COMPARED, help="one word, two contexts"
     )
     given = parser.parse_args()
-    if not all(given.compare[0] in words_of(text.lower()).words for text in given.compare[1:]):
+    if not all(given.compare[0] in words_of(text) for text in given.compare[1:]):
         parser.error("--compare: WORD, in lower case, must occur in both texts")
     with tempfile.TemporaryDirectory() as temporary, quiet():
         main(Path(temporary), given.model, given.compare)
