@@ -63,7 +63,7 @@ def test_overlap_with_an_evaluation_file_is_named(run, tmp_path: Path, texts: Pa
     run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
     result = run("check", tmp_path / "corpus", "--evaluation", texts / "one.txt")
     assert result.code == 0, result.err
-    assert f"in the corpus, of '{texts / 'one.txt'}': " in result.out
+    assert f"of '{texts / 'one.txt'}', the corpus contains " in result.out
 
 
 def test_a_vocabulary_that_does_not_fit_the_model_is_reported(

@@ -125,7 +125,7 @@ def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | No
 
 
 def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
-    require_other(to == "onnx" or not int8, "--int8", "--to onnx")
+    require_other(to == "onnx" or not int8, "--int8", "--to onnx", "use it, or leave --int8 out")
     if limit is not None and not 0 <= limit < math.inf:
         raise ConfigError(expected="a finite limit of at least 0", found=str(limit), fix="correct --limit")
 

@@ -78,9 +78,14 @@ def read_examples(
     columns = columns or ColumnSettings()
     encoding = columns.encoding
     _require_mappable(name, map_labels)
-    require_other(columns.language is None or name == "xnli", "--language", "--task xnli")
     require_other(
-        columns.hierarchy is None or name in SEVERAL, "--hierarchy", "a task of several labels, multi-label or patents"
+        columns.language is None or name == "xnli", "--language", "--task xnli", "use it, or leave --language out"
+    )
+    require_other(
+        columns.hierarchy is None or name in SEVERAL,
+        "--hierarchy",
+        "a task of several labels, multi-label or patents",
+        "leave --hierarchy out",
     )
     if name in GLUE:
         if name == "wnli" and not training:

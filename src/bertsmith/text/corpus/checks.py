@@ -108,7 +108,7 @@ class DoctorReport:
         ]
         for overlap in self.overlaps:
             lines.append(
-                f"in the corpus, of '{overlap.name}':"
+                f"of '{overlap.name}', the corpus contains"
                 f" {_share(overlap.known_sentences, overlap.sentences)} of the sentences,"
                 f" {_share(overlap.known_grams, overlap.grams)} of the 13-token runs"
                 + (

@@ -52,6 +52,7 @@ class EncodingSettings:
             self.bad_bytes == "refuse" or require_encoding(self.encoding) == UTF_8,
             "--bad-bytes drop",
             "--encoding utf-8",
+            "leave one of them out",
         )
 
 
