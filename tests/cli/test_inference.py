@@ -78,7 +78,7 @@ def test_an_encoding_is_that_of_lines_on_stdin(run, model: Path) -> None:
     coded = run("fill", "--model", model, "-", "--json", "--encoding", "cp1252", stdin=text.encode("cp1252"))
     assert (coded.code, coded.out) == (0, typed.out)
     refused = run("fill", "--model", model, text, "--encoding", "cp1252")
-    assert "expected - for lines on stdin, with --encoding; found a typed text" in refused.err
+    assert "--encoding needs - in place of a text, for lines on stdin" in refused.err
 
 
 def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:

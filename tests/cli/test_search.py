@@ -214,7 +214,7 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--query", "x"], "found none; give it, or --bm25"),
+        (["--query", "x"], "found none; give it, or --method bm25, tf-idf or one-hot"),
         (["--bm25"], "expected either --query or --queries; found neither; for example: bertsmith search "),
         (
             ["--method", "tf-idf", "--bm25", "--query", "x"],
@@ -435,7 +435,7 @@ def test_changes_are_fitted_on_other_vectors(run, crowded: Path, tmp_path: Path)
     [
         (["--out", "y.npy"], 2, "expected a change, such as --center or --whiten; found none; for example: "),
         (["--changes", "c", "--center"], 2, "leave the other options of changes out"),
-        (["--dimensions", "3"], 1, "whitening with dimensions"),
+        (["--dimensions", "3"], 1, "--dimensions needs --whiten; add it"),
         (["--whiten", "--dimensions", "9"], 1, "vary in at least 9 directions"),
         (["--picture", "x.pdf"], 1, "a picture that ends in"),
     ],

@@ -180,7 +180,7 @@ def test_a_batch_size_that_cannot_be_is_refused_as_in_other_recipes(
     base: str, mails: Path, tmp_path: Path, size: int
 ) -> None:
     for recipe in ("auto", "2018"):
-        with pytest.raises(ConfigError, match=f"batch_size.*found {size}"):
+        with pytest.raises(ConfigError, match=f"batch_size must be above 0, not {size}"):
             run_command(base, "classification", tmp_path / "run", train=mails, recipe=recipe, batch_size=size)
 
 
