@@ -293,9 +293,9 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     refused("files or folders", ConfigError, texts=["-"])
     refused("did you mean 'graft'", ConfigError, vocabulary="graf")
     refused("one of minutes and steps", ConfigError, minutes=1.0)
-    refused("--vocabulary new with --pieces", ConfigError, pieces=50)
-    refused("a task with --train", ConfigError, train=domain)
-    refused("a task with --from-scratch", ConfigError, from_scratch=True)
+    refused("--pieces needs --vocabulary new", ConfigError, pieces=50)
+    refused("--train needs --task", ConfigError, train=domain)
+    refused("--from-scratch needs --task", ConfigError, from_scratch=True)
     refused("no settings.json", RunError, resume=True)
     labelled = write_labelled(tmp_path / "labelled.csv")
     letters = tmp_path / "letters.txt"

@@ -63,7 +63,7 @@ def test_an_lstm_is_trained_resumed_and_translates_by_the_same_commands(run, tmp
         (("--score", "dot"), "no score for the architecture 'transformer'"),
         (("--architecture", "lstm", "--positions", "none"), "no positions for the architecture 'lstm'"),
         (("--architecture", "lstm", "--score", "cosine"), "unknown score"),
-        (("--architecture", "gru"), "an architecture: transformer or lstm"),
+        (("--architecture", "gru"), "unknown architecture 'gru'; use one of 'lstm', 'transformer'"),
     ],
 )
 def test_options_of_the_other_architecture_and_unknown_ones_are_refused_in_one_line(run, tmp_path, given, message):

@@ -249,13 +249,13 @@ def test_long_pairs_are_left_out_and_counted(capsys):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"label_smoothing": 1.0}, "label_smoothing from 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1"),
         ({"size": "huge"}, "unknown model size"),
         ({"beam": 3}, "unknown setting"),
         ({"positions": "rotary"}, "position_embedding_type"),
         ({"max_length": 2}, "max_length must be at least 3"),
-        ({"architecture": "gru"}, "an architecture: transformer or lstm; found 'gru'"),
-        ({"architecture": ""}, "an architecture: transformer or lstm; found ''"),
+        ({"architecture": "gru"}, "unknown architecture 'gru'; use one of 'lstm', 'transformer'"),
+        ({"architecture": ""}, "unknown architecture ''; use one of"),
         ({"architecture": "lstm", "score": "cosine"}, "unknown score 'cosine'"),
         ({"score": "dot"}, "no score for the architecture 'transformer'; found 'dot'"),
         ({"architecture": "lstm", "positions": "none"}, "no positions for the architecture 'lstm'; found 'none'"),
