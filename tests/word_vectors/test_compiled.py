@@ -225,6 +225,8 @@ def test_nan_in_a_table_is_noticed_and_not_trained_on(tmp_path, threads):
 def test_an_engine_that_does_not_fit_the_other_settings_is_refused():
     with pytest.raises(ConfigError, match="unknown engine 'compild'; did you mean 'compiled'"):
         WordVectorSettings(engine="compild")
+    with pytest.raises(ConfigError, match=r"skip-gram or cbow \(both are Word2Vec\), .* not 'word2vec'"):
+        WordVectorSettings(method="word2vec")
     with pytest.raises(ConfigError, match="block"):
         WordVectorSettings(engine=COMPILED, block=8)
     with pytest.raises(ConfigError, match="--threads needs --engine compiled; "):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from bertsmith.base.core.errors import ConfigError, nearest
 from bertsmith.base.core.requests import AS_IT_IS, Request
 from bertsmith.base.core.settings import (
     Help,
@@ -88,7 +89,9 @@ class WordVectorSettings:
     seed: int = help_field(1, "seed of all randomness")
 
     def __post_init__(self) -> None:
-        require_known("method", self.method, METHODS)
+        if self.method not in METHODS:
+            known = "skip-gram or cbow (both are Word2Vec), glove or ppmi"
+            raise ConfigError.must_be("method", known, self.method, nearest(self.method, METHODS))
         require_limits(self)
         for name, least in (
             ("width", 1),
