@@ -8,7 +8,6 @@ import pytest
 
 from adaptation.domain_samples import kill_and_resume, weights, words, write_base
 from bertsmith import finetune
-from bertsmith.app.library import training
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
@@ -122,7 +121,7 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         finetune(base, "classification", tmp_path / name, train=labelled, continue_on=text, **ONCE, **options)
 
     run("straight")
-    for place, name in ((task_text, "build_corpus"), (further_pretraining, "pretrain"), (training, "run_finetuning")):
+    for place, name in ((task_text, "build_corpus"), (further_pretraining, "pretrain"), (finetuning, "run_finetuning")):
         kill_and_resume(run, name, place, name, monkeypatch)
         for folder in ("continued/run/model", "model"):
             assert weights(tmp_path / name / folder) == weights(tmp_path / "straight" / folder), name

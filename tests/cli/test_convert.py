@@ -151,7 +151,7 @@ def test_a_google_checkpoint_keeps_the_rules_of_the_original_code_unless_others_
         assert read_model_folder(out).tokenizer.rules == rules
     result = run("convert", model, tmp_path / "x", "--to", "huggingface", "--rules", "google")
     assert (result.code, result.err.count("\n")) == (1, 1)
-    assert "add --cased or --uncased" in result.err
+    assert "--rules google needs --cased or --uncased" in result.err
 
 
 def test_a_checkpoint_is_listed_tensor_by_tensor(run, tmp_path: Path, model: Path) -> None:

@@ -10,7 +10,10 @@ from typing import get_type_hints
 import numpy as np
 import pytest
 
-from bertsmith.app.cli.commands import COMMANDS
+from bertsmith.app.cli.commands import COMMANDS, Command
+from bertsmith.app.cli.requests import REQUESTS, request_of
+from bertsmith.base.core.requests import own_fields
+from bertsmith.base.core.settings import field_help
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -144,11 +147,18 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
+def _hints(command: Command) -> dict[str, object]:
+    """The types of the parameters of a command, by name."""
+    if command.name in REQUESTS:
+        return {field.name: field_help(field).kind or field.type for field in own_fields(request_of(command.name))}
+    return get_type_hints(command.function)
+
+
 def test_the_table_has_every_output_of_every_command() -> None:
     result = {
         (command.name, name)
         for command in COMMANDS
-        for name, hint in get_type_hints(command.function).items()
+        for name, hint in _hints(command).items()
         if "Path" in str(hint) and name not in INPUTS
     }
     assert result == {(command, option.split()[0]) for command, option in OUTPUTS} | FOLDERS.keys()

@@ -336,7 +336,7 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
         ({"labels": [49]}, "expected at most the 48 training examples that there are; found 49 labels"),
         ({"labels": ["some"]}, "expected labels as numbers above 0, or all; found 'some'"),
         ({"labels": [0]}, "numbers above 0"),
-        ({"minutes": 1.0}, "leave --minutes, --tokens and --size out"),
+        ({"minutes": 1.0}, "--minutes needs a system that is trained on text, other than"),
         ({"seeds": -1}, "seeds must be at least 1"),
         ({"kind": "regresion"}, "did you mean 'regression'?"),
         ({"task": "nowhere.tsv"}, "nowhere.tsv"),

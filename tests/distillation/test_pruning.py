@@ -68,5 +68,5 @@ def test_removed_heads_have_no_part_and_the_others_stay(teacher: Path, pruning: 
         assert torch.equal(smaller.tensors[name][:, kept], folder.tensors[name][:, kept])
         assert folder.tensors[name][:, columns].abs().max() > 0
     assert len(pruning.heads_to_remove(importance, 0.99)) == 6  # one of each layer stays
-    with pytest.raises(ConfigError, match="a share of heads"):
+    with pytest.raises(ConfigError, match="share of heads must be at least 0 and below 1, not"):
         pruning.without_heads(folder, importance, 1.0)

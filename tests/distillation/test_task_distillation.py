@@ -202,7 +202,7 @@ def test_texts_without_labels_get_the_answers_of_the_teacher(teacher: Path, tmp_
         distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", **FAST)
     distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", encoding="cp1252", **FAST)
     assert read_json(tmp_path / "run/report.json")["train_examples"] == 13
-    with pytest.raises(ConfigError, match="labelled examples for the student without"):
+    with pytest.raises(ConfigError, match="--without-teacher needs labelled examples, with --train"):
         distill(teacher, tmp_path / "other", dev=dev, unlabelled=text, **{**FAST, "without_teacher": True})
     with pytest.raises(ConfigError, match="examples to learn from"):
         distill(teacher, tmp_path / "other", dev=dev, **FAST)

@@ -22,6 +22,7 @@ from bertsmith.app.cli.options import (
     settings_from,
 )
 from bertsmith.app.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
+from bertsmith.base.core.requests import COPIED
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import read_json, require_outside
 from bertsmith.base.storage.uploads import is_staged, staged
@@ -29,6 +30,7 @@ from bertsmith.base.storage.uploads import is_staged, staged
 EvaluationOption = Annotated[
     list[Path] | None,
     typer.Option("--evaluation", metavar="FILE", help="evaluation texts that should not be in the corpus; repeatable"),
+    COPIED,
 ]
 
 

@@ -12,6 +12,7 @@ import typer
 from bertsmith.app.cli.options import CasedOption, RulesOption, note, print_table, settings_from
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.requests import COPIED
 from bertsmith.base.core.settings import require_other
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 VocabularyOption = Annotated[
     Path | None,
     typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece per line; or a tokenizer.json, or its folder"),
+    COPIED,
 ]
 ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="use the tokenizer of a model")]
 

@@ -1,5 +1,6 @@
 """The command `finetune` as a function."""
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,14 +83,13 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
     chosen = choose_settings(request, examples, folder, rank, resume=resume)
     base, source = base_model(request, examples, folder, chosen, rank, resume=resume)
     spec, data, prepared = examples
-    settings, rates, found = chosen.settings, chosen.rates, None
-    if request.search:
-        from bertsmith.recipes.finetuning.tuning import tune
+    settings, rates, search = chosen.settings, chosen.rates, None
+    with said_once() if request.search else contextlib.nullcontext():  # the run has the settings of a trial
+        if request.search:
+            from bertsmith.recipes.finetuning.tuning import tune
 
-        with said_once():  # the run has the settings of a trial
-            grid = search_grid(chosen.recipe, chosen.values)
             base = FinetuningJob.prepare(base, spec, data, settings, rates, request.head)
-            found = tune(
+            search = tune(
                 base,
                 spec,
                 data,
@@ -98,30 +98,30 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
                 rates,
                 trials=request.trials,
                 resume=resume,
-                grid=grid,
+                grid=search_grid(chosen.recipe, chosen.values),
                 head=request.head,
             )
-            settings, rates = found.settings, found.recipe
-    result = run_finetuning(
-        base,
-        spec,
-        data,
-        out,
-        settings,
-        rates,
-        seeds=request.seeds,
-        # If what comes before the run was interrupted, there is no run yet.
-        resume=result_of_first_rank(lambda: resume and is_run(out), rank) if base is not folder else resume,
-        head=request.head,
-        recipe_name=chosen.recipe,
-        source_name=source,
-        prepared_by=prepared,
-        request=request,
-    )
-    if found is None:
+            settings, rates = search.settings, search.recipe
+        result = run_finetuning(
+            base,
+            spec,
+            data,
+            out,
+            settings,
+            rates,
+            seeds=request.seeds,
+            # If what comes before the run was interrupted, there is no run yet.
+            resume=resume if base is folder else result_of_first_rank(lambda: resume and is_run(out), rank),
+            head=request.head,
+            recipe_name=chosen.recipe,
+            source_name=source,
+            prepared_by=prepared,
+            request=request,
+        )
+    if search is None:
         return result
-    on_first_rank(lambda: write_json(out / TABLE_FILE, list(found.table)), rank)
-    return dataclasses.replace(result, trials=found.table)
+    on_first_rank(lambda: write_json(out / TABLE_FILE, list(search.table)), rank)
+    return dataclasses.replace(result, trials=search.table)
 
 
 def read_examples(request: FinetuneRequest) -> Examples:
