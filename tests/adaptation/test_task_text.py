@@ -8,6 +8,7 @@ import pytest
 
 from adaptation.domain_samples import kill_and_resume, weights, words, write_base
 from bertsmith import finetune
+from bertsmith.app.library import finetuning
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
@@ -121,8 +122,12 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         finetune(base, "classification", tmp_path / name, train=labelled, continue_on=text, **ONCE, **options)
 
     run("straight")
-    for place, name in ((task_text, "build_corpus"), (further_pretraining, "pretrain"), (finetuning, "run_finetuning")):
-        kill_and_resume(run, name, place, name, monkeypatch)
+    for module, name in (
+        (task_text, "build_corpus"),
+        (further_pretraining, "pretrain"),
+        (finetuning, "run_finetuning"),
+    ):
+        kill_and_resume(run, name, module, name, monkeypatch)
         for folder in ("continued/run/model", "model"):
             assert weights(tmp_path / name / folder) == weights(tmp_path / "straight" / folder), name
     run("straight", resume=True)
