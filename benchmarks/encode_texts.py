@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.tokenizers.pack import pack_rows

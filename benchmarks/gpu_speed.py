@@ -33,7 +33,7 @@ from bertsmith.base.core.progress import quiet
 from bertsmith.base.machine.runtime import Runtime, choose
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.encoders.bert import NAMES
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.products.compiled import compile_layers
 from bertsmith.tasks.encoding.frozen import FrozenEncoder

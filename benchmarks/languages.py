@@ -57,7 +57,7 @@ from bertsmith.base.storage.files import write_text
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.corpus.language_sampling import SamplingSettings
 from bertsmith.text.corpus.shards import Corpus
-from bertsmith.text.tokenizers.greedy import Segmenter
+from bertsmith.text.tokenizers.longest_match import Segmenter
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.unspaced import PATTERN
 from bertsmith.text.vocabularies.learn import learn_vocabulary as learn_pieces

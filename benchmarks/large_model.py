@@ -24,7 +24,7 @@ from bertsmith.base.core.progress import quiet
 from bertsmith.base.machine.runtime import choose, choose_inference
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, EncoderForTask
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import QuestionExample
 from bertsmith.tasks.specs.kinds import task_for

@@ -42,7 +42,7 @@ from bertsmith.app.library.training import pretrain
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.layers import initialize, linear
 from bertsmith.text.corpus.shards import Corpus

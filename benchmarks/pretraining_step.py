@@ -26,7 +26,7 @@ from transformers import BertForPreTraining as PeerModel
 from bertsmith.base.machine.runtime import Runtime, choose
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.encoders.bert import NAMES
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.training.loop.optimizer import BertAdam
 from bertsmith.training.pretraining.masking import Masker

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bertsmith.models.checkpoints.assembly import load_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts import transformer
 from bertsmith.models.parts.attention import attention
 from bertsmith.models.parts.batch import Batch, Read

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
 

@@ -16,7 +16,7 @@ from toy import corpus_of, fit, small_model
 
 from bertsmith import Corpus
 from bertsmith.models.encoders.bert import BertModel
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.training.pretraining.settings import PretrainingDataSettings

@@ -20,7 +20,7 @@ from pair_scorer import fit_scorer
 from bertsmith import WordPieceTokenizer, quiet
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
 from bertsmith.tasks.metrics.labels import accuracy, f1
 from bertsmith.text.tokenizers.pack import MODEL_LIMIT, pack_rows

@@ -31,7 +31,7 @@ from bertsmith.inference.predictors.pretraining_heads import most_probable
 from bertsmith.inference.vectors.loading import load_embedder, load_token_features
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.encoding import onnx_engine
 from bertsmith.tasks.encoding.onnx_engine import places_of_read

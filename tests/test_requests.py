@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import bertsmith
 from bertsmith.app.cli.app import application
 from bertsmith.app.cli.help import TOPICS
-from bertsmith.app.cli.requests import REQUESTS, request_of, with_request
-from bertsmith.base.core.requests import Request, all_fields, as_toml, from_file, run, takes, template, to_file
+from bertsmith.app.cli.request_options import REQUESTS, request_of, with_request
+from bertsmith.base.core.requests import Request, all_fields, as_toml, call, from_file, takes, template, to_file
 from bertsmith.base.core.settings import Help, field_help, help_field
 from bertsmith.recipes.comparison.request import CompareRequest
 from tasks.task_samples import write_base_model
@@ -62,7 +62,7 @@ def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
     assert request.part(Rates) == Rates(learning_rate=1.0)
     changed = request.with_(seeds=2)
     assert (changed.given, changed.seeds, changed.learning_rate) == ({"source", "learning_rate", "seeds"}, 2, 1.0)
-    assert run(train, changed) is changed
+    assert call(train, changed) is changed
 
 
 @pytest.mark.parametrize(
@@ -225,5 +225,5 @@ def test_a_run_keeps_its_request_and_starts_again_from_it(tmp_path: Path) -> Non
     )  # fmt: skip
     values = from_file(request_of("finetune"), tmp_path / "run" / "request.toml")
     assert (values["epochs"], values["seeds"], values["map_labels"]) == (1, 1, {"0": "Bad", "1": "Good"})
-    again = run(bertsmith.finetune, request_of("finetune")(**{**values, "out": tmp_path / "again"}))
+    again = call(bertsmith.finetune, request_of("finetune")(**{**values, "out": tmp_path / "again"}))
     assert again.report["scores"] == result.report["scores"]

@@ -19,8 +19,8 @@ from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.encoders.roberta import RobertaConfig
-from bertsmith.models.heads.models import EncoderForTask
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.tasks.specs.kinds import task_for

@@ -14,8 +14,8 @@ from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.huggingface import read_model_folder, write_model_folder
 from bertsmith.models.encoders.bert import NAMES
-from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, EncoderForTask
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig

@@ -8,7 +8,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.google_names import from_google, to_google
 from bertsmith.models.checkpoints.plan import plan_loading
 from bertsmith.models.encoders.bert import NAMES
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.parameter_names import Match, Skip
 from checkpoints.tiny import tiny_tensors

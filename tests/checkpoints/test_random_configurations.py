@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained
 from bertsmith.models.checkpoints.huggingface import read_model_folder
-from bertsmith.models.heads.models import EncoderForTask
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.batch import Batch
 from tasks.architecture_samples import CLASS_PREFIXES
 from tasks.task_samples import TOKENIZER

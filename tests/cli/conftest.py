@@ -11,7 +11,7 @@ import pytest
 from bertsmith.app.cli.app import main
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.huggingface import write_model_folder
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.tokenizers.vocabulary import Vocabulary

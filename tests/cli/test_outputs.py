@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertsmith.app.cli.commands import COMMANDS, Command
-from bertsmith.app.cli.requests import REQUESTS, request_of
+from bertsmith.app.cli.request_options import REQUESTS, request_of
 from bertsmith.base.core.requests import own_fields
 from bertsmith.base.core.settings import field_help
 from bertsmith.text.corpus.build import build_corpus

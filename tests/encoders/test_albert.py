@@ -12,7 +12,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.albert import AlbertConfig
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Read
 from bertsmith.models.parts.encoder import Trace

@@ -9,7 +9,7 @@ import torch
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.encoders.bert import BertModel
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.encoder import Trace

@@ -14,7 +14,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder, read_config
 from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.modernbert import ModernBertConfig
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Trace
 from model.examples import random_batch, shake

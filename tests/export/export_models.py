@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.datasets.examples import Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.tasks.specs.kinds import task_for

@@ -26,7 +26,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.weights import write_safetensors
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import POSITIONS
 from bertsmith.tasks.encoding.onnx_session import INPUTS, outputs_of

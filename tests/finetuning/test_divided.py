@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json, read_json_lines
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.recipes.finetuning.base_model import require_divisible
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.recipes.results.finished_run import TABLE_FILE

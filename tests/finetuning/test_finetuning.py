@@ -18,7 +18,7 @@ from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.linear_start import LinearStart
 from bertsmith.recipes.finetuning.opening import opening_lines

@@ -13,7 +13,7 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Encoder

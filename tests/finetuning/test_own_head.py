@@ -20,7 +20,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.rewriting import convert
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.recipes.finetuning.job import FinetuningJob

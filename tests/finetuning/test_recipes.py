@@ -20,7 +20,7 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
 from bertsmith.models.model_files.metadata import ModelMetadata

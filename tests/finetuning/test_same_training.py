@@ -13,7 +13,7 @@ import transformers
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.models.checkpoints.architectures import architecture_of, new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.recipes.finetuning.workload import Finetuning

@@ -14,9 +14,9 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.head_blocks import HeadBlocks, concat_of_rows
-from bertsmith.models.heads.models import EncoderForTask
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.noise import RowNoise

@@ -14,7 +14,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.vector_losses import VectorLoss
 from bertsmith.models.parts.batch import Batch
 from bertsmith.recipes.finetuning.job import FinetuningJob

@@ -11,7 +11,7 @@ import torch
 
 import bertsmith
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.loop.devices import peak_of_device

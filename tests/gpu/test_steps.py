@@ -9,7 +9,7 @@ import torch
 
 from bertsmith.base.machine.runtime import Rank, Runtime, fast_precisions
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.attention import attention
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig

@@ -14,7 +14,7 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.export.conversion import export
 from bertsmith.inference.predictors.completion import SamplingSettings, complete
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.tasks.encoding.forward import TorchEngine

@@ -12,7 +12,7 @@ from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
 from bertsmith.models.checkpoints.assembly import untrained
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
 from bertsmith.tasks.encoding.forward import TorchEngine
 from inference.test_completion import engine_of, model_of

@@ -9,7 +9,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE, choose
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.tasks.datasets import blocks
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.tasks.specs.kinds import task_for

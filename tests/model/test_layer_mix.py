@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.layer_choice import CHOICES, layer_choice
 from bertsmith.models.parts.layer_mix import WeightedMix

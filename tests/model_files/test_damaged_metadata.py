@@ -11,7 +11,7 @@ import bertsmith
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.encoders.bert import BertModel
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER

@@ -6,7 +6,7 @@ from torch import Tensor
 from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
 
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
 
 NOT_IN_LAYERS = {

@@ -7,7 +7,7 @@ import torch
 from allocations import peak_of_allocations
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.architectures import new_encoder, require_architecture
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
 from bertsmith.models.parts.noise import noise_for

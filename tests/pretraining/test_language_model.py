@@ -19,7 +19,7 @@ from bertsmith.base.storage.files import read_json, read_json_lines, write_json
 from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.memory import Memory
 from bertsmith.text.corpus.shards import Corpus

@@ -13,7 +13,7 @@ from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.elmo import ElmoConfig, ElmoModel
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.heads.sampled_softmax import PieceSampler, sampled_logits
 from bertsmith.models.parts.batch import Batch
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary

@@ -8,7 +8,7 @@ import torch
 
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.training.loop.lanes import LEAST_TOKENS

@@ -9,7 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.checkpoints.architectures import new_encoder, require_architecture
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.noise import RowNoise
 from bertsmith.models.products import compiled

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bertsmith.models.checkpoints.architectures import new_encoder, require_architecture
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.encoder import Trace

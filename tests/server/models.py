@@ -15,7 +15,7 @@ from bertsmith import Model, load
 from bertsmith.base.core.errors import InputError
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import TaskSpec

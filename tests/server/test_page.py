@@ -19,7 +19,7 @@ import pytest
 from bertsmith import load
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
 from server.page_stub import CROWDED, MODELS, PAGE, WEAK, StubServer, stub_server, vector_of

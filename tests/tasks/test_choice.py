@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import ChoiceExample
 from bertsmith.tasks.encoding.units import TaskBatch, micro_batches

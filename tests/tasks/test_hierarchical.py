@@ -13,8 +13,8 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.bert import BertModel
-from bertsmith.models.heads.models import EncoderForTask
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.layers import sinusoidal_positions
 from bertsmith.models.parts.transformer import Pass

@@ -13,7 +13,7 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.checkpoints.rewriting import convert
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.encoding.units import EncodedExamples

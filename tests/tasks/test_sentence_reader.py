@@ -13,7 +13,7 @@ from bertsmith.inference.export.conversion import export
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.rewriting import convert
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.sentence_reader import attended
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.our_names import ATTENTION, BILSTM

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.encoders.bert import BertModel
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.specs.kinds import task_for

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.text.tokenizers import keys
-from bertsmith.text.tokenizers.greedy import BatchSegmenter, Segmenter
 from bertsmith.text.tokenizers.keys import LONGEST, PADDING, WIDTHS, KeyTable
+from bertsmith.text.tokenizers.longest_match import BatchSegmenter, Segmenter
 from text.vocabularies import MIXED_VOCABULARY
 
 # Few different bytes, so that strings share prefixes; no zero bytes.

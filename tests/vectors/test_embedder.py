@@ -12,7 +12,7 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Trace

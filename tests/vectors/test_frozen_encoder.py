@@ -10,7 +10,7 @@ from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.tasks.datasets.examples import TaggedExample

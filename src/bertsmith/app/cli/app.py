@@ -21,7 +21,7 @@ from bertsmith.app.cli.help import (
     without_all,
 )
 from bertsmith.app.cli.options import note, with_settings
-from bertsmith.app.cli.requests import REQUESTS, request_of, with_request
+from bertsmith.app.cli.request_options import REQUESTS, request_of, with_request
 from bertsmith.app.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.version import __version__

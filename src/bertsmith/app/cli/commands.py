@@ -21,7 +21,7 @@ from bertsmith.app.cli import (
     vocabulary,
     word_vectors,
 )
-from bertsmith.app.cli.requests import REQUESTS, request_of, settings
+from bertsmith.app.cli.request_options import REQUESTS, request_of, settings
 
 
 class Command(NamedTuple):

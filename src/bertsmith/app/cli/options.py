@@ -1,4 +1,8 @@
-"""Options shared by several commands, and options generated from settings classes."""
+"""Options shared by several commands, and options generated from settings classes.
+
+Those of `finetune`, `pretrain` and other commands with a request are the fields of that request, see `REQUESTS` in
+`request_options.py`.
+"""
 
 import dataclasses
 import functools

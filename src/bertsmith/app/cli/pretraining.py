@@ -76,11 +76,11 @@ def pretrain(request: "PretrainRequest") -> None:
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.app.library.training import pretrain as run_pretraining
-    from bertsmith.base.core.requests import run
+    from bertsmith.base.core.requests import call
     from bertsmith.base.machine.runtime import Rank
     from bertsmith.training.pretraining.summary import summary_lines
 
-    result, out = run(run_pretraining, request), Path(request.out)
+    result, out = call(run_pretraining, request), Path(request.out)
     if Rank.from_environment().index == 0:
         for line in summary_lines(result):
             say(line)
@@ -103,10 +103,10 @@ def plan(
     h100-pcie, h200, l4, l40s, t4 or v100) and the rate is an estimate from its published peak, or --rates names a plan
     that was written there with --json.
     """
-    from bertsmith.base.core.requests import run
+    from bertsmith.base.core.requests import call
     from bertsmith.training.planning.run import plan_pretraining
 
-    forecast = run(plan_pretraining, request)
+    forecast = call(plan_pretraining, request)
     for line in forecast.notes:
         note(line)
     if json:

@@ -74,8 +74,8 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
     out, rank = Path(request.out), Rank.from_environment()
-    started_at = (out / SETTINGS_FILE, out / CONTINUED, search_folder(out))
-    resume = started_before(request.resume, rank, *started_at)
+    signs_of_start = (out / SETTINGS_FILE, out / CONTINUED, search_folder(out))
+    resume = started_before(request.resume, rank, *signs_of_start)
     if not resume:
         on_first_rank(lambda: require_new_run(out), rank)
     examples = read_examples(request)
@@ -193,7 +193,8 @@ def base_model(
     settings, rates = chosen.settings, chosen.rates
 
     def checked() -> FinetuningJob:
-        # Whatever is wrong with the examples is found before minutes are spent. A probe waits for the changed model.
+        # Whatever is wrong with the examples is found before minutes are spent. What a probe chooses is decided on the
+        # model that the pre-training changes.
         before = dataclasses.replace(settings, reads=None, start="random") if settings.reads == PROBE else settings
         return FinetuningJob.prepare(folder, spec, data, before, rates, request.head)
 

@@ -150,7 +150,7 @@ def takes(
 ) -> Callable[[Callable[[Asked], Result]], Callable[Parameters, Result]]:
     """Decorator: a function of a request becomes a function of its fields, with their help in its docstring.
 
-    The function takes the fields that are not keyword-only by position too; `run` passes it a request as it is.
+    The function takes the fields that are not keyword-only by position too; `call` passes it a request as it is.
     """
     kind: type = request  # type: ignore[assignment]
     # The first of several classes with a field of that name defines it, and all their fields are parameters.
@@ -182,7 +182,7 @@ def takes(
     return decorate
 
 
-def run(function: Callable[..., Result], request: Request) -> Result:
+def call(function: Callable[..., Result], request: Request) -> Result:
     """The result of a function that `takes` decorated, for a request."""
     return function.__wrapped__(request)  # type: ignore[attr-defined, no-any-return]
 

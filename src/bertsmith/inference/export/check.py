@@ -18,7 +18,7 @@ from bertsmith.inference.export.sample import Sample, Scored, odd_rows
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import give_memory, load_for_task
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, EncoderForTask
 from bertsmith.models.parts.batch import Batch, rows_index
 from bertsmith.models.parts.layers import linear
 from bertsmith.tasks.encoding.onnx_session import (

@@ -7,7 +7,7 @@ other positions, all on the right, do not affect them. Inputs and outputs have t
 If only one position of a sequence is read ([CLS], or the last token of a left-to-right model with a task), the last
 layer computes nothing else, as in the library. The encoder is in `onnx_encoder.py`; here are the heads.
 
-Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/models.py`.
+Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/encoder_with_head.py`.
 """
 
 from collections.abc import Collection, Mapping

@@ -18,7 +18,7 @@ from bertsmith.tasks.specs.task import Prediction, Task
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
+    from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, EncoderForTask
 
 BLOCK = 1024  # examples that are read, sorted by length and predicted together
 

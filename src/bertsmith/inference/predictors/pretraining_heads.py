@@ -27,7 +27,7 @@ from bertsmith.text.tokenizers.vocabulary import MASK
 from bertsmith.training.pretraining.objectives import FOLLOWS, OBJECTIVES
 
 if TYPE_CHECKING:
-    from bertsmith.models.heads.models import EncoderForPreTraining
+    from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 
 _MASK_COST = 8  # tokens that a [MASK] counts as: its logits are as many numbers as the vocabulary has pieces
 

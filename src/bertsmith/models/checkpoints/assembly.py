@@ -14,8 +14,8 @@ from bertsmith.models.checkpoints.architectures import architecture_of, new_enco
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.plan import LoadReport
-from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, EncoderForTask
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.layers import initial_values

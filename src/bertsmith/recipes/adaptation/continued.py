@@ -72,9 +72,9 @@ def continued(prepared: "Prepared", folder: Path, model: str, run: Run) -> Conti
             folder,
             run,
             lambda: _build_corpus(prepared, folder / "corpus"),
-            lambda: {**run.shared(lambda: _start(prepared, folder, model)), **_rates(prepared)},
+            lambda: {**run.from_first_rank(lambda: _start(prepared, folder, model)), **_rates(prepared)},
         )
-        run.first(RunFolder.open(inner).clear)
+        run.on_first_rank(RunFolder.open(inner).clear)
     corpus = Corpus.open(folder / "corpus")
     last = RunFolder.open(inner).metrics("train")[-1]
     files = read_json_lines(folder / "corpus" / INPUTS)

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import amount, counted, duration
 from bertsmith.base.machine.runtime import Runtime
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.recipes.adaptation.domain_text import DomainText
 from bertsmith.recipes.adaptation.settings import ENOUGH_WORDS, FEW_TOKENS, GRAFT, NEW, AdaptationSettings

@@ -44,7 +44,7 @@ def pretrain_on_text(
     """
     inner = folder / "run"
     try:
-        run.first(build)
+        run.on_first_rank(build)
         parts = settings_from_recipe(settings())
         is_resumed = run.has(inner / SETTINGS_FILE)
         return pretrain(folder / "corpus", inner, *parts, resume=is_resumed, by_processor=by_processor)

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.text.tokenizers.encoded import Encoded
-from bertsmith.text.tokenizers.greedy import WordsSegmenter
+from bertsmith.text.tokenizers.longest_match import WordsSegmenter
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer

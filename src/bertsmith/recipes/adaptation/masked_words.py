@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import Runtime
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import cut_by_tokens, gather_rows
 from bertsmith.tasks.metrics.uncertainty import PairedTest, paired_test
 from bertsmith.text.tokenizers.encoded import Encoded

@@ -122,7 +122,7 @@ def adapt(request: AdaptRequest) -> AdaptationResult:
                 seeds=request.seeds,
                 folder=folder,
             )
-        prepared = run.every(
+        prepared = run.on_every_rank(
             lambda: prepare(folder, paths, chosen, reading, general=general_paths, from_scratch=from_scratch)
         )
         new = prepared_from_scratch(prepared) if from_scratch else None  # too little text shows before any training
@@ -151,7 +151,7 @@ def adapt(request: AdaptRequest) -> AdaptationResult:
         passages = _passages(prepared, chosen)
         before = _losses_before(prepared, passages, run) if has_masked_lm_head(prepared.folder) else None
         made = continued(prepared, run.path, str(model), run)
-        adapted = Path(run.shared(lambda: str(final_model(prepared, run.path, str(model), made))))
+        adapted = Path(run.from_first_rank(lambda: str(final_model(prepared, run.path, str(model), made))))
         after = _losses(load_any(adapted), passages, chosen, run.rank)
 
         # The task on each of the models.
@@ -182,8 +182,8 @@ def adapt(request: AdaptRequest) -> AdaptationResult:
                 **{part: run.folder.record[part] for part in ("settings", "machine", "versions")},
             }
 
-        reported = run.shared(report)
-        page = run.shared(lambda: str(write_report(run.path, reported)))
+        reported = run.from_first_rank(report)
+        page = run.from_first_rank(lambda: str(write_report(run.path, reported)))
         return AdaptationResult(report=reported, model=adapted, page=Path(page))
 
 
@@ -234,7 +234,7 @@ def _losses_before(prepared: Prepared, passages: Mapping[str, Sequence[Passage]]
     path = run.path / BEFORE_FILE
     if not run.has(path):
         losses = _losses(prepared.folder, passages, prepared.settings, run.rank) or {}
-        run.first(lambda: write_json(path, {name: dataclasses.asdict(loss) for name, loss in losses.items()}))
+        run.on_first_rank(lambda: write_json(path, {name: dataclasses.asdict(loss) for name, loss in losses.items()}))
     return {
         name: WordLoss(nats=tuple(loss["nats"]), words=tuple(loss["words"]), characters=loss["characters"])
         for name, loss in read_json(path).items()

@@ -141,11 +141,11 @@ def continue_pretraining(
     folder, model, record = load_any(source), continued_model(out), text.record()
     config, continued = folder.config, out / CONTINUED
     with Run.open(out, resume=resume, device=device, parts=(f"{CONTINUED}/{TEXT_FILE}", SETTINGS_FILE)) as run:
-        run.first(lambda: _require_text(run))
+        run.on_first_rank(lambda: _require_text(run))
         with run.locked():
             if run.is_resumed:
-                run.first(lambda: _require_same(continued / TEXT_FILE, record))
-            if run.shared(lambda: _is_finished(continued)):
+                run.on_first_rank(lambda: _require_same(continued / TEXT_FILE, record))
+            if run.from_first_rank(lambda: _is_finished(continued)):
                 return model
 
             def settings() -> dict[str, Any]:
@@ -174,9 +174,9 @@ def continue_pretraining(
                 fix += ", in a new run" if run.is_resumed else ""
                 raise ConfigError(expected=error.expected, found=error.found, fix=fix) from None
             costs = {name: getattr(result, name) for name in ("processor_seconds", "seconds", "tokens")}
-            run.first(lambda: write_json(continued / COSTS_FILE, costs))
+            run.on_first_rank(lambda: write_json(continued / COSTS_FILE, costs))
             # What is left to do needs the model alone.
-            run.first(RunFolder.open(continued / "run").clear)
+            run.on_first_rank(RunFolder.open(continued / "run").clear)
     return model
 
 

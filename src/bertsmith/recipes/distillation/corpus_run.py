@@ -210,7 +210,7 @@ def _write_start(folder: ModelFolder, run: Run) -> None:
         return
     tensors = {name: tensor.float().contiguous() for name, tensor in folder.tensors.items()}
     with run.locked():
-        run.first(
+        run.on_first_rank(
             lambda: write_model_folder(
                 run.path / START,
                 config=folder.config,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.base.core.settings import require, to_dict
-from bertsmith.models.heads.models import EncoderForPreTraining, PreTrainingOutput
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.our_names import PROJECTION

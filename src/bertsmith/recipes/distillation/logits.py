@@ -28,7 +28,7 @@ from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.base.storage.files import atomic_file, digest_bytes, read_json, remove_partials, write_json
 from bertsmith.base.storage.locks import locked_folder
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.encoding.units import EncodedExamples, Ints, Logits, separate_rows
 

@@ -14,7 +14,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import require
 from bertsmith.base.processes.sharding import divide_part
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.layers import ScaledLinear, initialize
 from bertsmith.models.parts.our_names import PROJECTION

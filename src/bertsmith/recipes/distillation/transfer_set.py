@@ -21,7 +21,7 @@ from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.checkpoints.weights import digest_of_tensors
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import SIMILARITY
 from bertsmith.recipes.distillation.augmentation import Augmenter
 from bertsmith.recipes.distillation.logits import digest_of_rows, rows_of, stored_logits

@@ -27,7 +27,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.processes.sharding import whole_parameters
 from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.models.heads.models import PreTrainingOutput
+from bertsmith.models.heads.encoder_with_head import PreTrainingOutput
 from bertsmith.models.heads.row_vectors import mean_of_rows
 from bertsmith.models.parts.our_names import PREFIX
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings

@@ -7,7 +7,7 @@ from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.our_names import (
     ATTENTION,
     BILSTM,

@@ -29,9 +29,9 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.special_pieces import with_special_pieces
 from bertsmith.models.checkpoints.weights import digest_of_tensors
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead
-from bertsmith.models.heads.task_head import Head
 from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
 from bertsmith.recipes.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_last

@@ -25,8 +25,8 @@ from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead
-from bertsmith.models.heads.task_head import Head
 from bertsmith.models.parts.batch import rows_index
 from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS, VECTORS_OF_PAIR
 from bertsmith.recipes.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings

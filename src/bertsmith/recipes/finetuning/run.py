@@ -1,4 +1,6 @@
-"""`bertsmith finetune` as a function: from a base model and examples to a model folder.
+"""Fine-tuning on examples: one training for each seed, and the best of them, or their average, as a model folder.
+
+`bertsmith finetune`, which also reads the files and chooses the settings, is `finetune` in `app/library/finetuning.py`.
 
 ::
 
@@ -66,7 +68,7 @@ SMALL_SET = 10_000  # below this number of training examples, several seeds are 
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
 RATE_AFTER_COLLAPSE = 0.5  # learning rate of a restart, as a fraction of the rate of the start that collapsed
-_NARROW = 2**31  # upper limit for the seeds of restarts
+_SEED_LIMIT = 2**31  # upper limit for the seeds of restarts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,9 +150,9 @@ def finetune(
     """
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
-        job = run.every(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
+        job = run.on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
-        return _received(_finetune(job, run, seeds, names, request), run)
+        return _result_on_every_rank(_finetune(job, run, seeds, names, request), run)
 
 
 def _finetune(
@@ -160,74 +162,79 @@ def _finetune(
     from bertsmith.recipes.finetuning.baselines import baselines_of
 
     count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
-    alone = is_spread(count, run.rank) and job.division(run.rank) is None
+    whole_seeds = has_seed_per_process(count, run.rank) and job.division(run.rank) is None
     may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
     run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change, request=request)
     for line in (
         *opening_lines(job),
         f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",
-        *_who_trains(count, run.rank, alone=alone),
+        *_who_trains(count, run.rank, whole_seeds=whole_seeds),
     ):
         tell(line)
-    baselines = run.first(lambda: baselines_of(job, run.path, resume=run.is_resumed))
+    baselines = run.on_first_rank(lambda: baselines_of(job, run.path, resume=run.is_resumed))
 
-    results = _train_seeds(job, run.path, range(count), run, "training", alone=alone)
-    kept = run.first(lambda: kept_of(job, results, run.path))
-    again: Refit | None = None
+    results = _train_seeds(job, run.path, range(count), run, "training", whole_seeds=whole_seeds)
+    kept = run.on_first_rank(lambda: kept_of(job, results, run.path))
+    refit: Refit | None = None
     if trains_on_all(job):
-        every = job.on_all_examples()
-        parts = run.shared(lambda: [] if kept is None else list(kept.parts))
-        again = every, _train_seeds(every, run.path / ALL_FOLDER, parts, run, "again on all examples,", alone=alone)
+        job_on_all = job.on_all_examples()
+        parts = run.from_first_rank(lambda: [] if kept is None else list(kept.parts))
+        name = "again on all examples"
+        refit = job_on_all, _train_seeds(job_on_all, run.path / ALL_FOLDER, parts, run, name, whole_seeds=whole_seeds)
 
     def finish() -> FinetuningResult:
         assert baselines is not None, "rank 0 computed them"
         assert kept is not None, "rank 0 has it"
-        return _finish(job, run.folder, results, kept, again, baselines)
+        return _finish(job, run.folder, results, kept, refit, baselines)
 
-    return run.first(finish)
+    return run.on_first_rank(finish)
 
 
 def _train_seeds(
-    job: FinetuningJob, out: Path, numbers: Sequence[int], run: Run, name: str, *, alone: bool
+    job: FinetuningJob, out: Path, numbers: Sequence[int], run: Run, name: str, *, whole_seeds: bool
 ) -> list[Trained]:
     """The trainings with some of the seeds; on other ranks than 0, those that this rank takes part in.
 
     Args:
         numbers: which seeds, counted from 0.
         name: how the name of a training begins.
-        alone: whether each process trains whole seeds by itself.
+        whole_seeds: whether each process trains whole seeds by itself.
     """
 
-    def trained(number: int, who: Rank, *, again: bool) -> Trained:
+    def trained(number: int, rank: Rank, *, resume: bool) -> Trained:
         seed = job.training.seed + number
-        which = f"{name} {numbers.index(number) + 1} of {len(numbers)}, seed {seed}"
-        label = which if len(numbers) > 1 else name.removesuffix(",")
-        return _train_seed(job, out, seed, again, label, who)
+        comma = "," if " " in name else ""  # of more than one word
+        label = f"{name}{comma} {numbers.index(number) + 1} of {len(numbers)}, seed {seed}"
+        return _train_seed(job, out, seed, resume, label if len(numbers) > 1 else name, rank)
 
-    if not alone:
-        return [trained(number, run.rank, again=run.is_resumed) for number in numbers]
+    if not whole_seeds:
+        return [trained(number, run.rank, resume=run.is_resumed) for number in numbers]
     numbers_here = numbers[run.rank.index :: run.rank.count]
-    results = run.every(lambda: [trained(number, Rank(), again=run.is_resumed) for number in numbers_here])
-    # Those of other processes are read from their folders.
-    return [trained(number, Rank(), again=True) for number in numbers] if run.rank.index == 0 else results
+    results = run.on_every_rank(lambda: [trained(number, Rank(), resume=run.is_resumed) for number in numbers_here])
+    # Those of other processes are finished: to resume them is to read their results.
+    return [trained(number, Rank(), resume=True) for number in numbers] if run.rank.index == 0 else results
 
 
-def is_spread(count: int, rank: Rank) -> bool:
+def has_seed_per_process(count: int, rank: Rank) -> bool:
     """Whether each process trains whole seeds by itself, because there is at least one for each."""
     return 1 < rank.count <= count
 
 
-def _who_trains(count: int, rank: Rank, *, alone: bool) -> list[str]:
+def _who_trains(count: int, rank: Rank, *, whole_seeds: bool) -> list[str]:
     """What each of several processes does, in a sentence; nothing for one process."""
     if rank.count == 1:
         return []
-    if alone:
+    if whole_seeds:
         return [f"{rank.count} processes train {count} seeds, each whole seeds by itself"]
-    why = "the model is divided among them" if is_spread(count, rank) else "there are fewer seeds than processes"
+    why = (
+        "the model is divided among them"
+        if has_seed_per_process(count, rank)
+        else "there are fewer seeds than processes"
+    )
     return [f"{rank.count} processes share every step, because {why}"]
 
 
-def _received(result: FinetuningResult | None, run: Run) -> FinetuningResult:
+def _result_on_every_rank(result: FinetuningResult | None, run: Run) -> FinetuningResult:
     """The result of rank 0, on every rank."""
     if result is not None and run.rank.count == 1:
         return result
@@ -237,7 +244,7 @@ def _received(result: FinetuningResult | None, run: Run) -> FinetuningResult:
         runs = [dataclasses.asdict(one) for one in result.runs]
         return {"spec": result.spec.to_dict(), "runs": runs, "best": result.best, "report": dict(result.report)}
 
-    received = run.shared(as_plain)
+    received = run.from_first_rank(as_plain)
     spec, runs = TaskSpec.from_dict(received["spec"], "process 0"), [SeedResult(**one) for one in received["runs"]]
     return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"])
 
@@ -249,16 +256,16 @@ def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: s
     """
     collapsed: list[tuple[Path, SeedResult]] = []
     rate = job.training.learning_rate
-    for again in range(RESTARTS + 1):
-        path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
-        drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed
-        share, name = RATE_AFTER_COLLAPSE**again, f"{label}, start {again + 1}" if again else label
+    for restart in range(RESTARTS + 1):
+        path = out / (f"seed-{seed}-again-{restart}" if restart else f"seed-{seed}")
+        drawn = derive(seed, "after a collapse", restart) % _SEED_LIMIT if restart else seed
+        share, name = RATE_AFTER_COLLAPSE**restart, f"{label}, start {restart + 1}" if restart else label
         result = job.train_once(path, drawn, resume=resume, rate_share=share, label=name, rank=rank)
         if not result.collapsed:
-            return path, result, again
+            return path, result, restart
         collapsed.append((path, result))
-        if again < RESTARTS:
-            which = f"seed {seed}{f', start {again + 1},' if again else ''}"
+        if restart < RESTARTS:
+            which = f"seed {seed}{f', start {restart + 1},' if restart else ''}"
             rate *= RATE_AFTER_COLLAPSE
             warn(
                 f"{which} collapsed: one answer for every example; restarting with another seed and half the "
@@ -273,13 +280,13 @@ def _finish(
     run: RunFolder,
     trained: Sequence[Trained],
     kept: Kept,
-    again: "Refit | None",
+    refit: "Refit | None",
     baselines: "Baselines",
 ) -> FinetuningResult:
     """Writes the model that is kept, and report.json.
 
     Args:
-        again: the trainings on all examples that the model is made of; None if it is made of those that were scored.
+        refit: the trainings on all examples that the model is made of; None if it is made of those that were scored.
     """
     from bertsmith.recipes.finetuning.cheaper import best_baseline, is_better, with_bag_of_words
 
@@ -287,12 +294,12 @@ def _finish(
     results = [result for _, result, _ in trained]
     best = best_of(job, results)
     spec, lines = kept.spec, kept.lines
-    final = None if again is None else refitted(kept, again)
-    writer, weights, result = final or (job, kept.folder, kept.result)
-    every = [*results, *(one for _, one, _ in (again[1] if again else ()))]
+    final = None if refit is None else refitted(kept, refit)
+    written_job, weights, result = final or (job, kept.folder, kept.result)
+    all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
-    origin = {**origin_of(job, kept, writer), **cost_of(every)}
-    writer.write_model(run.model, weights, spec, result, origin, baseline)
+    origin = {**origin_of(job, kept, written_job), **cost_of(all_results)}
+    written_job.write_model(run.model, weights, spec, result, origin, baseline)
     if kept.predictions.is_file():
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)
@@ -309,12 +316,16 @@ def _finish(
         "intervals": intervals(spec.kind, results[0].scores, lines, spec.scheme),
         "temperature": spec.temperature,
         "threshold": spec.threshold,
-        "settings": _of_advice(job, spec, results),
+        "settings": _settings_tried(job, spec, results),
         **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
         "best": kept.name,
         **average_in_report(kept),
-        **({} if final is None else {"trained_on_all": len(writer.data.train)}),
-        **({} if again is None else {"refit_runs": [dataclasses.asdict(one) for _, one, _ in again[1]]}),
+        **({} if final is None else {"trained_on_all": len(written_job.data.train)}),
+        **(
+            {}
+            if refit is None
+            else {"refit_runs": [dataclasses.asdict(result_on_all) for _, result_on_all, _ in refit[1]]}
+        ),
         "collapsed": sum(restarts + result.collapsed for _, result, restarts in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
@@ -335,7 +346,7 @@ def _finish(
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
 
 
-def _of_advice(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]) -> dict[str, Any]:
+def _settings_tried(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]) -> dict[str, Any]:
     """The settings that advice should not repeat; `calibrate` is None where it has no effect."""
     rates = [result.learning_rate or job.training.learning_rate for result in results]
     single = spec.kind == "classification" and not spec.multi_label

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
-from bertsmith.models.heads.models import EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.noise import noise_for

@@ -7,7 +7,7 @@ import torch
 
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
 from bertsmith.base.processes.sharding import is_divided
-from bertsmith.models.heads.models import EncoderForPreTraining, EncoderForTask
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, EncoderForTask
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.tasks.encoding.engine import (
     BACKWARD_LM,

@@ -11,7 +11,7 @@ from bertsmith.models.checkpoints.int8_scales import RecordedInt8, recorded_int8
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.weights import digest_of_tensors
-from bertsmith.models.heads.task_head import Head
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.products.prepared import prepare
 from bertsmith.tasks.encoding.frozen import FrozenEncoder, SharedEncoder
 

@@ -1,6 +1,7 @@
 """The kinds of task, by the name in a model's metadata.
 
 A new kind needs one file with one class and an entry here; training, evaluation, prediction and serving look it up.
+CONTRIBUTING.md ("Adding a kind of task") names the rest, such as the format of its files.
 """
 
 from bertsmith.base.core.errors import ConfigError

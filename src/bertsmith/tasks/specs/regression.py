@@ -28,7 +28,7 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertsmith.models.heads.task_head import Head
+    from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
 
 SIGMOID = "sigmoid"  # as `TaskSpec.activation`

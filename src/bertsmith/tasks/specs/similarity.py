@@ -47,7 +47,7 @@ from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertsmith.models.heads.task_head import Head
+    from bertsmith.models.heads.head_spec import Head
 
 _COLLAPSED = 0.9999  # length of the mean of unit vectors, from which all texts have the same vector
 _DEEPEST = 10  # ranks that count in mrr@10
@@ -64,7 +64,7 @@ class SimilarityTask(Task):
     @property
     def head(self) -> "Head":
         """No layer: the vector of a row is the result. Objectives with labels have a layer in training only."""
-        from bertsmith.models.heads.task_head import Head
+        from bertsmith.models.heads.head_spec import Head
 
         spec = self.spec
         outputs = len(spec.labels) if spec.objective in WITH_LAYER else 0

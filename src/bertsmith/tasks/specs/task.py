@@ -27,7 +27,7 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertsmith.models.heads.task_head import Head
+    from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
@@ -337,7 +337,7 @@ class Task(abc.ABC):
 
     def head_on_rows(self, outputs: int) -> "Head":
         """A linear layer with `outputs` numbers on a vector of each row."""
-        from bertsmith.models.heads.task_head import Head
+        from bertsmith.models.heads.head_spec import Head
 
         return Head(
             part="classifier",
@@ -351,7 +351,7 @@ class Task(abc.ABC):
 
     def head_on_tokens(self, part: str, outputs: int) -> "Head":
         """A linear layer on the hidden states of the tokens, or on the states of a BiLSTM over them."""
-        from bertsmith.models.heads.task_head import Head
+        from bertsmith.models.heads.head_spec import Head
 
         if self.spec.reads != BILSTM:
             return Head(part=part, outputs=outputs, pooled=False)

@@ -4,7 +4,7 @@
 2. Every unit is looked up in a cache of units, as 8-byte numbers (`keys.py`). Most are found: the cache starts out with
    the vocabulary.
 3. The units that are not in the cache are encoded, each distinct one once: words of ASCII letters in one batch
-   (`greedy.py`), all others after the plain Python code has split them into words. The results are cached.
+   (`longest_match.py`), all others after the plain Python code has split them into words. The results are cached.
 4. The ids of the units are concatenated.
 
 Steps 1, 2 and 4 run on several threads, since NumPy releases the GIL.
@@ -27,7 +27,6 @@ from bertsmith.base.machine.allocator import keep_freed_memory
 from bertsmith.base.machine.processor import available_cores
 from bertsmith.text.tokenizers.blocks import Block, Strings, batches, blocks_of
 from bertsmith.text.tokenizers.encoded import Encoded, Ids, Offsets, offsets_of, places_of
-from bertsmith.text.tokenizers.greedy import WordsSegmenter
 from bertsmith.text.tokenizers.keys import (
     LONGEST,
     WIDTHS,
@@ -42,6 +41,7 @@ from bertsmith.text.tokenizers.keys import (
     strings_of,
     windows_of,
 )
+from bertsmith.text.tokenizers.longest_match import WordsSegmenter
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.units import UnitFinder
 from bertsmith.text.tokenizers.vocabulary import Vocabulary

@@ -1,7 +1,8 @@
 """WordPiece, BERT's tokenizer: text to the ids of word pieces, and back.
 
 `encode_batch` is the fast path, for corpora; `encode`, `tokenize` and `encode_with_offsets` are for single texts. On
-every string all of them return the pieces of `basic_tokens` split by `Segmenter`. None adds [CLS] or [SEP]: see
+every string all of them return the pieces of `basic_tokens` split by `Segmenter` (the algorithm, in
+`longest_match.py`). None adds [CLS] or [SEP]: see
 `pack.py`.
 """
 
@@ -17,7 +18,7 @@ from bertsmith.text.tokenizers.blocks import Strings, is_arrow
 from bertsmith.text.tokenizers.bounded import BoundedCache
 from bertsmith.text.tokenizers.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.tokenizers.fast import FastEncoder
-from bertsmith.text.tokenizers.greedy import Segmenter
+from bertsmith.text.tokenizers.longest_match import Segmenter
 from bertsmith.text.tokenizers.normalize import (
     BasicToken,
     TextRules,

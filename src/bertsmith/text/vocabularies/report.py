@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.text.tokenizers.encoded import places_of
-from bertsmith.text.tokenizers.greedy import WordsSegmenter
 from bertsmith.text.tokenizers.keys import Integers
+from bertsmith.text.tokenizers.longest_match import WordsSegmenter
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary

@@ -3,10 +3,10 @@
 ::
 
     with Run.open(out, resume=resume, device=settings.device) as run:  # the folder is new, or holds a run to resume
-        corpus = run.every(lambda: Corpus.open(path))                  # what does not fit is refused before it exists
+        corpus = run.on_every_rank(lambda: Corpus.open(path))          # what does not fit is refused before it exists
         run.start(record, digests, may_change=("corpus",))             # locked until the end; RUN/settings.json
         result = train(workload, training, run.folder, rank=run.rank)
-        run.first(lambda: write_report([run.path]))
+        run.on_first_rank(lambda: write_report([run.path]))
 """
 
 import contextlib
@@ -70,8 +70,8 @@ class Run:
                 held.enter_context(distributed.process_group(rank, choose(device).torch_device))
             is_resumed = distributed.started_before(resume, rank, *(path / part for part in parts))
             run = Run(path, rank, held, is_resumed=is_resumed)
-            run.first(lambda: require_new_or_started(path, resume=is_resumed, parts=parts, besides=besides))
-            run.before = run.shared(lambda: RunFolder.open(path).record if is_resumed and is_run(path) else {})
+            run.on_first_rank(lambda: require_new_or_started(path, resume=is_resumed, parts=parts, besides=besides))
+            run.before = run.from_first_rank(lambda: RunFolder.open(path).record if is_resumed and is_run(path) else {})
             yield run
 
     def start(
@@ -97,21 +97,21 @@ class Run:
             self.path, record, digests, resume=self.is_resumed, rank=self.rank, may_change=may_change
         )
         if request is not None and not self.is_resumed:
-            self.first(lambda: write_text(self.path / REQUEST_FILE, to_file(request)))
+            self.on_first_rank(lambda: write_text(self.path / REQUEST_FILE, to_file(request)))
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """A block that holds the lock of the folder, for work before a run in the same folder, which takes it again."""
         return distributed.locked_by_first_rank(self.path, self.rank, create=not self.is_resumed)
 
-    def first(self, work: Callable[[], Result]) -> Result | None:
+    def on_first_rank(self, work: Callable[[], Result]) -> Result | None:
         """The result of `work` on rank 0, which alone does it; None on the others, which wait."""
         return distributed.on_first_rank(work, self.rank)
 
-    def shared(self, work: Callable[[], Any]) -> Any:
+    def from_first_rank(self, work: Callable[[], Any]) -> Any:
         """The result of `work`, plain values, on every rank; rank 0 alone does it."""
         return distributed.result_of_first_rank(work, self.rank)
 
-    def every(self, work: Callable[[], Result]) -> Result:
+    def on_every_rank(self, work: Callable[[], Result]) -> Result:
         """The result of the `work` of this rank; returns when all ranks are done."""
         return distributed.on_every_rank(work, self.rank)
 
@@ -121,4 +121,4 @@ class Run:
 
     def has(self, path: Path) -> bool:
         """Whether a file or folder of the run is there, as rank 0 sees it."""
-        return bool(self.shared(path.exists))
+        return bool(self.from_first_rank(path.exists))

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from bertsmith.base.processes.sharding import blocks_of
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.training.loop.trainer import OPTIMIZERS

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from bertsmith.base.core.errors import CorpusError
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import cut_by_tokens, gather_rows
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.pretraining.masking import Masker

@@ -28,7 +28,7 @@ from torch import Tensor
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.processes.sharding import whole_parameters
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.heads.piece_heads import MaskedLMHead
 from bertsmith.models.parts.our_names import PREFIX
 from bertsmith.models.parts.transformer import Layer, TransformerEncoder

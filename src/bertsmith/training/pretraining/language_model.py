@@ -28,7 +28,7 @@ from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
-from bertsmith.models.heads.models import EncoderForPreTraining, PreTrainingOutput
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.models.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.models.parts.batch import Batch, cut_by_tokens
 from bertsmith.models.parts.encoder import Trace

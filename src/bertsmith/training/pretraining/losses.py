@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.our_names import PREFIX, part_of, plain
 from bertsmith.text.corpus.frequencies import smoothed_frequencies
 from bertsmith.text.tokenizers.vocabulary import Vocabulary

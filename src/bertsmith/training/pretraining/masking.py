@@ -63,8 +63,8 @@ class Masker:
         self._size, self._mask_id = len(vocabulary), vocabulary.mask_id
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)
         self._fixed[[vocabulary.cls_id, vocabulary.sep_id]] = True
-        starts = [settings.whole_word and piece.startswith(CONTINUATION) for piece in vocabulary.pieces]
-        self._continues = np.array(starts, dtype=np.bool_)
+        continues = [settings.whole_word and piece.startswith(CONTINUATION) for piece in vocabulary.pieces]
+        self._continues = np.array(continues, dtype=np.bool_)
         segments = {setting: segmenter(setting) for setting in settings.segmented}
         self._words = SegmentedWords(vocabulary, segments) if segments else None
 

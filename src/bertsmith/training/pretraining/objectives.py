@@ -29,7 +29,7 @@ from bertsmith.training.pretraining.targets import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertsmith.models.heads.models import PreTrainingOutput
+    from bertsmith.models.heads.encoder_with_head import PreTrainingOutput
     from bertsmith.training.pretraining.batch import PretrainingBatch
 
 # Added to the number of predictions, as in the original, to avoid a division by zero.

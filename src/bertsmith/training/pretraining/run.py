@@ -23,7 +23,7 @@ from bertsmith.models.checkpoints.architectures import read_config, require_arch
 from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.weights import digest_of_tensors
-from bertsmith.models.heads.models import EncoderForPreTraining
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.products.compiled import compile_layers
@@ -149,7 +149,7 @@ def pretrain(
             on_evaluation=on_evaluation,
             clock=clock,
         )
-        run.first(lambda: write_report([run.path]))
+        run.on_first_rank(lambda: write_report([run.path]))
         return result
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
 from bertsmith.base.processes.distributed import from_all_ranks
-from bertsmith.models.heads.models import EncoderForPreTraining, PreTrainingOutput
+from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.models.heads.sampled_softmax import PieceSample, PieceSampler
 from bertsmith.models.parts.noise import Noise, noise_for
 from bertsmith.models.products.work import PASSES, Work, forward_work

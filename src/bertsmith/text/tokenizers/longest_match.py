@@ -1,4 +1,4 @@
-"""Greedy longest-match segmentation into pieces: of one word, and of many words at once.
+"""The WordPiece algorithm, greedy longest match: of one word, and of many words at once.
 
 Source: `WordpieceTokenizer` in the original tokenization.py; Schuster and Nakajima (2012); Wu et al. (2016), section
 4.1.

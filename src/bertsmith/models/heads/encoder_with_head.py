@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead, new_own_head
 from bertsmith.models.heads.row_vectors import apart_of_rows, max_of_rows, mean_of_rows, pair_of_rows
-from bertsmith.models.heads.task_head import Head
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
@@ -147,7 +147,7 @@ class EncoderForPreTraining(_OnEncoder):
 
 
 class EncoderForTask(_OnEncoder):
-    """An encoder with the head of a task.
+    """An encoder with the head of a task, such as a classifier.
 
     Args:
         seed: seed for initializing encoder and head; None leaves that to the caller.

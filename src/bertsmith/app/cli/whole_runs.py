@@ -29,13 +29,13 @@ def finetune(request: "FinetuneRequest") -> None:
     require_inputs((request.source, request.teacher), (request.train, request.dev, request.continue_on))
 
     from bertsmith.app.library.finetuning import finetune as run_finetuning
-    from bertsmith.base.core.requests import run
+    from bertsmith.base.core.requests import call
     from bertsmith.base.machine.runtime import Rank
     from bertsmith.recipes.finetuning.run import summary_lines
     from bertsmith.recipes.results.finished_run import TABLE_FILE, table_cells
     from bertsmith.recipes.results.report import write_finetuning_report
 
-    result, out = run(run_finetuning, request), Path(request.out)
+    result, out = call(run_finetuning, request), Path(request.out)
     if Rank.from_environment().index:
         return  # process 0 prints and writes for all
     if result.trials:
@@ -66,7 +66,7 @@ def adapt(
     score, before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes a
     checkpoint and exits with code 130; --resume continues from there.
     """
-    from bertsmith.base.core.requests import run
+    from bertsmith.base.core.requests import call
     from bertsmith.base.machine.runtime import Rank
     from bertsmith.recipes.adaptation.run import adapt as run_adaptation
     from bertsmith.recipes.adaptation.run import forecast_adaptation
@@ -79,14 +79,14 @@ def adapt(
             found=", ".join(idle),
             fix="leave them out; nothing is written or trained",
         )
-        forecast = run(forecast_adaptation, request)
+        forecast = call(forecast_adaptation, request)
         if json:
             print_json(forecast.to_dict())
         else:
             for line in forecast.lines():
                 say(line)
         return
-    result = run(run_adaptation, request)
+    result = call(run_adaptation, request)
     if Rank.from_environment().index:
         return  # process 0 prints for all
     if json:
@@ -108,10 +108,10 @@ def distill(request: "DistillRequest", json: JsonOption = False) -> None:
     with code 130; --resume continues from there.
     """
     from bertsmith.app.library.distillation import distill as run_distillation
-    from bertsmith.base.core.requests import run
+    from bertsmith.base.core.requests import call
     from bertsmith.base.machine.runtime import Rank
 
-    report, out = run(run_distillation, request), Path(request.out)
+    report, out = call(run_distillation, request), Path(request.out)
     if Rank.from_environment().index:
         return  # process 0 prints for all
     if json:
@@ -134,11 +134,11 @@ def distill_corpus(request: "DistillCorpusRequest") -> None:
     checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.app.library.distillation import distill_corpus as run_on_corpus
-    from bertsmith.base.core.requests import run
+    from bertsmith.base.core.requests import call
     from bertsmith.base.machine.runtime import Rank
     from bertsmith.training.pretraining.summary import summary_lines
 
-    result, out = run(run_on_corpus, request), Path(request.out)
+    result, out = call(run_on_corpus, request), Path(request.out)
     if Rank.from_environment().index:
         return
     for line in summary_lines(result):
@@ -154,10 +154,10 @@ def compare(request: "CompareRequest") -> None:
     system then gets the same labels and is scored on the same dev examples. A system that fails is listed with its
     reason. --resume continues a comparison that was stopped.
     """
-    from bertsmith.base.core.requests import run
+    from bertsmith.base.core.requests import call
     from bertsmith.recipes.comparison.run import compare_systems
 
-    result = run(compare_systems, request)
+    result = call(compare_systems, request)
     first, *others = result.lines()
     say(first)
     print_table(*result.table())
