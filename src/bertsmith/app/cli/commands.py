@@ -11,7 +11,6 @@ from bertsmith.app.cli import (
     inference,
     prediction,
     pretraining,
-    recipes,
     search,
     serve,
     sizes,
@@ -19,6 +18,7 @@ from bertsmith.app.cli import (
     translation,
     vectors,
     vocabulary,
+    whole_runs,
     word_vectors,
 )
 from bertsmith.app.cli.request_options import REQUESTS, request_of, settings
@@ -122,14 +122,14 @@ COMMANDS = (
         misplaced="pass the lines on stdin: bertsmith translate --model DIR < FILE",
     ),
     Command(
-        recipes.finetune,
+        whole_runs.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
         misplaced="pass the files with --train and --dev",
         trains=True,
     ),
     Command(
-        recipes.adapt,
+        whole_runs.adapt,
         "adapt",
         "bertsmith adapt my-run/model my-text --steps 12 --out my-adapted-run",
         trains=True,
@@ -169,21 +169,21 @@ COMMANDS = (
         misplaced="give one file, or a folder of files",
     ),
     Command(
-        recipes.distill,
+        whole_runs.distill,
         "distill",
         "bertsmith distill --teacher my-spam-run/model --train my-mails.csv --seeds 1 --out my-student",
         misplaced="pass the files with --train, --dev and --unlabelled",
         trains=True,
     ),
     Command(
-        recipes.distill_corpus,
+        whole_runs.distill_corpus,
         "distill corpus",
         "bertsmith distill corpus my-corpus --teacher my-run/model --layers 1 --steps 5 --out my-small-run",
         trains=True,
     ),
     Command(prediction.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(
-        recipes.compare,
+        whole_runs.compare,
         "compare",
         "bertsmith compare --task spam --corpus my-text --systems one-hot,tf-idf,ppmi --seeds 1 --out my-comparison",
         misplaced="pass the labelled file with --task, and text with --corpus",
