@@ -124,8 +124,8 @@ def main() -> None:
         if package in ("", "bertsmith"):
             raise
         _fail(
-            f"expected the package {package}, which this command needs; found none; install bertsmith with all that it "
-            "needs (pip install . in the checkout); "
+            f"this command needs the package {package}, which is not installed; install bertsmith with all its "
+            "dependencies (pip install . in the checkout); "
             "requirements/light.txt is enough for predict, embed, fill and serve with ONNX folders"
         )
     except OSError as error:

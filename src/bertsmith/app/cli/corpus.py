@@ -61,8 +61,8 @@ def corpus(
         typer.Option(
             "--weight",
             metavar="TEXT=W",
-            help="how often the training documents of a file or folder are in the corpus: 2 is twice, 0.5 every second "
-            "document; repeatable [1]",
+            help="how many times the training documents of a file or folder go into the corpus: 2 is twice, 0.5 is "
+            "every second document; repeatable [1]",
         ),
     ] = None,
     **values: Any,
@@ -70,7 +70,7 @@ def corpus(
     """Build a corpus of token shards from text, with a report of the corpus checks.
 
     TEXT and DIR may be addresses such as s3://bucket/texts. With --engine ray, the workers of a cluster read and encode
-    the text, and what is done is kept in DIR.partial: --resume continues after Ctrl-C, a crash or a full disk.
+    the text, and finished work is kept in DIR.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
     from bertsmith.base.processes.engines import is_cluster
     from bertsmith.inference.cluster.corpus import build_corpus_on

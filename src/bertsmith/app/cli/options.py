@@ -53,8 +53,8 @@ EngineOption = Annotated[
     str,
     typer.Option(
         metavar="local|ray[://ADDRESS]",
-        help="what does the work: local, this process; ray, a Ray cluster of this machine; ray://ADDRESS, one that is "
-        "running. The result is the same",
+        help="where the work is done: local, in this process; ray, on a Ray cluster on this machine; ray://ADDRESS, on "
+        "a cluster that is already running. The result is the same",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
@@ -83,8 +83,8 @@ AlsoOption = Annotated[
     typer.Option(
         "--also",
         metavar="DIR",
-        help="another model of the same classification or regression, such as one that reads backward: the "
-        "probabilities or the numbers of all are averaged; once for every model",
+        help="another model for the same classification or regression, such as one that reads backward; the "
+        "probabilities or numbers of all models are averaged; repeatable",
     ),
 ]
 MapOption = Annotated[
@@ -92,7 +92,7 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="LABEL=NAME",
-        help="rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
+        help="rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
     ),
 ]
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]

@@ -151,8 +151,8 @@ def predict(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="print nothing, and write to this file: the objects of --json (.jsonl), or with --data the table with "
-            "columns prediction and probability (.csv)",
+            help="write to this file instead of printing: the objects of --json (.jsonl), or with --data the table "
+            "with columns prediction and probability (.csv)",
         ),
         AS_ADDRESS,
     ] = None,

@@ -37,7 +37,7 @@ def demo(
     """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, a classifier on top, report.html.
 
     Without --text it reads the documentation on this machine: the docstrings of Python and of installed packages.
-    Nothing is downloaded, and no code of theirs is run.
+    Nothing is downloaded, and none of their code is run.
     """
     from bertsmith.app.demo.run import run_demo
 

@@ -65,7 +65,7 @@ def settings(
 ) -> None:
     """Print a settings file of a command: every setting with its help and its default, as comments.
 
-    Save it, take the # from what you change, and pass it with --settings; what the command line gives has precedence.
+    Save it, uncomment what you change, and pass it with --settings; options on the command line take precedence.
     """
     command = " ".join(words)
     if command not in REQUESTS:
@@ -186,7 +186,7 @@ def _settings_option(request: type[Request], exact: dict[str, Any]) -> Any:
     return typer.Option(
         "--settings",
         metavar="FILE",
-        help="a settings file (TOML) for what is not given here; `bertsmith settings COMMAND` prints one",
+        help="a settings file (TOML) for options not given here; `bertsmith settings COMMAND` prints one",
         is_eager=True,
         callback=read,
     )

@@ -46,7 +46,7 @@ def search(
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="DIR", help="the model that computes the vectors; not needed by words alone"),
+        typer.Option("--model", metavar="DIR", help="model for the vectors; not needed to search by words alone"),
     ] = None,
     query: Annotated[list[str] | None, typer.Option("--query", help="the query; repeatable")] = None,
     queries: Annotated[
@@ -107,7 +107,7 @@ def search(
     """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
     Vectors are compared by cosine, with every passage unless --approximate. With --judgements the searches are scored
-    side by side (of the searches by words alone, only the one of --method): nDCG@10 (linear gains), recall, mean
+    side by side (of those by words alone, only that of --method): nDCG@10 (linear gains), recall, mean
     reciprocal rank and mean average precision, on the best 100 passages, or on the best --depth after re-ranking.
     """
     from bertsmith.app.library import retrieval

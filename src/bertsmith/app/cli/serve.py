@@ -30,7 +30,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free port")] = 8000,
     host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0 allows other machines")] = "127.0.0.1",
     api_key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="its first line is the key that requests must send")
+        Path | None, typer.Option(metavar="FILE", help="a file whose first line is the key that requests must send")
     ] = None,
     allow_host: Annotated[
         list[str] | None,

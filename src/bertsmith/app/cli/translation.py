@@ -20,7 +20,7 @@ def train_settings() -> Sequence[type]:
 
 
 def train_translation(
-    out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the model")],
+    out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; the model is saved in RUN/model/")],
     pairs: Annotated[
         Path | None,
         typer.Argument(metavar="PAIRS", help="a file with a text, a tab and its translation on each line"),

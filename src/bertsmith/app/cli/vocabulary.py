@@ -36,7 +36,7 @@ def vocab_settings() -> Sequence[type]:
 def vocab(
     texts: TextArguments,
     out: Annotated[Path, typer.Option(metavar="FILE", help="output file"), AS_ADDRESS],
-    size: Annotated[int, typer.Option(help="number of pieces, the five special ones included")] = 30522,
+    size: Annotated[int, typer.Option(help="number of pieces, including the five special ones")] = 30522,
     cased: CasedOption = False,
     rules: RulesOption = None,
     method: Annotated[
@@ -46,8 +46,8 @@ def vocab(
     character_coverage: Annotated[
         float,
         typer.Option(
-            help="fraction of the text's characters that become pieces however much room they take; a word with any "
-            "other character is [UNK], so use 1 for Korean or Chinese among other languages"
+            help="fraction of the text's characters that become pieces, no matter how much of --size they use up; a "
+            "word with any other character becomes [UNK], so use 1 if Korean or Chinese is one of several languages"
         ),
     ] = 0.9995,
     report: Annotated[
@@ -63,10 +63,10 @@ def vocab(
     """Learn a vocabulary of exactly --size pieces and print its quality report.
 
     For each file, or with --languages for each language, the report gives the pieces per word and the fractions of
-    unknown words, of covered characters and of words that are a single piece. If there are more than 20 files and
-    --report names a file, the rows of single files are only there. TEXT may be addresses such as s3://bucket. With
-    --engine ray, each file is counted by one worker of a cluster, so divide very large files, and the counts that are
-    done are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
+    unknown words, of covered characters and of words that are a single piece. With more than 20 files and
+    --report, the rows for single files go only to that report. TEXT may be addresses such as s3://bucket. With --engine
+    ray, each file is counted by one worker of a cluster, so split very large files; finished counts are kept in
+    FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
     """
     from bertsmith.app.library.vocabulary import learn_vocabulary
     from bertsmith.base.processes.engines import is_cluster

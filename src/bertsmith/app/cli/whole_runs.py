@@ -20,11 +20,11 @@ OF_A_RUN = ("out", "general", "task", "train", "dev", "seeds", "resume")  # opti
 def finetune(request: "FinetuneRequest") -> None:
     """Fine-tune a model on a task, with one output layer, or your own head, on top.
 
-    The defaults depend on the training set, see --recipe. RUN/report.json has the scores of every seed with their mean
+    The defaults depend on the training set; see --recipe. RUN/report.json has the scores of every seed with their mean
     and spread, and RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the
     model stores the new names. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
-    Several processes of torchrun train whole seeds each if there are at least as many seeds as processes, and whole
-    trials of --search; otherwise they share every step.
+    Under torchrun, each process trains whole seeds if there are at least as many seeds as processes, and whole trials
+    of --search; otherwise the processes share every step.
     """
     require_inputs((request.source, request.teacher), (request.train, request.dev, request.continue_on))
 
@@ -54,14 +54,14 @@ def finetune(request: "FinetuneRequest") -> None:
 def adapt(
     request: "AdaptRequest",
     check: Annotated[
-        bool, typer.Option("--check", help="only say whether the text is enough and how long it takes")
+        bool, typer.Option("--check", help="only report whether there is enough text and how long it takes")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Adapt a model to the text of a domain: continue its pre-training, with its vocabulary, a grafted or a new one.
+    """Adapt a model to the text of a domain: continue pre-training with its own, a grafted or a new vocabulary.
 
-    First it reports whether the text is long enough, whether the vocabulary fits it, how long a pass takes, and which
-    way it takes if --vocabulary does not say: a model that has read little is replaced by a new one. The final report
+    First it reports whether the text is long enough, whether the vocabulary fits it, how long a pass takes, and what
+    it chooses if you leave --vocabulary out: a model that has read little is replaced by a new one. The final report
     compares the pieces per word, the masked-LM loss on held-out domain text and on general text, and with --task the
     score, before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes a
     checkpoint and exits with code 130; --resume continues from there.

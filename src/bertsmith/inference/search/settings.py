@@ -30,7 +30,8 @@ class SearchSettings:
     query_column: str | None = help_field(None, "the same for the file of queries")
     encoding: str = help_field(
         UTF_8,
-        "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has precedence",
+        "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file takes "
+        "precedence",
     )
     pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
     query_prompt: str | None = help_field(None, "the model's prompt for queries, by name, or none [query]")

@@ -46,7 +46,7 @@ class AdaptationSettings:
         None, "with new: the size of the vocabulary [that of MODEL, or fewer if there is little text]", most=5 * 10**6
     )
     minutes: float | None = help_field(None, f"how long to train [{MINUTES:g}]", most=10**7)
-    steps: int | None = help_field(None, "how long to train, in steps instead", most=10**9)
+    steps: int | None = help_field(None, "how long to train, in steps instead of minutes", most=10**9)
     max_length: int = help_field(128, "maximum tokens per row", most=10**6)
     learning_rate: float | None = help_field(None, "peak learning rate [that of the recipe of `pretrain`]", most=1.0)
     held_out: float = help_field(0.02, "fraction of the documents held out, on which the losses are measured")
@@ -119,7 +119,11 @@ class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings)
         ),
     ]
     out: str | Path | None = help_field(
-        None, "the run folder; RUN/model/ will be the adapted model", metavar="RUN", path="the run folder", kind=Path
+        None,
+        "the run folder; the adapted model is saved in RUN/model/",
+        metavar="RUN",
+        path="the run folder",
+        kind=Path,
     )
     _: dataclasses.KW_ONLY
     general: Sequence[str | Path] = help_field(
@@ -149,8 +153,8 @@ class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings)
     )
     from_scratch: bool = help_field(
         False,
-        "with --task: as a third arm, a new model of the same shape with a vocabulary of the domain, trained for as "
-        "long",
+        "with --task: also compare a new model of the same shape with a vocabulary of the domain, trained for the same "
+        "time",
     )
     resume: bool = help_field(False, "resume RUN; give the same options again")
 

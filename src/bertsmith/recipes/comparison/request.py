@@ -60,12 +60,14 @@ class CompareRequest(Request, TaskSettings, ColumnSettings):
         metavar="A,B,...",
         kind=str,
     )
-    minutes: float | None = help_field(None, "minutes of this machine for each system that reads the text [5]")
+    minutes: float | None = help_field(None, "minutes on this machine for each system that reads the text [5]")
     tokens: int | None = help_field(None, "tokens for each such system, instead of minutes")
     size: str | None = help_field(
         None, "size of the networks, as in `pretrain` [auto: by the minutes; with --tokens tiny]"
     )
-    seeds: int | None = help_field(None, "fits of each system with each number of labels [3]", least=1, most=1000)
+    seeds: int | None = help_field(
+        None, "training runs of each system with each number of labels [3]", least=1, most=1000
+    )
     labels: Sequence[int | str] = help_field(
         (), "numbers of training examples, such as 100,1000,all [all]", metavar="N,N,...", kind=str
     )
@@ -77,11 +79,11 @@ class CompareRequest(Request, TaskSettings, ColumnSettings):
         kind=Path,
     )
     resume: bool = help_field(
-        False, "do what REPORT has left to do; systems, labels and seeds may be added, others stay"
+        False, "finish what is left in REPORT; you may add systems, labels and seeds; other options keep their values"
     )
     map_labels: LabelMap | None = help_field(
         None,
-        "rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
+        "rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
         library="new names of the labels in the files",
         flag="--map",
         metavar="LABEL=NAME",

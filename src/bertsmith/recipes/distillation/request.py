@@ -15,7 +15,7 @@ from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 
 _TEACHER = Help("the model to learn from: folder, checkpoint or hub id", metavar="DIR", path="the teacher", kind=str)
-_OUT = Help("the run folder; RUN/model/ will be the student", metavar="RUN", path="the run folder", kind=Path)
+_OUT = Help("the run folder; the student is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ class DistillRequest(Request, DistillationSettings, FinetuningSettings, RecipeSe
     )
     map_labels: LabelMap | None = help_field(
         None,
-        "rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
+        "rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
         library="new names of the labels in the files, to those of the teacher",
         flag="--map",
         metavar="LABEL=NAME",

@@ -36,9 +36,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     ]
     out: Annotated[
         str | Path,
-        Help(
-            "the run folder; RUN/model/ will be the model that is kept", metavar="RUN", path="the run folder", kind=Path
-        ),
+        Help("the run folder; the final model is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path),
     ]
     _: dataclasses.KW_ONLY
     train: str | Path | None = help_field(
@@ -73,7 +71,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     map_labels: LabelMap | None = help_field(
         None,
-        "rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
+        "rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
         library='new names of the labels in the files, such as {"1": "Claim", "0": "Not Claim"}; every label of the '
         "files needs one, and the model stores the new names. For entities, of their types",
         flag="--map",
@@ -82,18 +80,18 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     continue_on: str | Path | None = help_field(
         None,
-        "first continue the pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or the "
+        "first continue pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or the "
         "training file itself",
         metavar="TEXT",
         path=True,
         address=COPIED,
         kind=Path,
     )
-    continue_minutes: float | None = help_field(None, "with --continue-on: for how many minutes [2]")
+    continue_minutes: float | None = help_field(None, "with --continue-on: minutes of pre-training [2]")
     continue_steps: int | None = help_field(None, "with --continue-on: steps instead of minutes")
     recipe: str | None = help_field(
         None,
-        "where settings that are not given come from: auto (size of the training set, model, task), 2018 (the paper; "
+        "how to choose the settings that you leave out: auto (by training-set size, model and task), 2018 (the paper; "
         "the defaults below), ulmfit (layer by layer, for language models) or setfit (few labels: vectors trained on "
         "pairs of texts, then a linear layer) [auto; up to 100 labels for a sentence encoder: setfit; with --resume "
         "that of RUN]",
@@ -104,13 +102,16 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     teacher: str | Path | None = help_field(
         None,
-        "similarity, pairs, triplets: a sentence encoder or a model of pairs, whose scores take the place of labels",
+        "similarity, pairs, triplets: a sentence encoder or a model of pairs whose scores replace the labels",
         metavar="DIR",
         path=True,
         kind=str,
     )
     hard_negatives: int = help_field(
-        0, "pairs: texts to find for each pair that the base model takes for its second", least=0, most=100
+        0,
+        "pairs: hard negatives to find for each pair, texts that the base model mistakes for its second text",
+        least=0,
+        most=100,
     )
 
     def __post_init__(self) -> None:

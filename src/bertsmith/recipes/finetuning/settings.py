@@ -104,13 +104,12 @@ class FinetuningSettings:
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
     gradual_unfreezing: bool = help_field(
         False,
-        "gradual unfreezing: first train only the head, then one more layer from the top in every "
-        "epoch (in short runs sooner)",
+        "first train only the head, then unfreeze one more layer from the top in every epoch (sooner in short runs)",
     )
     dropout: float | None = help_field(
         None,
-        "dropout of hidden states and attention; for an LSTM that between its layers, with which its "
-        "other rates are scaled [that of the model]",
+        "dropout of hidden states and attention; for an LSTM, the rate between its layers; its "
+        "other rates scale with it [that of the model]",
     )
     micro_tokens: int = help_field(
         4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
@@ -139,13 +138,13 @@ class FinetuningSettings:
     )
     merge: str = help_field(
         "best",
-        "the model of several seeds: best (by its score on the dev data), or average (of their weights, below 500 "
-        "examples also of their linear start, unless the best is significantly better); auto: average below 10,000 "
+        "how several seeds become one model: best (by its score on the dev data), or average (of their weights, below "
+        "500 examples also of their linear start, unless the best is significantly better); auto: average below 10,000 "
         "examples with --start linear",
     )
     refit: bool = help_field(
         False,
-        "without a dev file: once the model has been scored on the examples that were held out, train it again on all; "
+        "without a dev file: score the model on held-out examples, then train it again on all examples; "
         "auto: yes below 500 examples",
     )
     baselines: bool = help_field(True, "first score cheap baselines on the dev examples, for comparison; takes seconds")
@@ -278,12 +277,12 @@ class RecipeSettings:
     patience: int | None = help_field(None, "stop after this many evaluations without improvement")
     shard: bool = help_field(
         False,
-        "several processes: they share every step, and each holds a part of parameters, gradients and moments, for a "
-        "model that does not fit (FSDP2)",
+        "with several processes: they share every step, and each holds a part of parameters, gradients and moments, "
+        "for models too large for one (FSDP2)",
     )
     activation_checkpointing: bool = help_field(
         False,
-        "compute the states inside each layer again in the backward pass instead of keeping them: less memory, about a "
+        "recompute the states inside each layer in the backward pass instead of storing them: less memory, about a "
         "third more time, the same losses",
     )
     log_every: int = help_field(10, "steps between log lines in metrics.jsonl")

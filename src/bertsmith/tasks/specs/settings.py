@@ -57,7 +57,7 @@ class TaskSettings:
     label_thresholds: bool = help_field(
         False,
         "multi-label classification: tune a threshold for each label that 5 dev examples or more have, for the best "
-        "micro F1 or, with --metric macro_f1, the best F1 of each label; the other labels get a common one",
+        "micro F1 or, with --metric macro_f1, the best F1 of each label; the other labels share one",
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
     query_prompt: str = help_field(
@@ -94,7 +94,7 @@ class ColumnSettings:
     text_column: str | None = help_field(None, "column of the text [detected by name]")
     pair_column: str | None = help_field(None, "column of the second text, for pairs [detected by name]")
     label_column: str | None = help_field(None, "column of the label [detected by name]")
-    skip_unlabelled: bool = help_field(False, "skip and list rows without a label, which are an error")
+    skip_unlabelled: bool = help_field(False, "skip and list rows without a label, which are otherwise an error")
     word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
     tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
     hierarchy: str | None = help_field(
@@ -106,7 +106,8 @@ class ColumnSettings:
     language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")
     encoding: str = help_field(
         UTF_8,
-        "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has precedence",
+        "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file takes "
+        "precedence",
     )
 
     def __post_init__(self) -> None:

@@ -48,9 +48,9 @@ class RemovalSettings(ReadingSettings):
 
     remove_duplicates: str = help_field(
         "none",
-        "documents that repeat an earlier one: none are removed; exact: copies are; near: also those whose runs of "
-        f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more; url: those that "
-        "have the URL of an earlier one",
+        "which repeats of earlier documents to remove: none; exact: copies; near: also documents whose runs of "
+        f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more; url: documents with the URL "
+        "of an earlier one",
     )
     url_column: str = help_field(
         URL_COLUMN, "with remove_duplicates url: column of .jsonl and .parquet files with the URL of a document"
@@ -60,8 +60,8 @@ class RemovalSettings(ReadingSettings):
     )
     boilerplate_documents: int | None = help_field(
         None,
-        f"with remove_boilerplate: the number of documents in which a sentence repeats [{boilerplate.LEAST_DOCUMENTS}, "
-        f"or one in {boilerplate.ONE_IN:,} if that is more]",
+        "with remove_boilerplate: a sentence is removed if at least this many documents have it "
+        f"[{boilerplate.LEAST_DOCUMENTS}, or one in {boilerplate.ONE_IN:,} if that is more]",
         most=2**40,
     )
 

@@ -34,7 +34,7 @@ class EncodingSettings:
     encoding: str = help_field(
         UTF_8,
         "encoding of text files, such as cp1252 or shift_jis; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file "
-        "has precedence",
+        "takes precedence",
     )
     bad_bytes: str = help_field(
         "refuse", "what to do with bytes that are not valid UTF-8: refuse the file, or drop them and count them"

@@ -166,7 +166,7 @@ class PretrainingRunSettings:
 
     recipe: str | None = help_field(
         None,
-        "where settings that are not given come from: auto (what learns most in the time) or 2018 (the paper; the "
+        "how to choose the settings that you leave out: auto (what learns most in the time) or 2018 (the paper; the "
         "defaults below) [auto; with --resume that of RUN]",
     )
     architecture: str | None = help_field(
@@ -196,8 +196,8 @@ class PretrainingRunSettings:
     )
     dropout: float | None = help_field(
         None,
-        "dropout of hidden states and attention; for an LSTM that between its layers, with which its "
-        "other rates are scaled [0.1 (LSTM: 0.3), or that of --config or --init; auto: 0 for a new "
+        "dropout of hidden states and attention; for an LSTM, the rate between its layers; its "
+        "other rates scale with it [0.1 (LSTM: 0.3), or that of --config or --init; auto: 0 for a new "
         "model]",
     )
     rows_per_step: int = help_field(
@@ -313,7 +313,7 @@ class PretrainRequest(Request, PretrainingRunSettings, TrainSettings, Pretrainin
     ]
     out: Annotated[
         str | Path,
-        Help("the run folder; RUN/model/ will be the model", metavar="RUN", path="the run folder", kind=Path),
+        Help("the run folder; the model is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path),
     ]
     _: dataclasses.KW_ONLY
     resume: bool = help_field(False, "resume RUN; options that are not given keep their values")
