@@ -69,7 +69,10 @@ def test_lines_are_continued_and_drawn_again_with_the_same_seed(run, gpt: Path) 
     ("arguments", "message"),
     [
         (("the man", "--top-p", 2), "top_p must be above 0 and at most 1, not 2.0"),
-        (("the man", "--temperature", 0, "--top-k", 3), "a choice of top_k or top_p needs a temperature above 0; "),
+        (
+            ("the man", "--temperature", 0, "--top-k", 3),
+            "--top-k needs a temperature above 0; raise --temperature, or leave one of them out",
+        ),
         (
             ("the man", "--tokens", 30),
             "expected at most 0 pieces, the most that the model reads with 30 more, in text 1",

@@ -16,7 +16,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.storage import remote
 from bertsmith.text.documents import readers, sources
 from bertsmith.text.documents.encodings import Utf8Stream, decoded, encoding_of, require_encoding
 from bertsmith.text.documents.parsing import TextBlock
@@ -391,7 +390,7 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path, monkeypatch: 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(remote, "open", refuse, raising=False)
+    monkeypatch.setattr(sources, "open", refuse, raising=False)
     with pytest.raises(InputError, match=r"expected text in '.*a\.txt'; found permission denied; "):
         read(path)
 
