@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE =
 SUITE := -q -n $(JOBS) --maxprocesses 5 --dist worksteal -m "not slow"
 
 # The suite: doctests in src/, tests/. No network, no GPU.
-test: $(INSTALLED) ## the suite, about twenty minutes on two cores; TEST=tests/text runs part of it
+test: $(INSTALLED) ## the suite, about fourteen minutes on two cores; TEST=tests/text runs part of it
 	$(BIN)/pytest $(SUITE) $(TEST)
 
 test-times: $(INSTALLED) ## the suite, and its fifty slowest tests with their seconds
