@@ -23,8 +23,8 @@ def entries() -> Iterator[tuple[str, str]]:
         district = file.relative_to(SOURCE).parts[0]
         for node in ast.walk(ast.parse(file.read_bytes())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and ENTRY.fullmatch(node.value):
-                value = node.value.removeprefix("bertsmith.")
-                yield district, value if value.split(".")[0] in FLOORS else f"models.{value}"
+                is_whole = node.value.split(".")[0] in FLOORS
+                yield district, node.value if is_whole else f"models.{node.value}"
 
 
 @pytest.mark.parametrize(("district", "name"), sorted(set(entries())))

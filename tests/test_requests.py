@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import bertsmith
 from bertsmith.app.cli.app import application
 from bertsmith.app.cli.help import TOPICS
-from bertsmith.app.cli.request_options import REQUESTS, request_of, with_request
+from bertsmith.app.cli.request_options import REQUESTS, with_request
 from bertsmith.base.core.requests import Request, all_fields, as_toml, call, from_file, takes, template, to_file
 from bertsmith.base.core.settings import Help, field_help, help_field
 from bertsmith.recipes.comparison.request import CompareRequest
@@ -60,7 +60,7 @@ def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
     assert request.given == {"source", "learning_rate"}
     assert request.values(Rates) == {"learning_rate": 1.0}
     assert request.part(Rates) == Rates(learning_rate=1.0)
-    changed = request.with_(seeds=2)
+    changed = train("model", learning_rate=1.0, seeds=2)
     assert (changed.given, changed.seeds, changed.learning_rate) == ({"source", "learning_rate", "seeds"}, 2, 1.0)
     assert call(train, changed) is changed
 
@@ -154,7 +154,7 @@ def test_a_settings_file_may_have_a_byte_order_mark_and_paths_below_the_home_fol
 
 @pytest.mark.parametrize("command", REQUESTS)
 def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(command: str, tmp_path: Path) -> None:
-    request = request_of(command)
+    request = REQUESTS[command]
     lines = list(template(request, TOPICS))
     uncommented = [line.removeprefix("# ") if " = " in line and not line.endswith(" = ") else line for line in lines]
     settings = [line for line in uncommented if line.partition(" = ")[0].isidentifier() or line.startswith("[")]
@@ -209,7 +209,7 @@ def test_a_table_and_a_list_of_a_file_are_taken_as_they_are(tmp_path: Path, monk
     for arguments in ([], ["--systems", "d,e", "--map", "f=g"]):
         result = CliRunner().invoke(command, ["--settings", str(path), *arguments])
         assert result.exit_code == 0, result.output
-    first, second = (request.with_() for request in requests)
+    first, second = requests
     assert isinstance(first, CompareRequest)
     assert isinstance(second, CompareRequest)
     assert (first.systems, first.labels, first.map_labels) == (["a,b", "c"], [100, "all"], {"a=b": " c"})
@@ -223,7 +223,7 @@ def test_a_run_keeps_its_request_and_starts_again_from_it(tmp_path: Path) -> Non
         write_base_model(tmp_path / "base"), "classification", tmp_path / "run", train=train, seeds=1, epochs=1,
         baselines=False, map_labels={"0": "Bad", "1": "Good"}, device="cpu",
     )  # fmt: skip
-    values = from_file(request_of("finetune"), tmp_path / "run" / "request.toml")
+    values = from_file(REQUESTS["finetune"], tmp_path / "run" / "request.toml")
     assert (values["epochs"], values["seeds"], values["map_labels"]) == (1, 1, {"0": "Bad", "1": "Good"})
-    again = call(bertsmith.finetune, request_of("finetune")(**{**values, "out": tmp_path / "again"}))
+    again = call(bertsmith.finetune, REQUESTS["finetune"](**{**values, "out": tmp_path / "again"}))
     assert again.report["scores"] == result.report["scores"]

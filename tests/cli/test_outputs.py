@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertsmith.app.cli.commands import COMMANDS, Command
-from bertsmith.app.cli.request_options import REQUESTS, request_of
+from bertsmith.app.cli.request_options import REQUESTS
 from bertsmith.base.core.requests import own_fields
 from bertsmith.base.core.settings import field_help
 from bertsmith.text.corpus.build import build_corpus
@@ -150,7 +150,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def _hints(command: Command) -> dict[str, object]:
     """The types of the parameters of a command, by name."""
     if command.name in REQUESTS:
-        return {field.name: field_help(field).kind or field.type for field in own_fields(request_of(command.name))}
+        return {field.name: field_help(field).kind or field.type for field in own_fields(REQUESTS[command.name])}
     return get_type_hints(command.function)
 
 

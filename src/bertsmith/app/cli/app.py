@@ -21,7 +21,7 @@ from bertsmith.app.cli.help import (
     without_all,
 )
 from bertsmith.app.cli.options import note, with_settings
-from bertsmith.app.cli.request_options import REQUESTS, request_of, with_request
+from bertsmith.app.cli.request_options import REQUESTS, with_request
 from bertsmith.app.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.version import __version__
@@ -51,7 +51,7 @@ def application(chosen: str | None = None, *, shows_all: bool = False) -> typer.
     )
     for command in COMMANDS:
         if command.name in REQUESTS:
-            function = with_request(command.function, request_of(command.name) if command.name == chosen else None)
+            function = with_request(command.function, REQUESTS[command.name] if command.name == chosen else None)
         else:
             function = with_settings(command.function, command.settings() if command.name == chosen else ())
         # The control character \b keeps the example from being wrapped.

@@ -21,7 +21,7 @@ from bertsmith.app.cli import (
     whole_runs,
     word_vectors,
 )
-from bertsmith.app.cli.request_options import REQUESTS, request_of, settings
+from bertsmith.app.cli.request_options import REQUESTS, settings
 
 
 class Command(NamedTuple):
@@ -47,7 +47,7 @@ class Command(NamedTuple):
     def resumes(self) -> bool:
         """Whether the command has the option --resume."""
         parameters = inspect.signature(self.function).parameters
-        return "resume" in parameters or (self.name in REQUESTS and hasattr(request_of(self.name), "resume"))
+        return "resume" in parameters or (self.name in REQUESTS and hasattr(REQUESTS[self.name], "resume"))
 
 
 COMMANDS = (

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.app.cli.options import (
-    AS_ADDRESS,
     CasedOption,
     CorpusArgument,
     EngineOption,
@@ -22,7 +21,7 @@ from bertsmith.app.cli.options import (
     settings_from,
 )
 from bertsmith.app.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
-from bertsmith.base.core.requests import COPIED
+from bertsmith.base.core.requests import AS_IT_IS, COPIED
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import read_json, require_outside
 from bertsmith.base.storage.uploads import is_staged, staged
@@ -44,7 +43,7 @@ def corpus_settings() -> Sequence[type]:
 
 def corpus(
     texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="the corpus folder; must not exist yet"), AS_ADDRESS],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="the corpus folder; must not exist yet"), AS_IT_IS],
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,

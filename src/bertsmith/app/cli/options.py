@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
 Settings = TypeVar("Settings")
-AS_ADDRESS = AS_IT_IS  # next to the option of a parameter in `Annotated`; without it or COPIED an address is refused
 # What a terminal obeys and json.dumps leaves as it is: see `progress.visible`.
 _JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -107,7 +106,7 @@ VERIFY = typer.Option("--verify", help="first compare every file of the model wi
 TextArguments = Annotated[
     list[Path],
     typer.Argument(metavar="TEXT...", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
-    AS_ADDRESS,
+    AS_IT_IS,
 ]
 
 
@@ -133,7 +132,7 @@ def with_settings(
     names = {parameter.name for parameter in own} | {name for settings in classes for name in help_lines(settings)}
     reads_model = not names.isdisjoint(MODEL_PARAMETERS)
 
-    treatments = {one.name: next((mark for mark in (AS_ADDRESS, COPIED) if mark in _marks(one)), None) for one in own}
+    treatments = {one.name: next((mark for mark in (AS_IT_IS, COPIED) if mark in _marks(one)), None) for one in own}
     treatments |= dict.fromkeys(MODEL_PARAMETERS, COPIED)
 
     @functools.wraps(command)
@@ -181,14 +180,14 @@ def on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
     """The value of a parameter, with a local copy in place of an address where one is read.
 
     Args:
-        treatment: `AS_ADDRESS`, `COPIED` or None, which refuses the address of a `Path`.
+        treatment: `AS_IT_IS`, `COPIED` or None, which refuses the address of a `Path`.
 
     Raises:
         BertsmithError: an address is refused, or cannot be copied.
     """
     if isinstance(value, list):
-        return [on_this_machine(name, one, treatment) for one in value]
-    if treatment == AS_ADDRESS or not isinstance(value, str | Path):
+        return [on_this_machine(name, item, treatment) for item in value]
+    if treatment == AS_IT_IS or not isinstance(value, str | Path):
         return value
     if treatment is None:
         if isinstance(value, Path):
@@ -209,12 +208,12 @@ def verify_models(models: Iterable[Any]) -> None:
     from bertsmith.app.library.inspection import verify_model
     from bertsmith.app.library.loading import name_and_source
 
-    for given in models:
-        if isinstance(given, list):  # of a server, whose models may have names: NAME=DIR
-            for one in given:
-                verify_model(name_and_source(one)[1])
-        elif given is not None:
-            verify_model(given)
+    for model in models:
+        if isinstance(model, list):  # of a server, whose models may have names: NAME=DIR
+            for named in model:
+                verify_model(name_and_source(named)[1])
+        elif model is not None:
+            verify_model(model)
 
 
 def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Settings | None = None) -> Settings:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertsmith.app.cli.options import (
-    AS_ADDRESS,
     AlsoOption,
     DeviceOption,
     EngineOption,
@@ -29,7 +28,7 @@ from bertsmith.app.cli.options import (
     say,
 )
 from bertsmith.app.cli.text import count_lines, encoding_settings, stdin_bytes, stdin_lines
-from bertsmith.base.core.requests import COPIED
+from bertsmith.base.core.requests import AS_IT_IS, COPIED
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.uploads import is_staged, staged
@@ -154,7 +153,7 @@ def predict(
             help="write to this file instead of printing: the objects of --json (.jsonl), or with --data the table "
             "with columns prediction and probability (.csv)",
         ),
-        AS_ADDRESS,
+        AS_IT_IS,
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="with a .jsonl file: resume an unfinished one; give the same lines again")

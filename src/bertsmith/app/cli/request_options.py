@@ -1,7 +1,6 @@
 """Options made from the fields of a request, and settings files; see `bertsmith.base.core.requests`."""
 
 import dataclasses
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from bertsmith.app.cli.options import (
     verify_models,
 )
 from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.requests import (
     COPIED,
     Request,
@@ -36,26 +36,21 @@ from bertsmith.base.core.settings import field_help
 from bertsmith.base.storage.remote import require_host
 
 # The commands that take a request, and where it is; imported for the command that runs.
-REQUESTS = {
-    "adapt": "bertsmith.recipes.adaptation.settings:AdaptRequest",
-    "compare": "bertsmith.recipes.comparison.request:CompareRequest",
-    "distill": "bertsmith.recipes.distillation.request:DistillRequest",
-    "distill corpus": "bertsmith.recipes.distillation.request:DistillCorpusRequest",
-    "finetune": "bertsmith.recipes.finetuning.request:FinetuneRequest",
-    "plan": "bertsmith.training.planning.settings:PlanRequest",
-    "pretrain": "bertsmith.training.pretraining.settings:PretrainRequest",
-    "vectors train": "bertsmith.inference.word_vectors.settings:TrainVectorsRequest",
-}
+REQUESTS = Registry[type[Request]](
+    {
+        "adapt": "recipes.adaptation.settings:AdaptRequest",
+        "compare": "recipes.comparison.request:CompareRequest",
+        "distill": "recipes.distillation.request:DistillRequest",
+        "distill corpus": "recipes.distillation.request:DistillCorpusRequest",
+        "finetune": "recipes.finetuning.request:FinetuneRequest",
+        "plan": "training.planning.settings:PlanRequest",
+        "pretrain": "training.pretraining.settings:PretrainRequest",
+        "vectors train": "inference.word_vectors.settings:TrainVectorsRequest",
+    }
+)
 # How a value of the command line becomes that of a field, for fields that take something else.
 TYPED: dict[str, Callable[[Any], Any]] = {"head": own_head, "map_labels": label_map, "systems": names, "labels": names}
 SETTINGS = "settings"  # the parameter of the option --settings, which no request has
-
-
-def request_of(command: str) -> type[Request]:
-    """The request of a command of `REQUESTS`."""
-    module, _, name = REQUESTS[command].partition(":")
-    request: type[Request] = getattr(importlib.import_module(module), name)
-    return request
 
 
 def settings(
@@ -70,7 +65,7 @@ def settings(
     command = " ".join(words)
     if command not in REQUESTS:
         raise ConfigError(expected="a command with --settings", found=repr(command), fix=nearest(command, REQUESTS))
-    for line in template(request_of(command), TOPICS):
+    for line in template(REQUESTS[command], TOPICS):
         say(line)
 
 
@@ -105,8 +100,8 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
         typed = {name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}
         command(request(**{**exact, **typed}), **shown)
 
-    own = [_parameter(*pair, request) for pair in fields.values() if pair[0] is request]
-    signature = [*own, *extra, *(_parameter(*pair, request) for pair in fields.values() if pair[0] is not request)]
+    first = [_parameter(*pair, request) for pair in fields.values() if pair[0] is request]
+    signature = [*first, *extra, *(_parameter(*pair, request) for pair in fields.values() if pair[0] is not request)]
     if reads_model:
         signature.append(_keyword("verify", False, Annotated[bool, VERIFY]))
     signature.append(_keyword(SETTINGS, None, Annotated[Path | None, _settings_option(request, exact)]))

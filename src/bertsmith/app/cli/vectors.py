@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertsmith.app.cli.options import (
-    AS_ADDRESS,
     DeviceOption,
     EngineOption,
     JsonOption,
@@ -21,6 +20,7 @@ from bertsmith.app.cli.options import (
 )
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.progress import counted
+from bertsmith.base.core.requests import AS_IT_IS
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.outputs import PICTURES, VECTOR_CHANGES, VECTORS, require_output
@@ -35,7 +35,7 @@ FileArgument = Annotated[
         metavar="FILE", help="one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
     ),
 ]
-OutOption = Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy or .parquet"), AS_ADDRESS]
+OutOption = Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy or .parquet"), AS_IT_IS]
 ColumnOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="column of a table with the texts [detected]; with -, of JSON lines")
 ]
@@ -119,7 +119,7 @@ def embed(
 def features(
     file: FileArgument,
     model: ModelOption,
-    out: Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy, .parquet or .jsonl"), AS_ADDRESS],
+    out: Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy, .parquet or .jsonl"), AS_IT_IS],
     layers: LayersOption = "last",
     words: Annotated[
         str, typer.Option(help="vector of a word: first (that of its first piece) or mean (of all its pieces)")

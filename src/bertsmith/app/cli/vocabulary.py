@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.app.cli.options import (
-    AS_ADDRESS,
     CasedOption,
     EngineOption,
     RulesOption,
@@ -18,6 +17,7 @@ from bertsmith.app.cli.options import (
     say,
     settings_from,
 )
+from bertsmith.base.core.requests import AS_IT_IS
 from bertsmith.base.core.settings import require_other
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import locked_file
@@ -35,7 +35,7 @@ def vocab_settings() -> Sequence[type]:
 
 def vocab(
     texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="output file"), AS_ADDRESS],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="output file"), AS_IT_IS],
     size: Annotated[int, typer.Option(help="number of pieces, including the five special ones")] = 30522,
     cased: CasedOption = False,
     rules: RulesOption = None,

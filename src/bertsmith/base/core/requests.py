@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.core.settings import field_help, require, require_number, require_type
+from bertsmith.base.core.settings import field_help, help_field, require, require_number, require_type
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
@@ -43,14 +43,12 @@ class Request:
 
     Attributes:
         given: the names of the fields that were given; the others have their defaults.
-        hidden: fields of the parts that the command sets itself; they are no parameters.
         aside: fields that a settings file does not hold, because they are about a single start of the command.
         completed: parts that a recipe completes before they can be checked.
     """
 
     given: ClassVar[frozenset[str]]
-    hidden: ClassVar[tuple[str, ...]] = ()
-    aside: ClassVar[tuple[str, ...]] = ("resume", "json", "replace")
+    aside: ClassVar[tuple[str, ...]] = ("resume", "replace")
     completed: ClassVar[tuple[type, ...]] = ()
 
     def __new__(cls, *arguments: Any, **values: Any) -> Self:
@@ -95,10 +93,6 @@ class Request:
         """A part as an object of its own class; what was not given has the default of that class."""
         return part(**self.values(part))
 
-    def with_(self, **changes: Any) -> Self:
-        """The request with other values; what neither was given keeps its default."""
-        return type(self)(**{**{name: getattr(self, name) for name in self.given}, **changes})
-
 
 def require_path(path: object, name: str) -> None:
     """Raises InputError unless `path` is a text or a path, and not empty; `name` is used in the message."""
@@ -107,6 +101,11 @@ def require_path(path: object, name: str) -> None:
         raise InputError(expected=f"{name} as a path", found=f"a value of type {kind}", fix="give a str or a Path")
     if not os.fspath(path):
         raise InputError(expected=f"{name} as a path", found="an empty text", fix="name a file or folder")
+
+
+def file_field(help: str, metavar: str = "FILE") -> Any:
+    """A field, by default None, for the path of a file or folder that is read; of an address, a local copy is read."""
+    return help_field(None, help, metavar=metavar, path=True, address=COPIED, kind=Path)
 
 
 def path_or_none(path: str | Path | None) -> Path | None:
@@ -131,7 +130,7 @@ def own_fields(request: type) -> "list[dataclasses.Field[Any]]":
 
 def all_fields(request: type) -> "Iterator[tuple[type, dataclasses.Field[Any]]]":
     """Every field of a request, with the class that defines it: its own, then those of each part, each name once."""
-    seen: set[str] = set(getattr(request, "hidden", ()))
+    seen: set[str] = set()
     for source in (request, *parts_of(request)):
         for field in own_fields(source) if source is request else dataclasses.fields(source):
             if field.name not in seen:

@@ -62,7 +62,7 @@ def help_field(default: Any, help: str, **about: Any) -> Any:
 
 
 def field_help(field: "dataclasses.Field[Any]") -> Help:
-    """What is said about a field; for a field without a default it stands in its annotation."""
+    """The help of a field; that of a field without a default is in its annotation."""
     marks = (field.metadata.get("about"), *getattr(field.type, "__metadata__", ()))
     return next((mark for mark in marks if isinstance(mark, Help)), Help(help=field.metadata.get("help", "")))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.requests import COPIED, Request
+from bertsmith.base.core.requests import COPIED, Request, file_field
 from bertsmith.base.core.settings import (
     AUTO,
     Help,
@@ -137,17 +137,8 @@ class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings)
     task: str | None = help_field(
         None, "a task of the domain, as in `finetune`; scored before and after", metavar="NAME"
     )
-    train: str | Path | None = help_field(
-        None, "with --task: the training file", metavar="FILE", path=True, address=COPIED, kind=Path
-    )
-    dev: str | Path | None = help_field(
-        None,
-        "with --task: the dev file [a tenth of the training examples]",
-        metavar="FILE",
-        path=True,
-        address=COPIED,
-        kind=Path,
-    )
+    train: str | Path | None = file_field("with --task: the training file")
+    dev: str | Path | None = file_field("with --task: the dev file [a tenth of the training examples]")
     seeds: int | None = help_field(
         None, "with --task: fine-tunings of each model [as in `finetune`]", least=1, most=1000
     )

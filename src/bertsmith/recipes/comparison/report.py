@@ -62,10 +62,10 @@ def table_of(report: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         )
     scored = {(row["labels"], row["system"]) for row in report["rows"]}
     for failure in report["failures"]:
-        place = (failure.get("labels", 0), failure["system"])
-        if place not in scored:
-            scored.add(place)
-            rows.append(_empty(f"{place[0]:,}", place[1], "failed", len(header)))
+        labels, system = cell = (failure.get("labels", 0), failure["system"])
+        if cell not in scored:
+            scored.add(cell)
+            rows.append(_empty(f"{labels:,}", system, "failed", len(header)))
     rows += [
         _empty("–", system["system"], "left out", len(header)) for system in report["systems"] if system["why_not"]
     ]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.requests import COPIED, Request
+from bertsmith.base.core.requests import COPIED, Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.metric_choice import require_metric
@@ -31,17 +31,8 @@ class CompareRequest(Request, TaskSettings, ColumnSettings):
     out: Annotated[str | Path, Help("the folder of the report", metavar="REPORT", path="the folder", kind=Path)]
     _: dataclasses.KW_ONLY
     kind: str | None = help_field(None, f"the format of FILE: a task as in `finetune --task` [{KIND}]", metavar="NAME")
-    train: str | Path | None = help_field(
-        None,
-        "labelled examples of --task NAME, instead of --task FILE --kind NAME",
-        metavar="FILE",
-        path=True,
-        address=COPIED,
-        kind=Path,
-    )
-    dev: str | Path | None = help_field(
-        None, "dev file [a tenth of the examples]", metavar="FILE", path=True, address=COPIED, kind=Path
-    )
+    train: str | Path | None = file_field("labelled examples of --task NAME, instead of --task FILE --kind NAME")
+    dev: str | Path | None = file_field("dev file [a tenth of the examples]")
     corpus: Sequence[str | Path] = help_field(
         (),
         "text that systems read: files, folders, or one corpus folder; repeatable",

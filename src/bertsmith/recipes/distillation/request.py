@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from bertsmith.base.core.requests import AS_IT_IS, COPIED, Request
+from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require_recipe
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings, DistillationSettings
 from bertsmith.recipes.finetuning.settings import OF_ONE_TRAINING, FinetuningSettings, RecipeSettings
@@ -12,7 +12,7 @@ from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.training.loop.settings import TrainSettings
-from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.training.pretraining.settings import CORPUS, PretrainingDataSettings, PretrainingRunSettings
 
 _TEACHER = Help("the model to learn from: folder, checkpoint or hub id", metavar="DIR", path="the teacher", kind=str)
 _OUT = Help("the run folder; the student is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path)
@@ -28,9 +28,7 @@ class DistillRequest(Request, DistillationSettings, FinetuningSettings, RecipeSe
     train: str | Path | None = help_field(
         None, "labelled examples of the teacher's task", metavar="FILE", path=True, kind=Path
     )
-    dev: str | Path | None = help_field(
-        None, "dev file [a tenth of the training examples]", metavar="FILE", path=True, address=COPIED, kind=Path
-    )
+    dev: str | Path | None = file_field("dev file [a tenth of the training examples]")
     unlabelled: str | Path | None = help_field(
         None,
         "examples that the teacher answers: a file of the task, whose labels are ignored, or .txt with lines as "
@@ -89,14 +87,10 @@ class DistillCorpusRequest(
     teacher: Annotated[str | Path, _TEACHER]
     corpus: Annotated[
         str | Path,
-        Help(
-            "a folder that `bertsmith corpus` wrote, or its address",
+        dataclasses.replace(
+            CORPUS,
             library="a folder that `build_corpus` wrote with the teacher's tokenizer (`bertsmith corpus --model DIR`); "
             "for method=\"vectors\" with the student's, which is the corpus's own if the student is a new model",
-            flag="CORPUS",
-            path="the corpus",
-            address=AS_IT_IS,
-            kind=Path,
         ),
     ]
     out: Annotated[str | Path, _OUT]

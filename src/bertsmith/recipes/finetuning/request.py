@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from bertsmith.base.core.requests import COPIED, Request
+from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require, require_recipe
 from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import PAIRS
@@ -39,18 +39,11 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         Help("the run folder; the final model is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path),
     ]
     _: dataclasses.KW_ONLY
-    train: str | Path | None = help_field(
-        None,
+    train: str | Path | None = file_field(
         "labelled examples, such as a table (.csv, .tsv, .jsonl, .parquet, .xlsx) with columns text and label; presets "
-        "come with their own",
-        metavar="FILE",
-        path=True,
-        address=COPIED,
-        kind=Path,
+        "come with their own"
     )
-    dev: str | Path | None = help_field(
-        None, "dev file [a tenth of the training examples]", metavar="FILE", path=True, address=COPIED, kind=Path
-    )
+    dev: str | Path | None = file_field("dev file [a tenth of the training examples]")
     seeds: int | None = help_field(
         None, "number of seeds to train with [3 below 10,000 examples, else 1]", least=1, most=1000
     )
@@ -78,14 +71,10 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         metavar="LABEL=NAME",
         kind=list[str],
     )
-    continue_on: str | Path | None = help_field(
-        None,
+    continue_on: str | Path | None = file_field(
         "first continue pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or the "
         "training file itself",
-        metavar="TEXT",
-        path=True,
-        address=COPIED,
-        kind=Path,
+        "TEXT",
     )
     continue_minutes: float | None = help_field(None, "with --continue-on: minutes of pre-training [2]")
     continue_steps: int | None = help_field(None, "with --continue-on: steps instead of minutes")

@@ -4,10 +4,15 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from bertsmith.base.core.requests import AS_IT_IS, Request
-from bertsmith.base.core.settings import Help, help_field, require, require_limits, require_number
+from bertsmith.base.core.requests import Request
+from bertsmith.base.core.settings import help_field, require, require_limits, require_number
 from bertsmith.training.loop.settings import TrainSettings
-from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings, PretrainRequest
+from bertsmith.training.pretraining.settings import (
+    CORPUS,
+    PretrainingDataSettings,
+    PretrainingRunSettings,
+    PretrainRequest,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,13 +68,4 @@ class PlanRequest(Request, PlanSettings, PretrainingRunSettings, TrainSettings, 
 
     completed: ClassVar[tuple[type, ...]] = PretrainRequest.completed
 
-    corpus: Annotated[
-        str | Path,
-        Help(
-            "a folder that `bertsmith corpus` wrote, or its address",
-            flag="CORPUS",
-            path="the corpus",
-            address=AS_IT_IS,
-            kind=Path,
-        ),
-    ]
+    corpus: Annotated[str | Path, CORPUS]

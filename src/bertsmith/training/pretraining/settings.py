@@ -295,22 +295,22 @@ class PretrainingRunSettings:
             )
 
 
+CORPUS = Help(
+    "a folder that `bertsmith corpus` wrote, or its address",
+    flag="CORPUS",
+    path="the corpus",
+    address=AS_IT_IS,
+    kind=Path,
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class PretrainRequest(Request, PretrainingRunSettings, TrainSettings, PretrainingDataSettings):
     """A corpus, and the settings of a pre-training run; the recipe sets what is not given."""
 
     completed: ClassVar[tuple[type, ...]] = (PretrainingRunSettings, TrainSettings, PretrainingDataSettings)
 
-    corpus: Annotated[
-        str | Path,
-        Help(
-            "a folder that `bertsmith corpus` wrote, or its address",
-            flag="CORPUS",
-            path="the corpus",
-            address=AS_IT_IS,
-            kind=Path,
-        ),
-    ]
+    corpus: Annotated[str | Path, CORPUS]
     out: Annotated[
         str | Path,
         Help("the run folder; the model is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path),
