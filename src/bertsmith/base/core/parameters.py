@@ -1,0 +1,68 @@
+"""Parameters that several commands share, for the fields of their requests.
+
+A field with a default is `dataclasses.field` of one of these, see `optional`; one without has it in its annotation::
+
+    model: Annotated[str | Path, MODEL]
+    engine: str = optional("local", ENGINE)
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.requests import AS_IT_IS, COPIED
+from bertsmith.base.core.settings import Help, help_field
+
+MODEL = Help("model folder, checkpoint, hub id or starter", metavar="DIR", path="the model", kind=str)
+TUNED_MODEL = Help("fine-tuned model: folder, run folder or hub id", metavar="DIR", path="the model", kind=str)
+ALSO = Help(
+    "another model for the same classification or regression, such as one that reads backward; the probabilities or "
+    "numbers of all models are averaged; repeatable",
+    metavar="DIR",
+    path="also",
+    kind=list[str],
+)
+HEAD = Help(
+    "your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
+    library="your own head, a subclass of `bertsmith.OwnHead`",
+    metavar="FILE:CLASS",
+    kind=str,
+    off_file=True,
+)
+MAP_LABELS = Help(
+    "rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
+    library="new names of the labels in the files",
+    flag="--map",
+    metavar="LABEL=NAME",
+    kind=list[str],
+)
+TEXTS = Help(
+    ".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin",
+    flag="TEXT...",
+    path="the texts",
+    kind=list[Path],
+    address=AS_IT_IS,
+)
+LABELLED = Help("labelled examples, in a format of the model's task", metavar="FILE", kind=Path, address=COPIED)
+ENGINE = Help(
+    "where the work is done: local, in this process; ray, on a Ray cluster on this machine; ray://ADDRESS, on a "
+    "cluster that is already running. The result is the same",
+    metavar="local|ray[://ADDRESS]",
+)
+WORKERS = Help("number of parallel processes; default: one per core", least=1)
+
+
+def optional(default: Any, about: Help) -> Any:
+    """A field of a request with a default, described by `about`."""
+    return dataclasses.field(default=default, metadata={"about": about})
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeSettings:
+    """Where and in which numbers a model computes; the values are checked where the model is loaded."""
+
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("fp32", "auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")
+    products: str = help_field(
+        "auto", "linear layers: packed (by oneDNN), plain (by PyTorch alone) or auto: packed if possible"
+    )
