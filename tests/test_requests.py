@@ -63,6 +63,17 @@ def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
     changed = train("model", learning_rate=1.0, seeds=2)
     assert (changed.given, changed.seeds, changed.learning_rate) == ({"source", "learning_rate", "seeds"}, 2, 1.0)
     assert call(train, changed) is changed
+    assert changed.replaced(seeds=3, source=Path("other")) == train(Path("other"), learning_rate=1.0, seeds=3)
+    assert changed.replaced(seeds=3).given == changed.given
+
+
+def test_a_function_gets_the_values_that_it_has_parameters_for() -> None:
+    def learn(source: str, *, learning_rate: float = 0.1, name: str = "", width: int = 1) -> None: ...
+
+    assert train(Path("model"), learning_rate=1.0, seeds=2).arguments(learn) == {
+        "source": "model",
+        "learning_rate": 1.0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.finite import without_nan
 from bertsmith.base.core.progress import counted, visible
 from bertsmith.base.core.requests import AS_IT_IS, COPIED
-from bertsmith.base.core.settings import help_lines, require
+from bertsmith.base.core.settings import Help, field_help, help_lines, require
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.downloads import local_copy
 from bertsmith.base.storage.files import require_local
@@ -156,10 +156,11 @@ def with_settings(
             defaults.setdefault(field.name, []).append(field.default)
     made = {}
     for settings in classes:
-        hints, helps = get_type_hints(settings), help_lines(settings)
-        for name in helps:
+        hints = get_type_hints(settings)
+        for field in dataclasses.fields(settings):
+            name = field.name
             if name not in taken and name not in made:
-                option = option_of(name, helps[name], defaults[name], TOPICS.get(settings.__name__))
+                option = option_of(name, field_help(field), defaults[name], TOPICS.get(settings.__name__))
                 made[name] = inspect.Parameter(
                     name,
                     inspect.Parameter.KEYWORD_ONLY,
@@ -348,12 +349,23 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def option_of(name: str, help_line: str, defaults: Sequence[Any], topic: str | None) -> Any:
+def option_of(name: str, about: Help, defaults: Sequence[Any], topic: str | None) -> Any:
     """The option of a field of a settings class; its default is shown if it is that of all classes with the field."""
-    flag = "--" + name.replace("_", "-")
+    flag = about.flag or "--" + name.replace("_", "-")
     default = defaults[0] if all(one == defaults[0] for one in defaults) else None
+    is_switch = isinstance(default, bool) and about.flag is None
+    shown = "" if default in (None, "") or default is dataclasses.MISSING else f" [{default}]"
     if isinstance(default, bool):
-        shown = f"{help_line} [{'yes' if default else 'no'}]"
-        return typer.Option(f"{flag}/--no-{flag[2:]}", help=shown, rich_help_panel=topic)
-    shown = "" if default is None or default is dataclasses.MISSING else f" [{default}]"
-    return typer.Option(flag, help=help_line + shown, rich_help_panel=topic)
+        shown = f" [{'yes' if default else 'no'}]" if is_switch else ""
+    return typer.Option(
+        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
+        help=about.help + shown,
+        metavar=about.metavar,
+        rich_help_panel=topic,
+        **limits(about),
+    )
+
+
+def limits(about: Help) -> dict[str, Any]:
+    """The limits of a number that the command line checks too."""
+    return {} if about.least is None else {"min": about.least, "max": about.most}

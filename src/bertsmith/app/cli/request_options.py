@@ -13,6 +13,7 @@ from bertsmith.app.cli.options import (
     MODEL_PARAMETERS,
     VERIFY,
     label_map,
+    limits,
     names,
     on_this_machine,
     option_of,
@@ -128,17 +129,16 @@ def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> 
     kind = about.kind or plain_type(field.type)
     if source is not request:
         defaults = [other.default for other in _same_fields(field.name, request)]
-        option = option_of(field.name, about.help, defaults, TOPICS.get(source.__name__))
+        option = option_of(field.name, about, defaults, TOPICS.get(source.__name__))
         return _keyword(field.name, None, Annotated[kind | None, option])
     required = field.default is dataclasses.MISSING
     about_value: dict[str, Any] = {"metavar": about.metavar, "help": about.help}
     if about.flag is not None and not about.flag.startswith("-"):
         option = typer.Argument(**{**about_value, "metavar": about.flag})
     else:
-        limits: dict[str, Any] = {"min": about.least, "max": about.most} if about.least is not None else {}
         flag = about.flag or "--" + field.name.replace("_", "-")
         three = f"{flag}/--no-{flag[2:]}" if plain_type(field.type) == bool | None else flag
-        option = typer.Option(three, **{**about_value, **limits})
+        option = typer.Option(three, **about_value, **limits(about))
     default = None if field.default == () else field.default  # an option that may be repeated, or a list with commas
     is_optional = not required and default is None
     annotation = Annotated[kind | None if is_optional else kind, option]  # type: ignore[valid-type]

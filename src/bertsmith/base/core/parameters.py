@@ -57,7 +57,7 @@ def optional(default: Any, about: Help) -> Any:
     return dataclasses.field(default=default, metadata={"about": about})
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ComputeSettings:
     """Where and in which numbers a model computes; the values are checked where the model is loaded."""
 

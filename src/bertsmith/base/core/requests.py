@@ -93,6 +93,15 @@ class Request:
         """A part as an object of its own class; what was not given has the default of that class."""
         return part(**self.values(part))
 
+    def arguments(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """The values that were given and that a function has parameters for, by name; paths as text."""
+        names = self.given & inspect.signature(function).parameters.keys()
+        return {name: _plain(getattr(self, name)) for name in sorted(names)}
+
+    def replaced(self, **values: Any) -> Self:
+        """The request with other values."""
+        return type(self)(**{**{name: getattr(self, name) for name in self.given}, **values})
+
 
 def require_path(path: object, name: str) -> None:
     """Raises InputError unless `path` is a text or a path, and not empty; `name` is used in the message."""
