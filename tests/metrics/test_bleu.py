@@ -1,10 +1,14 @@
-"""BLEU against the worked examples of its paper and of NLTK's documentation."""
+"""BLEU against sacreBLEU, and the worked examples of its paper and of NLTK's documentation."""
 
 import math
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
+import sacrebleu
+from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from bertsmith.tasks.metrics.bleu import bleu, n_grams, words_of
+from bertsmith.tasks.metrics.bleu import bleu, corpus_bleu, n_grams, words_of
 
 GUIDE = "It is a guide to action which ensures that the military always obeys the commands of the party".split()
 GUIDE_REFERENCES = [
@@ -42,5 +46,24 @@ def test_the_closest_reference_decides_on_brevity_and_the_shorter_of_two_as_clos
     assert bleu([words], [[words[:4], [*words, "g", "h"]]]) == 1.0
 
 
-def test_words_are_cut_at_punctuation():
-    assert words_of("Größe: 3,5 m!") == ["Größe", ":", "3", ",", "5", "m", "!"]
+@hypothesis.given(
+    st.text(alphabet="ab é5,.-'!?;()<>&$#[]{}~`_/%\"\n", max_size=30) | st.sampled_from(["a&amp;b", "1-2", "<skipped>"])
+)
+def test_words_are_those_of_sacrebleu(text):
+    assert words_of(text) == Tokenizer13a()(text).split()
+
+
+_SENTENCE = st.lists(st.sampled_from("the cat sat on a mat , . 3,5 it's".split()), max_size=10).map(" ".join)
+
+
+@hypothesis.given(
+    st.integers(1, 3).flatmap(
+        lambda several: st.lists(
+            st.tuples(_SENTENCE, st.lists(_SENTENCE, min_size=several, max_size=several)), min_size=1, max_size=4
+        )
+    )
+)
+def test_the_figure_is_that_of_sacrebleu(pairs):
+    texts, references = [text for text, _ in pairs], [others for _, others in pairs]
+    theirs = sacrebleu.corpus_bleu(texts, [list(column) for column in zip(*references, strict=True)])
+    assert corpus_bleu(texts, references) == pytest.approx(theirs.score / 100, abs=1e-9)

@@ -28,7 +28,7 @@ from bertsmith.models.parts.noise import noise_for
 from bertsmith.recipes.translation.decoding import translate
 from bertsmith.recipes.translation.pairs import EncodedPairs, Pair
 from bertsmith.recipes.translation.settings import SearchSettings, TranslationSettings
-from bertsmith.tasks.metrics.bleu import bleu, words_of
+from bertsmith.tasks.metrics.bleu import corpus_bleu
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.training.loop.workload import StepPlan, Workload
 from bertsmith.training.pretraining.losses import negative_log_likelihood
@@ -176,8 +176,6 @@ def bleu_of(
     settings: SearchSettings,
     dtype: torch.dtype | None = None,
 ) -> float:
-    """BLEU, from 0 to 1, of the translations of pairs; words and punctuation are compared, case included."""
+    """BLEU of the translations of pairs; see `corpus_bleu`."""
     translations = translate(model, tokenizer, [source for source, _ in pairs], settings, dtype=dtype)
-    return bleu(
-        [words_of(translation.text) for translation in translations], [[words_of(target)] for _, target in pairs]
-    )
+    return corpus_bleu([translation.text for translation in translations], [[target] for _, target in pairs])

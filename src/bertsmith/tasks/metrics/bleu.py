@@ -1,7 +1,8 @@
-"""BLEU: how many n-grams a translation shares with its references.
+"""BLEU: how many n-grams a translation shares with its references; one figure for all texts together.
 
-Source: Papineni et al. (2002), "BLEU: a Method for Automatic Evaluation of Machine Translation", section 2. One figure
-for all texts together, without smoothing.
+Source: Papineni et al. (2002), "BLEU: a Method for Automatic Evaluation of Machine Translation", section 2; words and
+smoothing as in sacreBLEU's defaults (Post, 2018, "A Call for Clarity in Reporting BLEU Scores"), which are those of
+mteval-v13a.pl.
 """
 
 import math
@@ -10,25 +11,53 @@ from collections import Counter
 from collections.abc import Sequence
 
 LONGEST = 4  # words of an n-gram
-_WORDS = re.compile(r"\w+|[^\w\s]")
+_ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
+# Where tokenization 13a puts spaces: around ASCII punctuation, around a period or comma unless digits are on both
+# sides, and around a hyphen after a digit.
+_SPACED = (
+    (re.compile(r"([{-~\[-` -&(-+:-@/])"), r" \1 "),
+    (re.compile(r"([^0-9])([.,])"), r"\1 \2 "),
+    (re.compile(r"([.,])([^0-9])"), r" \1 \2"),
+    (re.compile(r"([0-9])(-)"), r"\1 \2 "),
+)
 
 
 def words_of(text: str) -> list[str]:
-    """The words and punctuation marks of a text, between which BLEU does not care about spaces.
+    """The words and punctuation marks of a text by tokenization 13a, between which spaces do not matter.
 
-    >>> words_of("He's in.")
-    ['He', "'", 's', 'in', '.']
+    >>> words_of("He's in, at 3,5 m.")
+    ["He's", 'in', ',', 'at', '3,5', 'm', '.']
     """
-    return _WORDS.findall(text)
+    text = text.replace("<skipped>", "").replace("-\n", "").replace("\n", " ")
+    for entity, character in _ENTITIES if "&" in text else ():
+        text = text.replace(entity, character)
+    text = f" {text} "
+    for pattern, spaced in _SPACED:
+        text = pattern.sub(spaced, text)
+    return text.split()
 
 
-def bleu(translations: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> float:
+def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """BLEU from 0 to 1 of texts, as sacreBLEU computes it by default.
+
+    Args:
+        references: one or several for each translation.
+    """
+    words = [[words_of(reference) for reference in others] for others in references]
+    return bleu([words_of(text) for text in translations], words, smoothed=True)
+
+
+def bleu(
+    translations: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]], *, smoothed: bool = False
+) -> float:
     """BLEU from 0 to 1: the geometric mean of the precisions of n-grams of 1 to 4 words, times the brevity penalty.
 
     It is 0 if no n-gram of some length is shared.
 
     Args:
         references: for each translation, the words of one or several references.
+        smoothed: the first precision of 0 counts as half a shared n-gram, the next as a quarter, and so on; BLEU is 0
+            only if no word is shared, or no translation has four words.
 
     >>> bleu([["the"] * 7], [[["the", "cat", "is", "on", "the", "mat"]]])
     0.0
@@ -44,9 +73,12 @@ def bleu(translations: Sequence[Sequence[str]], references: Sequence[Sequence[Se
                 most |= n_grams(other, size)
             shared[size - 1] += (n_grams(words, size) & most).total()
             possible[size - 1] += max(0, len(words) - size + 1)
-    if not all(shared):
+    if not any(shared) or not all(possible) or not (smoothed or all(shared)):
         return 0.0
-    mean = sum(math.log(part / total) for part, total in zip(shared, possible, strict=True)) / LONGEST
+    mean, credit = 0.0, 1.0
+    for part, total in zip(shared, possible, strict=True):
+        credit = credit if part else credit / 2
+        mean += math.log((part or credit) / total) / LONGEST
     return math.exp(mean + min(0.0, 1 - closest / length))
 
 
