@@ -83,7 +83,6 @@ COMMANDS = (
         inference.fill,
         "fill",
         "bertsmith fill --model my-run/model 'The man went to the [MASK] .'",
-        text.encoding_settings,
         misplaced="quote the text",
     ),
     Command(
@@ -95,7 +94,6 @@ COMMANDS = (
         inference.complete,
         "complete",
         "bertsmith complete --model my-gpt/model 'The man went to' --tokens 5",
-        inference.complete_settings,
         not_run="it needs a language model; the page on language models runs it",
         misplaced="quote the text",
     ),
@@ -103,7 +101,6 @@ COMMANDS = (
         inference.perplexity,
         "perplexity",
         "bertsmith perplexity my-text/village.txt --model my-gpt/model",
-        text.encoding_settings,
         not_run="it needs a language model; the page on language models runs it",
     ),
     Command(
@@ -138,21 +135,18 @@ COMMANDS = (
         prediction.evaluate,
         "evaluate",
         "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
-        prediction.evaluate_settings,
         misplaced="pass the file with --data",
     ),
     Command(
         prediction.quantize,
         "quantize",
         "bertsmith quantize --model my-spam-run/model --data my-mails.csv",
-        prediction.quantize_settings,
         misplaced="pass the file with --data",
     ),
     Command(
         prediction.predict,
         "predict",
         "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",
-        prediction.predict_settings,
         misplaced="pass the lines on stdin: bertsmith predict --model DIR < FILE, or a table with --data FILE",
     ),
     Command(

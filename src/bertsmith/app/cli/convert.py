@@ -14,7 +14,6 @@ from bertsmith.app.cli.options import (
     print_table,
     say,
 )
-from bertsmith.app.cli.prediction import evaluate_settings
 
 SourceArgument = Annotated[
     str,
@@ -29,7 +28,9 @@ UnknownOption = Annotated[bool, typer.Option("--allow-unknown", help="skip tenso
 
 def convert_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `convert`; labelled files are read as in `evaluate`."""
-    return evaluate_settings()
+    from bertsmith.tasks.specs.settings import ColumnSettings
+
+    return (ColumnSettings,)
 
 
 def convert(

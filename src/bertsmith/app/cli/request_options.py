@@ -41,11 +41,18 @@ REQUESTS = Registry[type[Request]](
     {
         "adapt": "recipes.adaptation.settings:AdaptRequest",
         "compare": "recipes.comparison.request:CompareRequest",
+        "complete": "inference.predictors.request:CompleteRequest",
         "distill": "recipes.distillation.request:DistillRequest",
         "distill corpus": "recipes.distillation.request:DistillCorpusRequest",
+        "evaluate": "inference.predictors.request:EvaluateRequest",
+        "fill": "inference.predictors.request:FillRequest",
         "finetune": "recipes.finetuning.request:FinetuneRequest",
+        "next": "inference.predictors.request:NextRequest",
+        "perplexity": "inference.predictors.request:PerplexityRequest",
         "plan": "training.planning.settings:PlanRequest",
+        "predict": "inference.predictors.request:PredictRequest",
         "pretrain": "training.pretraining.settings:PretrainRequest",
+        "quantize": "inference.predictors.request:QuantizeRequest",
         "vectors train": "inference.word_vectors.settings:TrainVectorsRequest",
     }
 )

@@ -8,24 +8,23 @@ from typing import Any, cast
 from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
-from bertsmith.base.core.settings import require, require_number, split_settings
+from bertsmith.base.core.requests import takes
+from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import digest_file
 from bertsmith.inference.predictors import quantization
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.quantization import Calibration, Quantization
+from bertsmith.inference.predictors.request import EvaluateRequest, QuantizeRequest
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, ModelMetadata, is_n_gram_folder, read_metadata
 from bertsmith.recipes.finetuning.run import is_count
 from bertsmith.recipes.results.predictions import example_lines
 from bertsmith.recipes.results.resampling import intervals
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.recipes.sentence_encoders.quantization import COSINE, calibrate_vectors, quantize_vectors, texts_of
-from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, TextExample
-from bertsmith.tasks.datasets.label_map import LabelMap
+from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, TextExample
 from bertsmith.tasks.datasets.text_groups import form_of_file
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import task_name
@@ -80,49 +79,29 @@ class Evaluation:
         return lines
 
 
-def evaluate(
-    model: str | Path,
-    data: str | Path,
-    *,
-    task: str | None = None,
-    map_labels: LabelMap | None = None,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-    head: type[OwnHead] | None = None,
-    also: Sequence[str | Path] = (),
-    **columns: Any,
-) -> Evaluation:
+@takes(EvaluateRequest)
+def evaluate(request: EvaluateRequest) -> Evaluation:
     """The official scores of a fine-tuned model on a labelled file, with their confidence intervals.
 
-    Args:
-        model: anything that `load` accepts.
-        data: labelled examples, in a format of the model's task.
-        task: the format of the file; by default that of the model's task. A model from another tool does not record
-            what it was trained on, so the official scores need the name. With similarity, pairs or triplets, or
-            clustering for labelled texts, the vectors of any model are scored.
-        map_labels: new names of the labels in the file, such as {"1": "Claim", "0": "Not Claim"}; every label of the
-            file needs one. For entities, of their types.
-        device, precision, products, head: as in `load`.
-        also: further models of the same classification or regression; their probabilities or numbers are averaged.
-        columns: fields of ColumnSettings by name, such as text_column="body".
+    A model from another tool does not record what it was trained on, so the official scores need the name of the task.
+    With the task similarity, pairs or triplets, or clustering for labelled texts, the vectors of any model are scored.
 
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
+    model, data, columns = request.model, Path(request.data), request.part(ColumnSettings)
     is_counted = is_n_gram_folder(model)
-    if not is_counted and _gives_vectors(model, task):
-        return _evaluate_vectors(model, Path(data), task, map_labels, device, precision, products, _columns(columns))
-    if is_counted:
-        predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
-        labelled = labelled_of(predictor.task.spec, Path(data), task, _columns(columns), map_labels)
+    if not is_counted and _gives_vectors(model, request.task):
+        return _evaluate_vectors(request)
+    folder = None if is_counted else load_any(model)
+    predictor = load_ensemble([folder or model, *request.also], **request.arguments(load_ensemble))
+    if folder is None:
         metadata = read_metadata(Path(model))
+        labelled = labelled_of(predictor.task.spec, data, request.task, columns, request.map_labels)
     else:
-        folder = load_any(model)
         metadata = folder.metadata
-        predictor = load_ensemble([folder, *also], device=device, precision=precision, products=products, head=head)
-        labelled = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
-    _warn_of_training_file(metadata, Path(data))
+        labelled = read_labelled(folder, data, request.task, columns, request.map_labels)
+    _warn_of_training_file(metadata, data)
     name, spec, examples = labelled
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
@@ -182,16 +161,8 @@ class Int8Report:
         return [*lines, f"recorded in {self.path}; use it with --precision int8"]
 
 
-def quantize(
-    model: str | Path,
-    data: str | Path,
-    *,
-    task: str | None = None,
-    map_labels: LabelMap | None = None,
-    limit: float = quantization.LIMIT,
-    head: type[OwnHead] | None = None,
-    **columns: Any,
-) -> Int8Report:
+@takes(QuantizeRequest)
+def quantize(request: QuantizeRequest) -> Int8Report:
     """The cost of int8 for a model; records in its metadata which layers to keep in higher precision.
 
     The first examples also fix the scales of the inputs, which are written next to the metadata if the score stays
@@ -199,66 +170,55 @@ def quantize(
 
     The score of a fine-tuned model is that of its task. A model without a task head gives vectors, such as a sentence
     encoder: their mean cosine to those in fp32 is measured, and on labelled pairs and triplets also what `evaluate`
-    would measure first, such as Spearman's correlation on scored pairs; the limit then holds for that.
-
-    Args:
-        model: a model folder or run; a fine-tuned model also by its hub id.
-        data: examples that the model was not trained on: with labels, or for vectors also texts, one per line.
-        task: the format of the file; by default that of the model's task. For vectors, the default is scored pairs or
-            triplets if the columns are theirs, otherwise texts.
-        map_labels: as in `evaluate`.
-        limit: the fraction of the fp32 score that may be lost.
-        head: as in `load`.
-        columns: fields of ColumnSettings by name.
+    would measure first, such as Spearman's correlation on scored pairs; the limit then holds for that. The default task
+    is then scored pairs or triplets if the columns are theirs, otherwise texts, one per line.
 
     Raises:
         ConfigError: this machine does not support int8, or the limit is no fraction.
         CheckpointError: no trial stayed within the limit, or the model has no metadata.
         InputError: the file is invalid, or vectors of a hub id are to be quantized.
     """
-    require_number("limit", limit, least=0, most=1)
-    recipe = read_recipe(Path(model))
-    folder = load_any(model if recipe is None else recipe.encoder)
-    if spec_of_head(folder) is None or _gives_vectors(model, task):
-        require(head is None, expected="no head, for vectors", found="--head", fix="omit --head")
-        return _quantize_vectors(model, folder, Path(data), task, map_labels, limit, _columns(columns))
-    quantization.require_metadata(folder.path)
-    _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
-    calibration = _calibration(lambda: quantization.calibrate(folder, examples, head))
-    exact, trials = quantization.quantize(folder, examples, limit, head, calibration)
-    _warn_of_training_file(folder.metadata, Path(data))
-    metric = task_for(spec).selection_metric
+    recipe = read_recipe(Path(request.model))
+    folder = load_any(request.model if recipe is None else recipe.encoder)
+    if spec_of_head(folder) is None or _gives_vectors(request.model, request.task):
+        require(request.head is None, expected="no head, for vectors", found="--head", fix="omit --head")
+        metric, exact, trials, calibration = _quantize_vectors(request)
+    else:
+        quantization.require_metadata(folder.path)
+        _, spec, examples = read_labelled(
+            folder, Path(request.data), request.task, request.part(ColumnSettings), request.map_labels
+        )
+        calibration = _calibration(lambda: quantization.calibrate(folder, examples, request.head))
+        exact, trials = quantization.quantize(folder, examples, request.limit, request.head, calibration)
+        _warn_of_training_file(folder.metadata, Path(request.data))
+        metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
 
 
-def _quantize_vectors(
-    model: str | Path,
-    folder: ModelFolder,
-    data: Path,
-    task: str | None,
-    map_labels: LabelMap | None,
-    limit: float,
-    columns: ColumnSettings,
-) -> Int8Report:
-    """The cost of int8 for the vectors of a model, recorded in `folder`, where its weights are."""
-    if not Path(model).is_dir():
+def _quantize_vectors(request: QuantizeRequest) -> tuple[str, float, Sequence[Quantization], Calibration | None]:
+    """The metric of a model's vectors, its value in fp32, the trials of int8, and the scales."""
+    if not Path(request.model).is_dir():
         raise InputError(
             expected="the folder of a model, to record in it what int8 costs",
-            found=f"'{model}'",
+            found=f"'{request.model}'",
             fix="write one with `bertsmith convert --to huggingface`",
         )
-    if task is None:
-        form = form_of_file(data, encoding=columns.encoding)
+    if request.task is None:
+        form = form_of_file(Path(request.data), encoding=request.encoding)
         name = TEXTS if form == PAIRS else form
     else:
-        name = task_name(task)
-    examples = read_examples(name, data, columns, map_labels=map_labels).examples
+        name = task_name(request.task)
+    examples = _examples(request, name)
     texts = texts_of(examples)
-    calibration = _calibration(lambda: calibrate_vectors(model, texts))
-    metric, exact, trials = quantize_vectors(model, examples, limit, calibration)
-    quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
-    return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
+    calibration = _calibration(lambda: calibrate_vectors(request.model, texts))
+    return *quantize_vectors(request.model, examples, request.limit, calibration), calibration
+
+
+def _examples(request: EvaluateRequest | QuantizeRequest, task: str) -> Sequence[Example]:
+    """The examples of a file in the format of a task."""
+    columns = request.part(ColumnSettings)
+    return read_examples(task, Path(request.data), columns, map_labels=request.map_labels).examples
 
 
 def _calibration(measure: Callable[[], Calibration]) -> Calibration | None:
@@ -280,24 +240,13 @@ def _gives_vectors(model: str | Path, task: str | None) -> bool:
     return spec is not None and spec.get("kind") == SIMILARITY
 
 
-def _evaluate_vectors(
-    model: str | Path,
-    data: Path,
-    task: str | None,
-    map_labels: LabelMap | None,
-    device: str,
-    precision: str,
-    products: str,
-    columns: ColumnSettings,
-) -> Evaluation:
+def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:
     """The scores of the vectors of a model on a file of pairs or triplets, or of texts with labels."""
-    if task == CLUSTERING:
-        examples = read_examples("classification", data, columns, map_labels=map_labels).examples
-    else:
-        form = form_of_file(data, encoding=columns.encoding) if task is None else task_name(task)
-        task = form
-        examples = read_examples(form, data, columns, map_labels=map_labels).examples
-    embedder = load_embedder(model, device=device, precision=precision, products=products)
+    model, data, task = request.model, Path(request.data), request.task
+    if task != CLUSTERING:
+        task = form_of_file(data, encoding=request.encoding) if task is None else task_name(task)
+    examples = _examples(request, "classification" if task == CLUSTERING else task)
+    embedder = load_embedder(model, **request.arguments(load_embedder))
     lines: list[Mapping[str, Any]] = []
     if task == CLUSTERING:
         scores, cut = score_clusters(embedder, cast("Sequence[TextExample]", examples))
@@ -328,7 +277,3 @@ def _warn_of_training_file(metadata: ModelMetadata, data: Path) -> None:
         warn(
             f"'{data}' is the training file of this model: scores on examples that it has seen say little about others"
         )
-
-
-def _columns(values: Mapping[str, Any]) -> ColumnSettings:
-    return ColumnSettings(**split_settings(values, [ColumnSettings])[ColumnSettings])

@@ -1,20 +1,20 @@
 """Texts through a language model: `Model.complete` and `Model.perplexity`, and both for files and streams of lines."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from bertsmith.app.library.inputs import checked_texts, require_count
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.settings import from_dict, require_number
-from bertsmith.inference.predictors.completion import Completion, SamplingSettings, complete
+from bertsmith.inference.predictors.completion import Completion, complete
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, require_directions
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
+from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRequest, SamplingSettings
 from bertsmith.tasks.datasets.blocks import text_blocks
 from bertsmith.tasks.datasets.text_lines import TextLines
-from bertsmith.text.documents.encodings import UTF_8, EncodingSettings
+from bertsmith.text.documents.encodings import EncodingSettings
 
 LINES = 1024  # completed together
 
@@ -35,27 +35,16 @@ def perplexity_of_texts(model: PretrainedPredictor, texts: Sequence[str]) -> lis
 
 
 def complete_lines(
-    model: str | Path,
-    blocks: Iterable[Sequence[str]],
-    top: int = 5,
-    tokens: int = 0,
-    *,
-    sampling: SamplingSettings | None = None,
-    place: str = "text {:,}",
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
+    request: CompleteRequest, blocks: Iterable[Sequence[str]], place: str = "text {:,}"
 ) -> Iterator[Completion]:
-    """Each line with the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
+    """Each line with the most likely next pieces, and a continuation.
 
     Args:
-        model: anything that `load` accepts, a language model.
         blocks: lists of lines; the lines of one list may be computed together.
-        sampling: how the pieces of a continuation are chosen; by default the most likely.
         place: a format string that names a line by its number in errors.
-        device, precision, products: as in `load`.
     """
-    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
+    predictor = load_pretraining_heads(request.model, needs=["mlm"], **request.arguments(load_pretraining_heads))
+    sampling = request.part(SamplingSettings)
     number = 0
     for arrived in blocks:
         for lines in text_blocks(arrived, LINES):
@@ -64,37 +53,18 @@ def complete_lines(
                 predictor.engine,
                 predictor.tokenizer,
                 lines,
-                top=top,
-                tokens=tokens,
+                top=request.top,
+                tokens=request.tokens,
                 sampling=sampling,
                 places=places,
             )
             number += len(lines)
 
 
-def perplexity_of_file(
-    file: str,
-    model: str | Path,
-    *,
-    column: str | None = None,
-    encoding: str = UTF_8,
-    bad_bytes: str = "refuse",
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-) -> Perplexity:
-    """How well a language model predicts the texts of a file, all together.
-
-    Args:
-        file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
-        model: anything that `load` accepts, a language model.
-        column: the column of a table that holds the texts.
-        encoding: of a text file without a byte order mark, such as "cp1252".
-        bad_bytes: "refuse" refuses a file with bytes that are not valid UTF-8; "drop" drops and counts them.
-        device, precision, products: as in `load`.
-    """
-    source = TextLines(file, column, EncodingSettings(encoding=encoding, bad_bytes=bad_bytes))
-    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
+def perplexity_of_file(request: PerplexityRequest) -> Perplexity:
+    """How well a language model predicts the texts of a file, all together."""
+    source = TextLines(request.file, request.column, request.part(EncodingSettings))
+    predictor = load_pretraining_heads(request.model, needs=["mlm"], **request.arguments(load_pretraining_heads))
     require_directions(predictor.engine)
     blocks: list[Perplexity] = []
     with Progress("predicting", total=None, unit="texts") as progress:
@@ -105,6 +75,6 @@ def perplexity_of_file(
     total = Perplexity.of_all(blocks)
     if not total.pieces:
         raise InputError(
-            expected=f"texts with pieces to predict in '{file}'", found="none", fix="give a file with text"
+            expected=f"texts with pieces to predict in '{request.file}'", found="none", fix="give a file with text"
         )
     return total

@@ -6,15 +6,16 @@ An invalid line raises an error after the results of all lines before it.
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bertsmith.base.core.settings import require
-from bertsmith.base.processes.engines import LOCAL, is_cluster
+from bertsmith.base.core.parameters import ComputeSettings
+from bertsmith.base.core.settings import require, to_dict
+from bertsmith.base.processes.engines import is_cluster
 from bertsmith.base.storage.outputs import ANSWERS, require_output
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText
+from bertsmith.inference.predictors.request import FillRequest, NextRequest, PredictRequest
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from bertsmith.models.model_files.metadata import digests_of_model
 from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, sized_blocks, text_blocks
@@ -23,100 +24,64 @@ from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data import glue_tests
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 
-if TYPE_CHECKING:
-    from bertsmith.models.heads.own_head import OwnHead
-
 LINES = 1024  # filled together
 
 
-def fill_lines(
-    model: str | Path,
-    blocks: Iterable[Sequence[str]],
-    top: int = 5,
-    *,
-    place: str = "text {:,}",
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-) -> Iterator[FilledText]:
-    """Each line with the `top` most probable pieces for each [MASK] in it.
+def fill_lines(request: FillRequest, blocks: Iterable[Sequence[str]], place: str = "text {:,}") -> Iterator[FilledText]:
+    """Each line with the most probable pieces for each [MASK] in it.
 
     Args:
-        model: anything that `load` accepts, with a masked-LM head.
         blocks: lists of lines; the lines of one list may be computed together.
         place: a format string that names a line by its number in errors.
-        device, precision, products: as in `load`.
     """
-    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["mlm"])
+    predictor = load_pretraining_heads(request.model, needs=["mlm"], **request.arguments(load_pretraining_heads))
     number = 0
     for arrived in blocks:
         for lines in text_blocks(arrived, LINES):
             places = [place.format(number + 1 + index) for index in range(len(lines))]
-            yield from predictor.fill_each(lines, places, top)
+            yield from predictor.fill_each(lines, places, request.top)
             number += len(lines)
 
 
-def judge_continuations(
-    model: str | Path,
-    first: str,
-    seconds: Sequence[str],
-    *,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-) -> list[Continuation]:
-    """The probability that each of `seconds` follows `first`, in order.
-
-    Args:
-        model: anything that `load` accepts, with a next-sentence head.
-    """
-    predictor = load_pretraining_heads(model, device=device, precision=precision, products=products, needs=["nsp"])
-    return predictor.next_sentence(first, seconds)
+def judge_continuations(request: NextRequest) -> list[Continuation]:
+    """The probability that each second sentence follows the first, in order."""
+    predictor = load_pretraining_heads(request.model, needs=["nsp"], **request.arguments(load_pretraining_heads))
+    return predictor.next_sentence(request.first, request.seconds)
 
 
 def predict_lines(
-    model: str | Path,
+    request: PredictRequest,
     lines: Iterable[str],
     *,
     total: int | None = None,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-    head: "type[OwnHead] | None" = None,
-    also: Sequence[str | Path] = (),
-    engine: str = LOCAL,
-    out: Path | None = None,
-    resume: bool = False,
-    replace: bool = False,
     uploaded: bool = False,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
+    They are also written to the file `out` of the request, if it has one; unfinished, it is kept as OUT.partial. With
+    `resume`, the predictions of an unfinished file are not yielded again.
+
+    The workers of a cluster read the models at the same paths; some megabytes of lines are then read at a time, and the
+    predictions are the same.
+
     Args:
-        model: anything that `load` accepts, fine-tuned.
         lines: texts, tab-separated parts, or JSON objects; see `example_of_line`.
         total: number of lines, to estimate the time left.
-        device, precision, products, head: as in `load`.
-        also: further models of the same classification or regression; their probabilities or numbers are averaged.
-        engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which read the models at the same
-            paths; some megabytes of `lines` are then read at a time, and the predictions are the same.
-        out: a .jsonl file that the predictions are also written to; unfinished, it is kept as OUT.partial.
-        resume: continue an unfinished file, from the same lines; its predictions are not yielded again.
-        replace: the file may exist, or an unfinished one.
         uploaded: the caller uploads and deletes the file; if that fails, `resume` finds it complete.
     """
-    models = [model, *also]
-
-    on_cluster = is_cluster(engine)
+    models, head = [request.model, *request.also], request.head
+    on_cluster = is_cluster(request.engine)
 
     def predict(lines: Iterable[str], done: int) -> Iterator[tuple[Example, Prediction]]:
-        loading = {"device": device, "precision": precision, "products": products}
         if not on_cluster:
-            yield from _predicted_from(load_ensemble(models, head=head, **loading), lines, done, total)
+            yield from _predicted_from(load_ensemble(models, **request.arguments(load_ensemble)), lines, done, total)
             return
         from bertsmith.inference.cluster.predictions import predict_on
 
-        yield from predict_on(engine, models, lines, total=total, done=done, resumes=out is not None, **loading)
+        loading = to_dict(request.part(ComputeSettings))
+        yield from predict_on(
+            request.engine, models, lines, total=total, done=done, resumes=request.out is not None, **loading
+        )
 
     require(
         head is None or not on_cluster,
@@ -124,16 +89,18 @@ def predict_lines(
         found="--head",
         fix="leave --engine out",
     )
-    if out is None:
+    if request.out is None:
         yield from predict(lines, 0)
         return
     made_of = {
         "models": [digests_of_model(source) or str(source) for source in models],
-        "precision": precision,
+        "precision": request.precision,
         "head": None if head is None else head.__name__,
-        **({} if products == "auto" else {"products": products}),
+        **({} if request.products == "auto" else {"products": request.products}),
     }
-    yield from kept_predictions(out, lines, predict, made_of, resume=resume, replace=replace, uploaded=uploaded)
+    yield from kept_predictions(
+        Path(request.out), lines, predict, made_of, resume=request.resume, replace=request.replace, uploaded=uploaded
+    )
 
 
 def _predicted_from(
@@ -152,55 +119,23 @@ def _predicted_from(
     yield from itertools.islice(predictor.stream(rest, total=total), max(0, done + 1 - first), None)
 
 
-def predict_test(
-    model: str | Path,
-    test: Path,
-    *,
-    task: str | None = None,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-    head: "type[OwnHead] | None" = None,
-) -> Iterator[tuple[Example, Prediction]]:
-    """Each example of a GLUE test file with its prediction.
-
-    Args:
-        model: anything that `load` accepts, fine-tuned on a GLUE task.
-        test: a file without labels.
-        task: "mnli-mm" or "ax" for an MNLI model; by default the model's task.
-        device, precision, products, head: as in `load`.
-    """
-    _, predictor, examples = _glue_test(model, test, task, device, precision, products, head)
+def predict_test(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
+    """Each example of a GLUE test file with its prediction."""
+    _, predictor, examples = _glue_test(request)
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
-def write_submission(
-    model: str | Path,
-    test: Path,
-    folder: Path,
-    *,
-    task: str | None = None,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-    head: "type[OwnHead] | None" = None,
-    replace: bool = False,
-) -> Path:
-    """The path of the submission file for the GLUE server, written to a folder; see `predict_test`."""
-    name, predictor, examples = _glue_test(model, test, task, device, precision, products, head)
-    require_output(glue_tests.submission_place(name, folder), ANSWERS, inputs=[test], replace=replace)
+def write_submission(request: PredictRequest) -> Path:
+    """The path of the submission file for the GLUE server, written to a folder."""
+    name, predictor, examples = _glue_test(request)
+    folder = Path(request.submission or "")
+    place = glue_tests.submission_place(name, folder)
+    require_output(place, ANSWERS, inputs=[Path(request.test or "")], replace=request.replace)
     return glue_tests.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
 
 
-def _glue_test(
-    model: str | Path,
-    test: Path,
-    task: str | None,
-    device: str,
-    precision: str,
-    products: str,
-    head: "type[OwnHead] | None",
-) -> tuple[str, Predictor, Sequence[Example]]:
-    predictor = load_predictor(model, device=device, precision=precision, products=products, head=head)
-    name = glue_tests.glue_test(predictor.task.spec, task)
-    return name, said_weak(predictor, model), glue_tests.read_test(name, test)
+def _glue_test(request: PredictRequest) -> tuple[str, Predictor, Sequence[Example]]:
+    """The GLUE task of a model, its predictor, and the examples of the test file."""
+    predictor = load_predictor(request.model, **request.arguments(load_predictor))
+    name = glue_tests.glue_test(predictor.task.spec, request.task)
+    return name, said_weak(predictor, request.model), glue_tests.read_test(name, Path(request.test or ""))

@@ -4,15 +4,15 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import said_once, tell
-from bertsmith.base.core.settings import require, split_settings
+from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
 from bertsmith.tasks.datasets.glue import GLUE
@@ -25,68 +25,30 @@ from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.documents.encodings import UTF_8, encoding_of
 
-if TYPE_CHECKING:
-    from bertsmith.models.heads.own_head import OwnHead
-
 PREDICTION, PROBABILITY = "prediction", "probability"
 
 
-def predict_file(
-    model: str | Path,
-    data: Path,
-    *,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-    head: "type[OwnHead] | None" = None,
-    also: Sequence[str | Path] = (),
-    **columns: Any,
-) -> Iterator[tuple[Example, Prediction]]:
-    """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed.
-
-    Args:
-        model: anything that `load` accepts, with a task.
-        data: a table, or another file in the format of the model's task.
-        device, precision, products, head: as in `load`.
-        also: further models of the same classification or regression; their probabilities or numbers are averaged.
-        columns: fields of ColumnSettings by name, such as text_column="body".
-    """
-    predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
-    yield from _answered(predictor, data, columns)
+def predict_file(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
+    """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed."""
+    yield from _answered(_predictor(request), request)
 
 
-def write_predictions(
-    model: str | Path,
-    data: Path,
-    out: Path,
-    *,
-    replace: bool = False,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-    head: "type[OwnHead] | None" = None,
-    also: Sequence[str | Path] = (),
-    **columns: Any,
-) -> Iterator[tuple[Example, Prediction]]:
+def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
     """As `predict_file`; once all are answered, the table is written with the new columns prediction and probability.
 
     Every row of the table is written, in its order and with all its columns; a row without text has empty new cells. Of
     a CSV file all else stays as it is: separator, quotes, blank lines, line ends, byte order mark. The prediction of
     several labels is separated by `|`; it and a number have no probability.
-
-    Args:
-        out: the CSV file to write.
-        replace: an existing table of predictions may be replaced.
-        device, precision, products, head, also, columns: as in `predict_file`.
     """
-    require_output(out, PREDICTION_TABLE, inputs=[data], replace=replace)
+    data, out = Path(request.data or ""), Path(request.out or "")
+    require_output(out, PREDICTION_TABLE, inputs=[data], replace=request.replace)
     require(
         suffix_of(data) in SUFFIXES,
         expected=f"a table with --out, a file that ends in {', '.join(SUFFIXES)}",
         found=f"'{data}'",
         fix="print the predictions, without --out",
     )
-    predictor = load_ensemble([model, *also], device=device, precision=precision, products=products, head=head)
+    predictor = _predictor(request)
     name = form_of(predictor.task.spec)
     require(
         name not in GLUE and name not in NLI,
@@ -95,20 +57,20 @@ def write_predictions(
         fix="print the predictions, without --out, or use --test with --submission",
     )
     with said_once():  # the file is read twice
-        rows = list(read_table(data, encoding=_columns(columns).encoding))
+        rows = list(read_table(data, encoding=request.encoding))
         names = list(dict.fromkeys(name for row in rows for name in row.values))
         for name in (PREDICTION, PROBABILITY):
             require(
                 name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column"
             )
         answers: dict[str, Mapping[str, str]] = {}
-        for example, prediction in _answered(predictor, data, columns):
+        for example, prediction in _answered(predictor, request):
             answers[example.location] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
             yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
     assert {row.location for row in rows} >= answers.keys(), "an example has the location of its row"
     if suffix_of(data) == ".csv":
-        content = _with_cells(data, names, added, answers, columns.get("encoding", UTF_8))
+        content = _with_cells(data, names, added, answers, request.encoding)
     else:
         table = [_csv_row([*names, *added])]
         for row in rows:
@@ -119,13 +81,13 @@ def write_predictions(
         file.write(content)
 
 
-def _columns(values: Mapping[str, Any]) -> ColumnSettings:
-    return ColumnSettings(**split_settings(values, [ColumnSettings])[ColumnSettings])
+def _predictor(request: PredictRequest) -> Predictor:
+    return load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
 
 
-def _answered(predictor: Predictor, data: Path, columns: Mapping[str, Any]) -> Iterator[tuple[Example, Prediction]]:
-    spec = predictor.task.spec
-    examples = read_examples(form_of(spec), data, _columns(columns), gold=False, scheme=spec.scheme).examples
+def _answered(predictor: Predictor, request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
+    spec, columns = predictor.task.spec, request.part(ColumnSettings)
+    examples = read_examples(form_of(spec), Path(request.data or ""), columns, gold=False, scheme=spec.scheme).examples
     yield from predictor.stream(iter(examples), total=len(examples))
 
 

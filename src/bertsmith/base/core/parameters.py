@@ -43,6 +43,15 @@ TEXTS = Help(
     kind=list[Path],
     address=AS_IT_IS,
 )
+# Not a path on the command line: - is stdin, and an address is read as it is.
+TEXT_FILE = Help(
+    "one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin",
+    flag="FILE",
+    path="the file",
+    kind=str,
+)
+COLUMN = Help("column of a table with the texts [detected]; with -, of JSON lines", metavar="NAME")
+FORMAT = Help("format of the file [that of the model's task]", metavar="NAME")
 LABELLED = Help("labelled examples, in a format of the model's task", metavar="FILE", kind=Path, address=COPIED)
 ENGINE = Help(
     "where the work is done: local, in this process; ray, on a Ray cluster on this machine; ray://ADDRESS, on a "

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import CheckpointError, InputError
 from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import help_field, require_number, require_other
 from bertsmith.inference.predictors.pretraining_heads import most_probable
+from bertsmith.inference.predictors.request import SamplingSettings
 from bertsmith.models.parts.batch import cut_by_tokens
 from bertsmith.tasks.encoding.engine import NEXT, PREVIOUS, Engine
 from bertsmith.tasks.encoding.units import Logits
@@ -32,57 +32,6 @@ from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 LOGITS_AT_ONCE = 2**25  # numbers
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplingSettings:
-    """How the pieces of a continuation are chosen: the most likely, or sampled if any of the first three is given."""
-
-    temperature: float | None = help_field(
-        None, "sample pieces at this temperature; 0: always the most likely one [1 if top_k or top_p is given, else 0]"
-    )
-    top_k: int | None = help_field(None, "sample from this many most likely pieces", most=10**6)
-    top_p: float | None = help_field(
-        None, "sample from the most likely pieces that together have this probability (nucleus sampling)"
-    )
-    seed: int = help_field(1, "seed for sampling", most=2**63)
-
-    def __post_init__(self) -> None:
-        temperature = self.temperature
-        require_number("temperature", temperature, least=0)
-        require_number("top_k", self.top_k, least=1)
-        require_number("top_p", self.top_p, above=0, most=1)
-        require_number("seed", self.seed, least=0)
-        require_other(
-            temperature != 0 or (self.top_k is None and self.top_p is None),
-            "--top-p" if self.top_k is None else "--top-k",
-            "a temperature above 0",
-            "raise --temperature, or leave one of them out",
-        )
-
-    @property
-    def draws(self) -> bool:
-        """Whether pieces are drawn."""
-        return bool(self.temperature) or self.top_k is not None or self.top_p is not None
-
-    def choose(self, logits: Logits, number: int) -> int:
-        """The next piece, given float32 [V] and the number of pieces that were chosen before it."""
-        if not self.draws:
-            return int(np.argmax(logits))
-        ids, probabilities = self.candidates(logits)
-        drawn = generator(self.seed, "next piece", number).random() * probabilities.sum()
-        return int(ids[min(int(np.searchsorted(np.cumsum(probabilities), drawn, side="right")), len(ids) - 1)])
-
-    def candidates(self, logits: Logits) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """The pieces to sample from, most likely first, and their normalized probabilities."""
-        scores = logits.astype(np.float64) / (self.temperature or 1.0)
-        order = np.argsort(-scores, kind="stable")[: self.top_k]
-        probabilities = np.exp(scores[order] - scores[order[0]])
-        probabilities /= probabilities.sum()
-        if self.top_p is not None:
-            enough = int(np.searchsorted(np.cumsum(probabilities), self.top_p * (1 - 1e-12))) + 1
-            order, probabilities = order[:enough], probabilities[:enough]
-        return order, probabilities
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,7 +239,7 @@ class _Completer:
         """The next piece of each text."""
         allowed = logits.copy()
         allowed[:, self.never] = -np.inf
-        return [self.sampling.choose(row, number) for row in allowed]
+        return [_sampled(self.sampling, row, number) for row in allowed]
 
     def _pieces(
         self, before: Sequence[list[int]], ids: Sequence[int], probabilities: Sequence[float]
@@ -311,6 +260,27 @@ class _Completer:
         ahead = before[-_CONTEXT:]
         text, whole = self.tokenizer.decode(ahead), self.tokenizer.decode(ahead + ids)
         return whole[len(text) :] if whole.startswith(text) else self.tokenizer.decode(ids)
+
+
+def _sampled(sampling: SamplingSettings, logits: Logits, number: int) -> int:
+    """The next piece, given float32 [V] and the number of pieces that were chosen before it."""
+    if not sampling.draws:
+        return int(np.argmax(logits))
+    ids, probabilities = _candidates(sampling, logits)
+    drawn = generator(sampling.seed, "next piece", number).random() * probabilities.sum()
+    return int(ids[min(int(np.searchsorted(np.cumsum(probabilities), drawn, side="right")), len(ids) - 1)])
+
+
+def _candidates(sampling: SamplingSettings, logits: Logits) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """The pieces to sample from, most likely first, and their normalized probabilities."""
+    scores = logits.astype(np.float64) / (sampling.temperature or 1.0)
+    order = np.argsort(-scores, kind="stable")[: sampling.top_k]
+    probabilities = np.exp(scores[order] - scores[order[0]])
+    probabilities /= probabilities.sum()
+    if sampling.top_p is not None:
+        enough = int(np.searchsorted(np.cumsum(probabilities), sampling.top_p * (1 - 1e-12))) + 1
+        order, probabilities = order[:enough], probabilities[:enough]
+    return order, probabilities
 
 
 _CONTEXT = 8  # pieces next to a piece that decide whether there is a space

@@ -13,6 +13,7 @@ from bertsmith.base.machine.runtime import choose_inference
 from bertsmith.base.storage.files import FORMAT, read_json, write_json
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.request import INT8_LOSS
 from bertsmith.models.checkpoints.int8_scales import write_scales
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -25,7 +26,6 @@ from bertsmith.tasks.datasets.examples import Example
 
 Read = TypeVar("Read")
 
-LIMIT = 0.004  # fraction of the score that int8 may lose
 # Examples that fix the scales. With fewer than the least, an input that is rarely large may not have shown its range.
 LEAST_CALIBRATION, MOST_CALIBRATION = 32, 256
 # From none to nearly all; layers whose inputs have the widest range are kept first.
@@ -70,7 +70,7 @@ class Calibration:
 def quantize(
     source: ModelFolder,
     examples: Sequence[Example],
-    limit: float = LIMIT,
+    limit: float = INT8_LOSS,
     head: type[OwnHead] | None = None,
     calibration: Calibration | None = None,
 ) -> tuple[float, list[Quantization]]:

@@ -11,13 +11,13 @@ import numpy as np
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import quiet
 from bertsmith.inference.predictors.quantization import (
-    LIMIT,
     Calibration,
     Quantization,
     calibrated,
     require_int8,
     trials_within,
 )
+from bertsmith.inference.predictors.request import INT8_LOSS
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.int8_scales import RecordedInt8
@@ -48,7 +48,7 @@ def calibrate_vectors(source: str | Path, texts: Sequence[str]) -> Calibration:
 def quantize_vectors(
     source: str | Path,
     examples: Sequence[Example],
-    limit: float = LIMIT,
+    limit: float = INT8_LOSS,
     calibration: Calibration | None = None,
 ) -> tuple[str, float, list[Quantization]]:
     """The metric, its value in fp32, and the int8 trials up to the first that loses at most `limit` of it.

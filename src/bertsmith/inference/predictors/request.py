@@ -1,0 +1,191 @@
+"""The parameters of the commands that predict with a model: `predict`, `evaluate`, `fill`, `complete` and others."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from bertsmith.base.core.parameters import (
+    ALSO,
+    COLUMN,
+    ENGINE,
+    FORMAT,
+    HEAD,
+    LABELLED,
+    MAP_LABELS,
+    MODEL,
+    TEXT_FILE,
+    TUNED_MODEL,
+    ComputeSettings,
+    optional,
+)
+from bertsmith.base.core.requests import AS_IT_IS, Request, file_field
+from bertsmith.base.core.settings import Help, help_field, require, require_number, require_other
+from bertsmith.base.processes.engines import LOCAL
+from bertsmith.tasks.datasets.label_map import LabelMap
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.text.documents.encodings import EncodingSettings
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.own_head import OwnHead
+
+INT8_LOSS = 0.004  # fraction of the score that int8 may lose
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateRequest(Request, ColumnSettings, ComputeSettings):
+    """A fine-tuned model and labelled examples."""
+
+    model: Annotated[str | Path, TUNED_MODEL]
+    data: Annotated[str | Path, LABELLED]
+    _: dataclasses.KW_ONLY
+    task: str | None = optional(None, FORMAT)
+    head: "type[OwnHead] | None" = optional(None, HEAD)
+    map_labels: LabelMap | None = optional(None, MAP_LABELS)
+    also: Sequence[str | Path] = optional((), ALSO)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizeRequest(Request, ColumnSettings):
+    """A model, and examples to measure int8 on."""
+
+    model: Annotated[str | Path, TUNED_MODEL]
+    data: Annotated[
+        str | Path,
+        dataclasses.replace(
+            LABELLED, help="examples that the model was not trained on: with labels, or for vectors also texts"
+        ),
+    ]
+    _: dataclasses.KW_ONLY
+    task: str | None = optional(None, FORMAT)
+    limit: float = help_field(INT8_LOSS, "fraction of the fp32 score that int8 may lose", least=0, most=1)
+    head: "type[OwnHead] | None" = optional(None, HEAD)
+    map_labels: LabelMap | None = optional(None, MAP_LABELS)
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictRequest(Request, ColumnSettings, EncodingSettings, ComputeSettings):
+    """A fine-tuned model, where its texts come from, and where the predictions go."""
+
+    model: Annotated[str | Path, TUNED_MODEL]
+    _: dataclasses.KW_ONLY
+    engine: str = optional(LOCAL, ENGINE)
+    data: str | Path | None = file_field(
+        "instead of stdin: a table (.csv, .tsv, .jsonl, .parquet), or another file of the model's task; labels are not "
+        "needed"
+    )
+    test: str | Path | None = file_field("instead of stdin: a GLUE test file, without labels")
+    task: str | None = help_field(None, "with --test: mnli-mm or ax for an MNLI model", metavar="NAME")
+    submission: str | Path | None = help_field(
+        None, "with --test: write the file for GLUE's evaluation server there", metavar="DIR", path=True, kind=Path
+    )
+    out: str | Path | None = help_field(
+        None,
+        "write to this file instead of printing: the objects of --json (.jsonl), or with --data the table with columns "
+        "prediction and probability (.csv)",
+        metavar="FILE",
+        path=True,
+        kind=Path,
+        address=AS_IT_IS,
+    )
+    resume: bool = help_field(False, "with a .jsonl file: resume an unfinished one; give the same lines again")
+    replace: bool = help_field(False, "overwrite the file of --out or --submission")
+    head: "type[OwnHead] | None" = optional(None, HEAD)
+    also: Sequence[str | Path] = optional((), ALSO)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in {**self.values(ColumnSettings), **self.values(EncodingSettings)}:
+            option = f"--{name.replace('_', '-')}"
+            if name == "bad_bytes" or (name == "encoding" and self.data is None):
+                readable = "texts on stdin or --data" if name == "encoding" else "texts on stdin"
+                source = "--test" if self.data is None else "--data"
+                _require_alone(self.data is None and self.test is None, f"{readable} with {option}", source)
+            else:
+                require_other(self.data is not None, option, "--data")
+        on_cluster = f"--engine {self.engine}" if self.engine != LOCAL else ""
+        if self.data is not None:
+            other = "--test" if self.test is not None else f"{on_cluster}, which predicts texts on stdin"
+            _require_alone(self.test is None and not on_cluster, "a single source of texts with --data", other)
+        if self.test is not None:
+            _require_alone(not self.also, "texts on stdin for several models", "--also with --test")
+            _require_alone(not on_cluster, "texts on stdin for a cluster", f"{on_cluster} with --test")
+            _require_alone(self.out is None, "texts on stdin for --out", "--test")
+        is_resumable = self.out is not None and self.data is None
+        require_other(not self.resume or is_resumable, "--resume", "--out, and texts on stdin")
+        for option, value in (("--submission", self.submission), ("--task", self.task)):
+            require_other(value is None or self.test is not None, option, "--test")
+
+
+def _require_alone(condition: bool, expected: str, found: str) -> None:
+    require(condition, expected=expected, found=found, fix="leave one of the two out")
+
+
+@dataclasses.dataclass(frozen=True)
+class FillRequest(Request, ComputeSettings, EncodingSettings):
+    """A model with a masked-LM head, and a text with [MASK] in it."""
+
+    model: Annotated[str | Path, MODEL]
+    text: Annotated[str, Help("a text with [MASK] in it, or - for lines on stdin", flag="TEXT")]
+    top: int = help_field(5, "candidates for each [MASK]", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class NextRequest(Request, ComputeSettings):
+    """A model with a next-sentence head, and sentences."""
+
+    model: Annotated[str | Path, MODEL]
+    first: Annotated[str, Help("a sentence", flag="A")]
+    seconds: Annotated[Sequence[str], Help("one or more possible next sentences", flag="B...", kind=list[str])]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings:
+    """How the pieces of a continuation are chosen: the most likely, or sampled if any of the first three is given."""
+
+    temperature: float | None = help_field(
+        None, "sample pieces at this temperature; 0: always the most likely one [1 if top_k or top_p is given, else 0]"
+    )
+    top_k: int | None = help_field(None, "sample from this many most likely pieces", most=10**6)
+    top_p: float | None = help_field(
+        None, "sample from the most likely pieces that together have this probability (nucleus sampling)"
+    )
+    seed: int = help_field(1, "seed for sampling", most=2**63)
+
+    def __post_init__(self) -> None:
+        temperature = self.temperature
+        require_number("temperature", temperature, least=0)
+        require_number("top_k", self.top_k, least=1)
+        require_number("top_p", self.top_p, above=0, most=1)
+        require_number("seed", self.seed, least=0)
+        require_other(
+            temperature != 0 or (self.top_k is None and self.top_p is None),
+            "--top-p" if self.top_k is None else "--top-k",
+            "a temperature above 0",
+            "raise --temperature, or leave one of them out",
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Whether pieces are drawn."""
+        return bool(self.temperature) or self.top_k is not None or self.top_p is not None
+
+
+@dataclasses.dataclass(frozen=True)
+class CompleteRequest(Request, SamplingSettings, ComputeSettings, EncodingSettings):
+    """A language model, a text, and how it is continued."""
+
+    model: Annotated[str | Path, MODEL]
+    text: Annotated[str, Help("a text to continue, or - for lines on stdin", flag="TEXT")]
+    top: int = help_field(5, "candidates for the next piece", least=1)
+    tokens: int = help_field(0, "also continue the text with up to this many pieces", least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class PerplexityRequest(Request, ComputeSettings, EncodingSettings):
+    """Texts of a file, and a language model."""
+
+    file: Annotated[str, TEXT_FILE]
+    model: Annotated[str | Path, MODEL]
+    _: dataclasses.KW_ONLY
+    column: str | None = optional(None, COLUMN)
