@@ -28,6 +28,7 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.inference.export.conversion import export
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictors.pretraining_heads import most_probable
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.inference.vectors.loading import load_embedder, load_token_features
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
@@ -194,7 +195,7 @@ assert "torch" not in sys.modules
 def test_predict_answers_without_torch(places: Path, kind: str, line: str) -> None:
     result = bertsmith(places, "predict", "--model", f"{kind}-onnx", "--json", stdin=f"{line}\n")
     assert result.returncode == 0, result.stderr
-    ((example, ours),) = predict_lines(places / kind, [line], device="cpu")
+    ((example, ours),) = predict_lines(PredictRequest(places / kind, device="cpu"), [line])
     alike(json.loads(result.stdout), {"id": example.id, **json.loads(json.dumps(ours.to_dict()))})
 
 

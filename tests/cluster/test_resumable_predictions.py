@@ -12,6 +12,7 @@ from bertsmith.app.library.lines import predict_lines
 from bertsmith.base.core.errors import InputError, RunError
 from bertsmith.inference.predictors import resumable_predictions
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from cli.test_predicting import write_model
 
@@ -32,7 +33,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def written(model: Path, out: Path, engine: str, lines: Iterable[str] = LINES, **options: bool) -> Iterator[Any]:
-    return predict_lines(model, lines, engine=engine, out=out, **options)
+    return predict_lines(PredictRequest(model, engine=engine, out=out, **options), lines)
 
 
 def test_a_file_that_was_stopped_anywhere_ends_with_the_bytes_of_an_undisturbed_one(
@@ -40,7 +41,7 @@ def test_a_file_that_was_stopped_anywhere_ends_with_the_bytes_of_an_undisturbed_
 ) -> None:
     model = write_model(tmp_path / "task", "single")
     assert len(list(written(model, tmp_path / "one.jsonl", "local"))) == len(LINES)
-    expected = [{"id": example.id, **found.to_dict()} for example, found in predict_lines(model, LINES)]
+    expected = [{"id": example.id, **found.to_dict()} for example, found in predict_lines(PredictRequest(model), LINES)]
     assert [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()] == expected
     out, computed, real = tmp_path / "many.jsonl", [], Predictor.predict
     monkeypatch.setattr(

@@ -17,6 +17,7 @@ from bertsmith.base.core.errors import RunError
 from bertsmith.inference.cluster import corpus as cluster_corpus
 from bertsmith.inference.cluster import engine as cluster_engine
 from bertsmith.inference.cluster.corpus import build_corpus_on
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from cli.test_predicting import write_model
 from cluster.text_samples import digests, write_texts
@@ -147,7 +148,9 @@ def test_vocabulary_vectors_and_predictions_are_those_of_one_process(engine, tex
         embed_file(str(tmp_path / "lines.txt"), model, tmp_path / folder / "x.npy", engine=name)
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
     task = write_model(tmp_path / "task", "single")
-    answers = [list(predict_lines(task, lines, engine=name, device="cpu")) for name in ("local", engine)]
+    answers = [
+        list(predict_lines(PredictRequest(task, engine=name, device="cpu"), lines)) for name in ("local", engine)
+    ]
     assert answers[0] == answers[1]
 
 

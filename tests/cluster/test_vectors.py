@@ -12,6 +12,7 @@ from bertsmith.app.library.vector_files import embed_file, embed_words_of_file
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.inference.cluster import predictions, vectors
 from bertsmith.inference.predictors import predictor
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.inference.vectors import jobs
 from cli.test_predicting import write_model
 from cluster.conftest import stream_here
@@ -118,8 +119,10 @@ def test_predictions_are_those_of_one_process(here, tmp_path, monkeypatch, kind)
     monkeypatch.setattr("bertsmith.inference.cluster.predictions.BLOCK", 3)
     model = write_model(tmp_path / "task", kind)
     lines = ["the film was good", "", "a boat", "the film", "good"] * 2
-    one = [(example.id, found.to_dict()) for example, found in predict_lines(model, lines)]
-    many = [(example.id, found.to_dict()) for example, found in predict_lines(model, lines, engine=here)]
+    one = [(example.id, found.to_dict()) for example, found in predict_lines(PredictRequest(model), lines)]
+    many = [
+        (example.id, found.to_dict()) for example, found in predict_lines(PredictRequest(model, engine=here), lines)
+    ]
     assert many == one
     assert len(one) == len(lines)
 
@@ -129,7 +132,7 @@ def test_lines_are_read_only_as_far_as_they_are_predicted(here, tmp_path, monkey
         monkeypatch.setattr(f"bertsmith.inference.cluster.predictions.{name}", value)
     model, read = write_model(tmp_path / "task", "single"), []
     lines = (read.append(number) or "the film was good" for number in range(100))
-    answered = predict_lines(model, lines, engine=here)
+    answered = predict_lines(PredictRequest(model, engine=here), lines)
     for _ in range(4):
         next(answered)
     assert len(read) < 12
@@ -145,12 +148,12 @@ def test_predictions_of_another_model_are_refused(here, tmp_path, monkeypatch) -
 
     monkeypatch.setattr(predictions, "stream", with_another)
     with pytest.raises(RunError, match="another one at that path"):
-        list(predict_lines(model, ["good"], engine=here))
+        list(predict_lines(PredictRequest(model, engine=here), ["good"]))
 
 
 def test_an_invalid_line_ends_the_predictions_after_those_before_it(here, tmp_path) -> None:
     model = write_model(tmp_path / "task", "single")
-    answered = predict_lines(model, ["good", '{"text": 3}', "bad"], engine=here)
+    answered = predict_lines(PredictRequest(model, engine=here), ["good", '{"text": 3}', "bad"])
     assert next(answered)[0].id
     with pytest.raises(InputError, match="line 2"):
         next(answered)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import bertsmith
 from bertsmith.app.library.prediction_tables import write_predictions
 from bertsmith.base.core.errors import InputError
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.datasets.relations import anonymized, read_relations
 from bertsmith.tasks.datasets.words import MarkedSpan
@@ -101,7 +102,7 @@ def test_relations_are_learned_and_predicted_from_spans(tmp_path: Path) -> None:
     bertsmith.finetune(tmp_path / "base", "relations", tmp_path / "run", train=train, seeds=1, epochs=1.0, device="cpu")
     new = write(tmp_path / "new.jsonl", *({"text": one["text"], "spans": one["spans"]} for one in records[:3]))
     out = tmp_path / "answers.csv"
-    answers = list(write_predictions(tmp_path / "run" / "model", new, out, device="cpu"))
+    answers = list(write_predictions(PredictRequest(tmp_path / "run" / "model", data=new, out=out, device="cpu")))
     texts = [example.first for example, _ in answers if isinstance(example, TextExample)]
     assert texts == ["@GENE$ good @DISEASE$", "@GENE$ bad @DISEASE$", "@GENE$ good @DISEASE$"]
     assert len(out.read_text(encoding="utf-8").splitlines()) == 4, "the head, and a row for each record"

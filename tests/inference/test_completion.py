@@ -12,7 +12,7 @@ from bertsmith import load
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.export.conversion import export
-from bertsmith.inference.predictors.completion import SamplingSettings, complete
+from bertsmith.inference.predictors.completion import SamplingSettings, complete, sampled
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -97,7 +97,7 @@ def test_pieces_are_drawn_with_their_probabilities_and_only_among_those_allowed(
     logits = np.log(np.array([0.05, 0.4, 0.3, 0.15, 0.1], dtype=np.float32))
 
     def counts(**settings: float) -> np.ndarray:
-        found = [SamplingSettings(**settings, seed=seed).choose(logits, 0) for seed in range(2000)]
+        found = [sampled(SamplingSettings(**settings, seed=seed), logits, 0) for seed in range(2000)]
         return np.bincount(found, minlength=5) / 2000
 
     np.testing.assert_allclose(counts(temperature=1.0), [0.05, 0.4, 0.3, 0.15, 0.1], atol=0.04)
@@ -107,7 +107,7 @@ def test_pieces_are_drawn_with_their_probabilities_and_only_among_those_allowed(
     sharp = np.exp(logits / 0.5)
     np.testing.assert_allclose(counts(temperature=0.5), sharp / sharp.sum(), atol=0.04)
     assert counts(temperature=0.0)[1] == counts(top_k=1)[1] == counts(top_p=0.01)[1] == 1
-    first = [SamplingSettings(top_k=3, seed=1).choose(logits, number) for number in range(30)]
+    first = [sampled(SamplingSettings(top_k=3, seed=1), logits, number) for number in range(30)]
     assert len(set(first)) == 3, "each draw has a number of its own"
 
 

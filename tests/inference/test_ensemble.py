@@ -11,6 +11,7 @@ from bertsmith.app.library.lines import predict_lines
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
@@ -57,7 +58,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_probabilities_are_the_mean_of_those_of_the_models(models: dict[str, Path]) -> None:
     both = models["forward single"], models["backward single"]
     alone = [[one.probabilities for _, one in load_lines(model)] for model in both]
-    together = list(predict_lines(both[0], TEXTS, also=[both[1]]))
+    together = list(predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS))
     assert not np.allclose(*alone, atol=1e-3)
     np.testing.assert_allclose([one.probabilities for _, one in together], np.mean(alone, axis=0), atol=1e-6)
     for _, one in together:
@@ -66,12 +67,12 @@ def test_the_probabilities_are_the_mean_of_those_of_the_models(models: dict[str,
 
 
 def load_lines(model: Path) -> list:
-    return list(predict_lines(model, TEXTS))
+    return list(predict_lines(PredictRequest(model), TEXTS))
 
 
 def test_scores_are_those_of_the_mean(models: dict[str, Path], tmp_path: Path) -> None:
     both = models["forward single"], models["backward single"]
-    gold = [one.label for _, one in predict_lines(both[0], TEXTS[:2], also=[both[1]])]
+    gold = [one.label for _, one in predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS[:2])]
     rows = [f"{text}\t{label}" for text, label in zip(TEXTS, gold, strict=False)]
     (tmp_path / "gold.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
     result = evaluate(both[0], tmp_path / "gold.tsv", task="classification", also=[both[1]])
@@ -98,7 +99,7 @@ def test_models_without_a_mean_are_refused(models: dict[str, Path]) -> None:
 def test_numbers_are_the_mean_of_those_of_the_models(models: dict[str, Path], tmp_path: Path) -> None:
     both = models["forward number"], models["backward number"]
     alone = [[one.value for _, one in load_lines(model)] for model in both]
-    together = [one.value for _, one in predict_lines(both[0], TEXTS, also=[both[1]])]
+    together = [one.value for _, one in predict_lines(PredictRequest(both[0], also=[both[1]]), TEXTS)]
     assert not np.allclose(*alone, atol=1e-3)
     np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-6)
     rows = "".join(f"{text}\t{value}\n" for text, value in zip(TEXTS[:2], together, strict=False))

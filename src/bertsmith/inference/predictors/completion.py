@@ -239,7 +239,7 @@ class _Completer:
         """The next piece of each text."""
         allowed = logits.copy()
         allowed[:, self.never] = -np.inf
-        return [_sampled(self.sampling, row, number) for row in allowed]
+        return [sampled(self.sampling, row, number) for row in allowed]
 
     def _pieces(
         self, before: Sequence[list[int]], ids: Sequence[int], probabilities: Sequence[float]
@@ -262,7 +262,7 @@ class _Completer:
         return whole[len(text) :] if whole.startswith(text) else self.tokenizer.decode(ids)
 
 
-def _sampled(sampling: SamplingSettings, logits: Logits, number: int) -> int:
+def sampled(sampling: SamplingSettings, logits: Logits, number: int) -> int:
     """The next piece, given float32 [V] and the number of pieces that were chosen before it."""
     if not sampling.draws:
         return int(np.argmax(logits))
