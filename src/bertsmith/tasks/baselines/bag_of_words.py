@@ -103,6 +103,21 @@ class BagOfWords:
         return [cut_text((example.first, example.second or "")[side], self._settings) for example in examples]
 
 
+class TextSpace:
+    """Sparse vectors of texts by TF-IDF of their words and pairs of words, of length 1 or 0.
+
+    Args:
+        texts: they give the terms of the space and their document frequencies.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._space = _Space(_words, texts, MOST_TERMS)
+
+    def weights(self, texts: Sequence[str]) -> "sp.csr_array":
+        """The vectors of texts, sparse float64 [texts, terms]."""
+        return self._space.weights(texts)
+
+
 class WordSpace:
     """Vectors of texts with a number for each word, whose cosines say how many words two texts share.
 

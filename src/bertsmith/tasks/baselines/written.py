@@ -1,0 +1,109 @@
+"""Baselines that write a text for each source text, without any model.
+
+- first words: the beginning of the source, as many sentences or words as fit the training examples best
+- nearest target: the target of the training example whose source has the most similar words (TF-IDF); as a reply in a
+  conversation it is what retrieval gives
+- central sentences: those that share most words with the other sentences of the source, in their order
+
+The last is TextRank: sentences vote for those they resemble, and votes of sentences with many votes count more.
+
+Source: Mihalcea and Tarau (2004), "TextRank: Bringing Order into Texts", sections 2 and 4.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.tasks.baselines.bag_of_words import TextSpace
+from bertsmith.tasks.metrics.rouge import rouge, words_of
+from bertsmith.text.documents.sentences import split_sentences
+
+FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
+WRITTEN = (FIRST, NEAREST, CENTRAL)
+_CHOSEN_ON = 300  # training examples that decide how much of a source is taken
+_MOST_SENTENCES = 3
+_MOST_SCORED = 200  # sentences of a source that are compared with each other; of more, the first
+_DAMPING, _ROUNDS = 0.85, 30
+_AT_ONCE = 1_000  # sources whose similarities to all training sources are in memory
+
+Pairs = Sequence[tuple[str, Sequence[str]]]
+
+
+def written_by_baselines(train: Pairs, sources: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """The name of each baseline with its text for each source.
+
+    Args:
+        train: source and targets of the training examples, at least one.
+    """
+    sample = train[:_CHOSEN_ON]
+    yield FIRST, _best_of(_beginnings(sample), sample, sources)
+    yield NEAREST, nearest_targets(train, sources)
+    central = {f"{count}": _central(count) for count in range(1, _MOST_SENTENCES + 1)}
+    yield CENTRAL, _best_of(central, sample, sources)
+
+
+def nearest_targets(train: Pairs, sources: Sequence[str]) -> list[str]:
+    """For each source the first target of the training example whose source is most similar by TF-IDF."""
+    space = TextSpace([source for source, _ in train])
+    known, nearest = space.weights([source for source, _ in train]), []
+    for start in range(0, len(sources), _AT_ONCE):
+        similar = space.weights(sources[start : start + _AT_ONCE]) @ known.T
+        nearest += np.asarray(similar.toarray()).argmax(axis=1).tolist()
+    return [train[number][1][0] for number in nearest]
+
+
+def central_sentences(text: str, count: int) -> str:
+    """The most central sentences of a text, in its order; the whole text if it has no more.
+
+    >>> central_sentences("The cat sat. A dog and the cat sat there. It rained. The dog sat.", 1)
+    'A dog and the cat sat there.'
+    """
+    sentences = split_sentences(text)
+    if len(sentences) <= count:
+        return text.strip()
+    votes = _votes([words_of(sentence) for sentence in sentences[:_MOST_SCORED]])
+    chosen = np.sort(np.argsort(-votes, kind="stable")[:count])
+    return " ".join(sentences[number] for number in chosen.tolist())
+
+
+def _votes(sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
+    """The share of each sentence in all votes, float64 [sentences]."""
+    words = [set(sentence) for sentence in sentences]
+    lengths = np.log(np.maximum([len(sentence) for sentence in sentences], 2))
+    shared = np.array([[len(one & other) for other in words] for one in words], dtype=np.float64)
+    np.fill_diagonal(shared, 0.0)
+    weights = shared / (lengths[:, None] + lengths[None, :])
+    sums = weights.sum(axis=0)
+    passed = np.divide(weights, sums, out=np.full_like(weights, 1 / len(words)), where=sums > 0)
+    votes = np.full(len(words), 1 / len(words))
+    for _ in range(_ROUNDS):
+        votes = (1 - _DAMPING) / len(words) + _DAMPING * passed @ votes
+    return votes
+
+
+def _beginnings(train: Pairs) -> dict[str, Callable[[str], str]]:
+    """Ways to take the beginning of a text: sentences, or as many words as targets usually have."""
+    lengths = [len(target.split()) for _, targets in train for target in targets]
+    words = max(1, round(float(np.median(lengths))))
+    return {"words": lambda text: " ".join(text.split()[:words])} | {
+        f"{count}": _sentences(count) for count in range(1, _MOST_SENTENCES + 1)
+    }
+
+
+def _sentences(count: int) -> Callable[[str], str]:
+    return lambda text: " ".join(split_sentences(text)[:count])
+
+
+def _central(count: int) -> Callable[[str], str]:
+    return lambda text: central_sentences(text, count)
+
+
+def _best_of(ways: Mapping[str, Callable[[str], str]], train: Pairs, sources: Sequence[str]) -> list[str]:
+    """What the way that has the highest mean ROUGE-L on training examples writes for the sources."""
+
+    def score(write: Callable[[str], str]) -> float:
+        return sum(rouge(write(source), targets)["rougeL"] for source, targets in train)
+
+    best = max(ways.values(), key=score)
+    return [best(source) for source in sources]
