@@ -268,10 +268,10 @@ def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]
         topics: headings by the names of settings classes.
     """
     heading = ""
-    for source, field in all_fields(request):
+    listed = [(topics.get(source.__name__, ""), field) for source, field in all_fields(request)]
+    for topic, field in sorted(listed, key=lambda pair: bool(pair[0])):  # what is in no table comes before the tables
         if not is_of_file(field, request):
             continue
-        topic = topics.get(source.__name__, "") if source is not request else ""
         if topic != heading:
             heading = topic
             yield f"[{topic.lower().replace(' ', '-')}]"
