@@ -24,7 +24,6 @@ class LiveCurve:
 
     Args:
         page: the HTML file, rewritten at each evaluation.
-        title: its heading.
     """
 
     def __init__(self, page: Path, title: str) -> None:
@@ -33,12 +32,7 @@ class LiveCurve:
         self._scale: float | None = None
 
     def __call__(self, step: int, values: Mapping[str, float]) -> None:
-        """Shows an evaluation.
-
-        Args:
-            step: completed steps.
-            values: the held-out values, as in the log.
-        """
+        """Shows an evaluation."""
         loss, level = values[LOSS], values[LEVEL]
         if self._scale is None:
             self._scale = SCALE * max(level, loss if math.isfinite(loss) else level)

@@ -54,9 +54,7 @@ def write_labelled(documents: Mapping[str, Documents], folder: Path, seed: int) 
     Sentences of fewer than FEWEST_WORDS words and sentences that several sources share are left out.
 
     Args:
-        documents: the documents of each source, by its label.
         folder: receives TRAIN_FILE and DEV_FILE, with the columns text and label.
-        seed: determines which sentences are drawn.
     """
     if len(documents) < 2:
         return "there is a single source of text, so sentences have no label; give --text several files or folders"
@@ -90,7 +88,6 @@ def keep_share(folder: Path, share: float) -> None:
     """Shortens the files of `write_labelled` to a share of the sentences of each label, evenly spread.
 
     Args:
-        folder: holds TRAIN_FILE and DEV_FILE.
         share: above 0, below 1; FEWEST_SENTENCES of a label are kept in any case.
     """
     for name in (TRAIN_FILE, DEV_FILE):

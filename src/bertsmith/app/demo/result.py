@@ -17,11 +17,9 @@ class ClassifierResult:
     """The result of training the classifier.
 
     Attributes:
-        model: the model folder.
         labels: the names of the sources.
         accuracy: the fraction of the dev sentences that got the right label.
         interval: its 95% confidence interval over the dev sentences; None if all draws are equal.
-        num_dev: the number of dev sentences.
         most_frequent: the accuracy of always answering the most frequent label of the training sentences.
         baselines: name, accuracy and interval of the baselines on the same sentences.
     """
@@ -55,7 +53,6 @@ class Gap:
 
     Attributes:
         text: the sentence with [MASK] in it.
-        hidden: the masked piece.
         guesses: the predictions of the model with their probabilities, most likely first.
     """
 
@@ -69,16 +66,12 @@ class DemoResult:
     """The result of the demo. All scores of masked pieces are for the same positions of held-out documents.
 
     Attributes:
-        report: the HTML page with all results.
-        model: the model folder.
-        num_masked: the number of masked pieces.
         held_out_loss: the masked-LM loss of the model in nats.
         unigram_entropy: the loss in nats of a model that only knows token frequencies.
         bigram_loss: the loss in nats of a model that also knows which pieces occur next to each other.
         top_five: the top-5 accuracy of the model on the masked pieces.
         unigram_top_five: the same for token frequencies.
         bigram_top_five: the same for pieces next to each other.
-        gaps: masked held-out sentences with the predictions of the model.
         classifier: which source a sentence comes from; None without.
         no_classifier: why there is none; empty with one.
         seconds: the duration of the whole demo.

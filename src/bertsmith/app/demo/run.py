@@ -89,14 +89,8 @@ def run_demo(
     the run. If the minutes are too few for a single step, or the texts are too short, nothing is left in the folder.
 
     Args:
-        out: a new folder.
         texts: files or folders of the user's own text; if empty, the documentation on this machine is used.
         encoding, bad_bytes: how text files are read, see `EncodingSettings`.
-
-    Raises:
-        RunError: the folder exists and is not empty.
-        ConfigError: the time is too short or infinite, or an encoding is given without texts.
-        InputError: the texts cannot be read or are too short.
     """
     started = time.monotonic()
     if not SHORTEST_MINUTES <= minutes < math.inf:

@@ -66,7 +66,6 @@ def build_corpus_on(
 
     Args:
         engine: see `stream`. Workers open the files themselves, so every machine needs them at the same path.
-        resume: continue an unfinished corpus; start one if there is none.
     """
     out, settings = Path(out), settings or CorpusSettings()
     paths = list(texts)

@@ -42,7 +42,6 @@ class Stage:
     Attributes:
         worker: a class; an instance is called with a table of rows, and yields tables of results, or columns of Python
             objects by name.
-        arguments: of its constructor, which each worker process calls once.
         read: turns a table of parts into tables of rows; None if the parts are the rows.
         workers: the largest number of worker processes; None: as many as there are processors for.
         size: bytes of all rows, about; 0 if that is not known.
@@ -209,12 +208,7 @@ def _require_answer(address: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Driver:
-    """The state that a worker takes over from the process that started the stream.
-
-    Attributes:
-        folder: from which relative paths are read.
-        storage: the variables with the credentials and endpoints of storages.
-    """
+    """The state that a worker takes over from the process that started the stream."""
 
     folder: str
     code: Mapping[str, str]

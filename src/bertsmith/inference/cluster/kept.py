@@ -33,8 +33,6 @@ class Kept:
 
     Args:
         kind: what is made of them, for messages.
-        resume: continue from what is there.
-        replace: start over, although there may be something.
     """
 
     def __init__(self, folder: Path, kind: str, *, replace: bool, resume: bool) -> None:

@@ -32,11 +32,7 @@ _COUNTS = ("words", "sentences_without_tokens", "read_bytes", "language", "chara
 
 
 def encoded_rows(dtype: type[np.unsignedinteger[Any]], *, words: bool = False) -> pa.Schema:
-    """The columns of encoded rows; the parts of a block follow each other in the flat columns.
-
-    Args:
-        words: also the boundaries of the words of the text.
-    """
+    """The columns of encoded rows; the parts of a block follow each other in the flat columns."""
     flat = {
         "tokens": pa.from_numpy_dtype(dtype),
         "token_counts": pa.int64(),

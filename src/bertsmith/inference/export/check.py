@@ -79,11 +79,7 @@ def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
 
 
 def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner: Runner, sample: Sample) -> Comparison:
-    """How far a runner of padded batches deviates from the library, on the sample and on rows of odd lengths.
-
-    Args:
-        folder: the model folder with the configuration.
-    """
+    """How far a runner of padded batches deviates from the library, on the sample and on rows of odd lengths."""
     tallies = {output.name: _Tally() for output in outputs}
     kept = None if sample.scored is None else _Kept(sample.scored)
     budget = min(TOKENS, LOGIT_BYTES // (4 * _widest(folder, outputs)))

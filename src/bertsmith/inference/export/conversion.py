@@ -67,7 +67,6 @@ def export(
         destination: the folder to write; it appears complete or not at all.
         int8: with "onnx", also write a file with int8 weights.
         data: labelled examples of the model's task, or texts for a model without one, to compare on.
-        task, columns: how labelled examples are read; see `DataFile`.
         limit: overrides `FP32_LIMIT`; with `int8`, the limit of the int8 file instead.
         rules, allow_unknown: see `load_any`.
         replace: overwrite an existing model folder; never the source.

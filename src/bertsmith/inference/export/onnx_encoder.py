@@ -180,11 +180,7 @@ class GraphEncoder:
         return nodes.first(hidden, axis=1), nodes.first(bias, axis=2) if by_query else bias
 
     def layer(self, name: str, hidden: str, bias: str, *, asking: str, turns: tuple[Turn | None, Turn | None]) -> str:
-        """The next hidden states [B, Q, D] of the `asking` ones.
-
-        Args:
-            turns: of the queries and of the keys.
-        """
+        """The next hidden states [B, Q, D] of the `asking` ones."""
         nodes, config = self.nodes, self.config
         reading, read = asking, hidden
         # No norm is in front of the first attention of some, because one follows the embeddings.

@@ -15,11 +15,7 @@ from bertsmith.models.parts.layers import QUICK_GELU_RATE
 
 
 class Nodes:
-    """A graph under construction.
-
-    Args:
-        tensors: parameters by our name, with the prefix `bert.` in the encoder.
-    """
+    """A graph under construction."""
 
     def __init__(self, onnx: Any, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:
         self.onnx, self.config, self.tensors = onnx, config, tensors

@@ -36,8 +36,6 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
 
     Args:
         partial: the folder of the written checkpoint; the record is written there, too.
-        file: the data to compare on; by default sentences that come with the package.
-        limit: overrides `FP32_LIMIT`.
     """
     back = google.read_google(partial)
     count = _require_same(folder, back)

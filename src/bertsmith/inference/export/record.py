@@ -36,7 +36,6 @@ class Comparison:
     """The result of running both sides on the same sample.
 
     Attributes:
-        differences: one per output.
         metric: name of the task's score; None without labelled examples.
         library, exported: the score on each side, as the task prints it.
         loss: loss of the score, as a fraction.

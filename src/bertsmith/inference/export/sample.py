@@ -50,7 +50,6 @@ class Sample:
     Attributes:
         rows: N rows of text; rows of the same unit are adjacent.
         rows_per_unit: int64 [units]; above 1 for the endings of a multiple-choice example and for windows.
-        about: the origin of the rows, for the record; plain values.
         scored: the examples, if they are labelled.
     """
 
@@ -71,7 +70,6 @@ class DataFile:
     Attributes:
         path: labelled examples of the model's task; for a model without a task, one text per line.
         task: the named task whose format the file has; None for the format of the model's task.
-        columns: the columns of an example's parts, for tasks without fixed columns.
     """
 
     path: Path
@@ -92,11 +90,7 @@ class DataFile:
 
 
 def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None) -> Sample:
-    """The rows of a file, encoded for the model's task, or else of sentences that come with the package.
-
-    Args:
-        folder: a model folder with a vocabulary.
-    """
+    """The rows of a file, encoded for the model's task, or else of sentences that come with the package."""
     assert folder.tokenizer is not None, "checked before"
     if file is None:
         return _built_in(folder, folder.tokenizer, spec)
@@ -186,10 +180,7 @@ def _joined(first: PackedRows, second: PackedRows) -> PackedRows:
 
 
 def _texts(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Sample:
-    """The texts of a file as read by `TextLines`, one row each, without blank ones.
-
-    Texts over the model's length limit are truncated, which `about` records.
-    """
+    """The texts of a file as read by `TextLines`, one row each, without blank ones."""
     data = file.path
     source = TextLines(data, reading=EncodingSettings(encoding=file.columns.encoding), may_drop=False)
     texts = [text for text in source if text.strip()]

@@ -35,9 +35,7 @@ class AnalogyScore:
     """The accuracy on a section of analogy questions.
 
     Attributes:
-        correct: questions whose nearest word is the right one.
         asked: questions of which all four words have a vector (and are frequent enough).
-        left_out: the other questions.
     """
 
     name: str
@@ -61,11 +59,7 @@ class SimilarityScore:
 
 
 def neighbors(vectors: WordVectors, word: str, count: int = 10) -> list[Neighbor]:
-    """The words with the highest cosine with a word, itself excluded, highest first.
-
-    Raises:
-        InputError: the word has no vector.
-    """
+    """The words with the highest cosine with a word, itself excluded, highest first."""
     row = vectors.rows([word])[0]
     return _nearest(vectors, vectors.units[row], count, without=[row])
 
@@ -77,9 +71,6 @@ def analogy(
 
     Args:
         most_frequent: the number of most frequent words that may answer; 0 for all.
-
-    Raises:
-        InputError: a word has no vector.
     """
     rows = vectors.rows([a, b, c])
     first, second, third = vectors.units[rows]
@@ -87,11 +78,7 @@ def analogy(
 
 
 def similarity(vectors: WordVectors, a: str, b: str) -> float:
-    """The cosine of two words, from -1 to 1.
-
-    Raises:
-        InputError: a word has no vector.
-    """
+    """The cosine of two words, from -1 to 1."""
     first, second = vectors.units[vectors.rows([a, b])]
     return float(first @ second)
 
@@ -104,9 +91,6 @@ def score_analogies(
     Args:
         path: four words per line, `Athens Greece Oslo Norway`; a line `: name` starts a section.
         most_frequent: the number of most frequent words that may answer; questions with others are left out. 0 for all.
-
-    Raises:
-        InputError: the file is missing, a line has another number of words, or no question can be asked.
     """
     sections = _read_questions(Path(path))
     last = most_frequent if most_frequent else len(vectors.words)
@@ -141,9 +125,6 @@ def score_similarities(vectors: WordVectors, path: Path | str) -> SimilarityScor
     Args:
         path: `word word score` per line, with tabs, commas or spaces between; a first line without a score is a header,
             and a line that starts with # a comment.
-
-    Raises:
-        InputError: the file is missing, a line has another form, or fewer than two pairs have vectors.
     """
     pairs = _read_pairs(Path(path))
     gold, cosines = [], []
@@ -162,11 +143,7 @@ def score_similarities(vectors: WordVectors, path: Path | str) -> SimilarityScor
 
 
 def text_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines of a file of questions that are not blank, with their numbers from 1.
-
-    Raises:
-        InputError: the file is missing, or not UTF-8.
-    """
+    """The lines of a file of questions that are not blank, with their numbers from 1."""
     require_file(path, "a file of questions")
     try:
         text = path.read_bytes().decode("utf-8-sig")

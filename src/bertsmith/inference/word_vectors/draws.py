@@ -62,7 +62,6 @@ def reaches(ids: Ids, keep: Floats, radius: int, rng: np.random.Generator) -> Re
 
     Args:
         ids: the words of the chunk, int32; -1 after each sentence.
-        keep: see `keep_probabilities`.
     """
     is_word = ids != NO_WORD
     stays = is_word & (rng.random(len(ids)) < np.where(is_word, keep[ids], 0.0))
@@ -77,11 +76,7 @@ def reaches(ids: Ids, keep: Floats, radius: int, rng: np.random.Generator) -> Re
 
 
 def contexts_of(found: Reaches, radius: int) -> Ids:
-    """The words in the window of each word from left to right, int32 [T, 2 R]; -1 where there is none.
-
-    Args:
-        radius: R.
-    """
+    """The words in the window of each word from left to right, int32 [T, 2 R]; -1 where there is none."""
     centers, left, right = found
     contexts = np.full((len(centers), 2 * radius), NO_WORD, dtype=np.int32)
     for distance in range(1, min(radius, len(centers) - 1) + 1):
@@ -93,9 +88,6 @@ def contexts_of(found: Reaches, radius: int) -> Ids:
 
 class RandomWords:
     """A stream of random 64-bit words: word number n of a key is a function of both (splitmix64).
-
-    Args:
-        key: see `derive`.
 
     Attributes:
         key: word number n, from 1, is `mix(key + n * GOLDEN)`.

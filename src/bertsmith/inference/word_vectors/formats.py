@@ -46,9 +46,6 @@ def load_word_vectors(path: Path | str, *, lowercase: bool = False) -> WordVecto
     Args:
         path: a folder of word vectors, or a file in the format of Word2Vec or GloVe, also .gz.
         lowercase: words are looked up without capitals and accents; a folder knows that itself.
-
-    Raises:
-        InputError: it is missing or damaged: cut short, a vector of another width, a word that occurs twice.
     """
     path = Path(path)
     if path.is_dir():
@@ -84,10 +81,6 @@ def write_word_vectors(vectors: WordVectors, path: Path | str, to: str) -> None:
 
     Args:
         to: text or binary, the formats of Word2Vec.
-
-    Raises:
-        ConfigError: there is no such format.
-        InputError: a word contains white space, which these formats cannot hold.
     """
     require(to in FORMATS, expected=f"a format, one of {', '.join(FORMATS)}", found=repr(to), fix="choose one of them")
     if wrong := next((word for word in vectors.words if not word or re.search(r"\s", word)), None):
@@ -116,10 +109,7 @@ def _require_header(path: Path, count: int, width: int) -> None:
 
 
 def _is_text(start: bytes, width: int) -> bool:
-    """Whether the bytes after the header are text: the first line ends in numbers, or they have no control characters.
-
-    Numbers of four bytes each have some, unless they are few.
-    """
+    """Whether the bytes after the header are text: the first line ends in numbers, or none are control characters."""
     return _has_numbers(start.split(b"\n", 1)[0], width) or _CONTROLS.search(start) is None
 
 

@@ -29,8 +29,6 @@ class GloVe:
 
     Args:
         pairs: the counts, how often words occur near each other, weighted by distance.
-        size: V.
-        settings: resolved ones.
 
     Attributes:
         tables: float32 tables [V, D + 1] by name, the last column the bias: `words` and `contexts`, and the sums of

@@ -42,7 +42,6 @@ class OppositesScore:
 
     Attributes:
         similar, opposite: the number of pairs whose words both have a vector.
-        left_out: the other pairs.
         cosine_of_similar, cosine_of_opposite: mean cosines.
         by_cosine: the probability that a similar pair has a higher cosine than an opposite one (AUC); 0.5 is chance.
         by_probe: the same of the probe, on pairs whose words it was not trained on; None if too many pairs have
@@ -76,9 +75,6 @@ def score_opposites(vectors: WordVectors, path: Path | str) -> OppositesScore:
     Args:
         path: `word word similar` or `word word opposite` per line, with tabs, commas or spaces between; a line that
             starts with # is a comment.
-
-    Raises:
-        InputError: the file is missing, a line has another form, or fewer than two pairs of a label have vectors.
     """
     rows, is_opposite, left_out = _pairs(vectors, Path(path))
     cosines = (vectors.units[rows[:, 0]] * vectors.units[rows[:, 1]]).sum(axis=1)
@@ -94,14 +90,7 @@ def score_opposites(vectors: WordVectors, path: Path | str) -> OppositesScore:
 
 
 def relation(vectors: WordVectors, path: Path | str, a: str, b: str) -> Relation:
-    """What the cosine and a probe say of two words; the probe learns from the pairs of a file without these words.
-
-    Args:
-        path: see `score_opposites`.
-
-    Raises:
-        InputError: a word has no vector, or as `score_opposites`.
-    """
+    """What the cosine and a probe say of two words; the probe learns from the pairs of a file without these words."""
     wanted = np.array([vectors.rows([a, b])])
     rows, is_opposite, _ = _pairs(vectors, Path(path))
     others = ~np.isin(rows, wanted).any(axis=1)

@@ -20,9 +20,6 @@ def in_threads(learn: Callable[[Work], Result], work: Iterable[Work], threads: i
     """The results of `learn` for each piece of work, in order.
 
     With one thread they are computed one after the other, here.
-
-    Args:
-        threads: how many compute at the same time.
     """
     if threads == 1:
         yield from map(learn, work)

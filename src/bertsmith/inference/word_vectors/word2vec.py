@@ -86,7 +86,6 @@ class Word2Vec:
 
     Args:
         counts: int64 [V], descending.
-        settings: resolved ones, of skip-gram or CBOW.
 
     Attributes:
         tables: float32 tables by name: `inputs` [V, D], from which word vectors come; `outputs` [V, D] with negative

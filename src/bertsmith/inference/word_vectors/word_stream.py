@@ -48,11 +48,7 @@ class WordList(NamedTuple):
 
 
 class WordStream:
-    """The words of a text by number, in order, in a file of int32 with -1 after each sentence.
-
-    Args:
-        path: the file.
-    """
+    """The words of a text by number, in order, in a file of int32 with -1 after each sentence."""
 
     def __init__(self, path: Path) -> None:
         self.ids: npt.NDArray[np.int32] = np.memmap(path, dtype="<i4", mode="r")
@@ -89,11 +85,7 @@ def readable_texts(texts: Sequence[Path], folder: Path) -> list[Path]:
 def choose_words(
     texts: Sequence[Path], reading: ReadingSettings, rules: TextRules, *, minimum_count: int, most_words: int = 0
 ) -> WordList:
-    """The words that occur at least `minimum_count` times, or the `most_words` most frequent ones of them.
-
-    Raises:
-        InputError: a file is missing, empty or damaged, or fewer than two words are frequent enough.
-    """
+    """The words that occur at least `minimum_count` times, or the `most_words` most frequent ones of them."""
     counter, report = WordCounter(rules), ReadReport()
     with Progress("counting words", total_bytes(texts) or None, "bytes") as progress:
         done = 0

@@ -43,9 +43,6 @@ class WordVectors:
         counts: int64 [V], how often each occurred; None if unknown.
         lowercase: words are looked up without capitals and accents; otherwise as they are.
         about: how the vectors were made, for JSON.
-
-    Raises:
-        InputError: a word is empty or occurs twice, or a number is not finite.
     """
 
     words: Sequence[str]
@@ -94,20 +91,12 @@ class WordVectors:
         return self.index.get(self.spelled(word))
 
     def vector(self, word: str) -> Floats:
-        """The vector of a word, float32 [D]; the same in every context.
-
-        Raises:
-            InputError: the word has none.
-        """
+        """The vector of a word, float32 [D]; the same in every context."""
         vector: Floats = self.vectors[self.rows([word])[0]]
         return vector
 
     def rows(self, words: Sequence[str]) -> list[int]:
-        """The rows of words.
-
-        Raises:
-            InputError: a word has no vector; the message names it.
-        """
+        """The rows of words."""
         result = []
         for word in words:
             row = self.row(word)
@@ -123,14 +112,7 @@ class WordVectors:
 
 
 def save_word_vectors(vectors: WordVectors, path: Path | str, *, replace: bool = False) -> None:
-    """Writes a folder of word vectors, atomically.
-
-    Args:
-        replace: an existing folder of word vectors may be replaced.
-
-    Raises:
-        InputError: the path is taken, or a word contains a line end.
-    """
+    """Writes a folder of word vectors, atomically."""
     with atomic_folder(Path(path), replace=WORD_VECTOR_FOLDER if replace else False) as folder:
         tensors: dict[str, npt.NDArray[Any]] = {"vectors": np.ascontiguousarray(vectors.vectors)}
         if vectors.counts is not None:
@@ -157,11 +139,7 @@ def is_word_vector_folder(path: Path) -> bool:
 
 
 def load_folder(path: Path) -> WordVectors:
-    """The word vectors of a folder.
-
-    Raises:
-        InputError: it is not such a folder, or a file in it is damaged.
-    """
+    """The word vectors of a folder."""
     about = read_json(path / ABOUT_FILE)
     problem = misfit(about, _ABOUT) or ("" if about["kind"] == KIND else f"kind = {about['kind']!r}")
     if problem:

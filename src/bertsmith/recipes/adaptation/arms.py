@@ -39,8 +39,6 @@ class DomainTask:
     """A task of the domain, whose score says what the adaptation is worth.
 
     Attributes:
-        spec: the task.
-        data: its examples.
         seeds: the number of trainings of each arm; by default that of `finetune`.
     """
 
@@ -61,12 +59,8 @@ class DomainTask:
         """The task with its examples, checked for a model.
 
         Args:
-            name: the name of the task.
             train: the training file; presets come with their own examples.
             dev: the dev file; by default a tenth of the training examples.
-            columns: of the files.
-            seeds: see `DomainTask`.
-            folder: the model.
         """
         settings = default_settings(name)
         settings = dataclasses.replace(settings, max_length=min(settings.max_length, folder.config.max_tokens))
@@ -90,12 +84,7 @@ class DomainTask:
 
 
 def score_arm(arm: str, model: str | Path, task: DomainTask, run: Run, settings: AdaptationSettings) -> None:
-    """Fine-tunes a model on the task into RUN/task/ARM, or resumes that; a finished arm is not repeated.
-
-    Args:
-        model: what the arm starts from.
-        settings: of the adaptation: its device, and whether processes divide the model.
-    """
+    """Fine-tunes a model on the task into RUN/task/ARM, or resumes that; a finished arm is not repeated."""
     out, spec, data = run.path / TASK_FOLDER / arm, task.spec, task.data
     if run.has(out / REPORT_FILE):
         return

@@ -32,7 +32,6 @@ class Continued:
     """A finished pre-training.
 
     Attributes:
-        model: the folder of the model that it wrote.
         steps, tokens, seconds: what it took.
         corpus_tokens: tokens of the text that was trained on.
         texts: the files that were read: name, words, digest.
@@ -63,8 +62,6 @@ def continued(prepared: "Prepared", folder: Path, model: str, run: Run) -> Conti
 
     Args:
         folder: the folder of start/, corpus/ and run/: that of the run, or one in it.
-        model: the model as the user named it.
-        run: the run that it is a part of.
     """
     inner = folder / "run"
     if not run.has(inner / MODEL_FOLDER):

@@ -50,8 +50,6 @@ def read_domain(
     """The words and the held-out documents of a text.
 
     Args:
-        paths: files and folders.
-        rules: how text is split into words.
         held_out: the share of the documents to hold out.
         most_words: of held-out documents to keep, in words between white space.
     """
@@ -106,10 +104,7 @@ def general_text(paths: Sequence[Path], reading: ReadingSettings, *, most_words:
 
 
 def _spared(sentences: Sequence[str], share: float, documents: int) -> Sequence[str]:
-    """What `build_corpus` holds out if no draw is low enough: the document of the lowest, or its end if it is alone.
-
-    The words of these sentences are among those of the training documents, too.
-    """
+    """What `build_corpus` holds out if no draw is low enough: the document of the lowest, or its end if it is alone."""
     if documents != 1:
         return sentences
     count = len(sentences)

@@ -43,13 +43,11 @@ class Forecast:
     """What is known before anything is trained.
 
     Attributes:
-        documents: of the text.
         words: basic tokens of the text.
         before: how the vocabulary of the model splits the held-out text.
         after: how that of the adapted model splits it.
         unknown_characters: why words are unknown to the vocabulary of the model: characters that are no piece, with
             their counts in these words, most frequent first.
-        added: the number of added words.
         tokens_per_second: of training, measured on a few rows.
         settings: those of the adaptation, with the way that was chosen.
         tokens_read: tokens of the pre-training of the model; None if unknown, as in a model of another tool.

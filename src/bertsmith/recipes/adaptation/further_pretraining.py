@@ -37,10 +37,8 @@ def pretrain_on_text(
 
     Args:
         folder: the folder of corpus/ and run/: that of the run, or one in it.
-        run: the run.
         build: writes the corpus unless it is there; called by rank 0.
         settings: returns the settings of pre-training that differ from the recipe, when the corpus is there.
-        by_processor: see `pretrain`.
     """
     inner = folder / "run"
     try:

@@ -39,7 +39,6 @@ def words_to_add(counts: WordCounts, tokenizer: Tokenizer, most: int) -> list[st
     or does not know. Their uses are damped where they are concentrated in one part of the text (`WordCounts.spread`).
 
     Args:
-        counts: the words of the text.
         most: the number of words; fewer are returned if there are not as many.
     """
     vocabulary, longest = tokenizer.vocabulary, tokenizer.rules.max_word_characters
@@ -72,7 +71,6 @@ def grafted(folder: ModelFolder, words: Sequence[str]) -> ModelFolder:
 
     Args:
         folder: a model with a tokenizer of WordPieces.
-        words: the words, none of them a piece.
     """
     before = folder.require_tokenizer()
     tokenizer = grafted_tokenizer(before, words)

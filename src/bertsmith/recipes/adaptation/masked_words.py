@@ -91,7 +91,6 @@ def passages_of(
     Only words with a letter or a digit that every tokenizer can spell are predicted; passages without one are left out.
 
     Args:
-        documents: the sentences of each document.
         tokenizers: with the same text rules.
         room: the tokens of text in a row.
     """
@@ -119,11 +118,7 @@ def passages_of(
 def word_loss(
     model: EncoderForPreTraining, tokenizer: Tokenizer, passages: Sequence[Passage], runtime: Runtime
 ) -> WordLoss:
-    """The losses of the masked words of passages, in fp32 and without dropout.
-
-    Args:
-        passages: from `passages_of`, at least one.
-    """
+    """The losses of the masked words of passages, in fp32 and without dropout."""
     model = model.to(runtime.torch_device).eval()
     numbers, rows, places, gold = _rows(passages, tokenizer)
     packed = pack_rows(

@@ -35,14 +35,9 @@ class Prepared:
     """What an adaptation starts from.
 
     Attributes:
-        folder: the model as it was.
-        paths: the files and folders of the text.
-        reading: how they are read.
-        text: what the text says about the domain.
         general: sentences of documents of general text; empty if there is none.
         tokenizer: that of the adapted model.
         added: the words that its vocabulary has in addition.
-        forecast: what is known before training.
         max_length: tokens per row.
         settings: those of the adaptation, with the way that was chosen.
     """
@@ -115,7 +110,6 @@ def way_for(tokens_read: int | None, words: int) -> str:
 
     Args:
         tokens_read: tokens of the pre-training of the model; None if unknown, or if its pieces allow no new model.
-        words: of the text.
 
     >>> way_for(5_000_000, 136_000), way_for(5_000_000, 2_000), way_for(None, 136_000)
     ('new', 'keep', 'keep')

@@ -58,13 +58,7 @@ _MAY_CHANGE = ("model", "texts", "general", "adaptation.shard")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptationResult:
-    """What an adaptation changed.
-
-    Attributes:
-        report: the content of report.json.
-        model: the path of the adapted model.
-        page: the path of report.html.
-    """
+    """What an adaptation changed."""
 
     report: Mapping[str, Any]
     model: Path
@@ -94,8 +88,6 @@ def adapt(request: AdaptRequest) -> AdaptationResult:
     A model without a masked-LM head gets a new one.
 
     Raises:
-        InputError: the text cannot be read, or is too short; the message says how much is needed.
-        BertsmithError: the model, a setting, the task or the run folder is invalid; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     if request.out is None:

@@ -54,9 +54,6 @@ class TaskText:
     Args:
         path: .txt, .jsonl or .parquet (also .gz, .zst), a folder of them, or the training file itself, of which the
             texts of the examples are read.
-        task: the name of the task.
-        train: the training file, if one is named.
-        columns: the columns of the training file.
         minutes: the budget; two minutes if no steps are given either.
         steps: the budget in steps instead.
     """
@@ -127,15 +124,9 @@ def continue_pretraining(
     """The model folder RUN/continued/run/model, after the pre-training of a model has continued on text.
 
     Args:
-        source: the base model, anything that `load` accepts.
         out: RUN, the folder of the fine-tuning run; new, unless `resume`.
-        resume: resume what is in `out`; a finished part is not repeated.
-        by_processor: the minutes count processor time, see `pretrain`.
 
     Raises:
-        InputError: the text cannot be read, or is shorter than a row.
-        ConfigError: the tokenizer of the model is not one of WordPieces, or the budget is too short for one step.
-        RunError: the folder is in use, or holds another run.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     folder, model, record = load_any(source), continued_model(out), text.record()

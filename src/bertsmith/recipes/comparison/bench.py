@@ -101,12 +101,9 @@ class Bench:
     """The task, the examples, and what systems are made from.
 
     Attributes:
-        spec: the task.
         data: all training examples, and the dev examples on which every system is scored.
         text: the text that systems read; None if there is none.
-        budget: of systems that read it.
         models: the folder of what is made from the text.
-        device: where networks run.
     """
 
     spec: TaskSpec
@@ -136,7 +133,6 @@ class Bench:
 
         Args:
             labels: how many; all if there are no more.
-            seed: determines the sample.
         """
         every = self.data.train
         if labels >= len(every):

@@ -58,12 +58,9 @@ class Cell:
     """A finished cell.
 
     Attributes:
-        place: which one.
-        scores: on the dev examples, by name.
         intervals: 95% confidence intervals over the dev examples of the scores that have one.
         costs: "fit_processor_seconds", "fit_seconds", "parameters", "milliseconds" for one text.
         making: what making the model or the vectors cost, the same in all cells of a system.
-        provenance: settings and digests.
         note: what a reader of the score should know; usually empty.
         unknown_words: for word vectors, how many words of the dev texts have none, and how many words there are.
         error: why there are no scores; empty if there are.

@@ -35,7 +35,6 @@ class CorpusText:
 
     Args:
         given: files or folders of text, or one folder that `build_corpus` wrote.
-        folder: where what is made of them is kept.
     """
 
     def __init__(self, given: Sequence[Path], folder: Path) -> None:

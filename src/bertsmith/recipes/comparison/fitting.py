@@ -28,10 +28,7 @@ def fit_all(bench: Bench, out: Path, chosen: "Mapping[str, System]", counts: Seq
     """Makes what is missing and fits every cell that has no scores yet, in the order of labels, seeds and systems.
 
     Args:
-        out: the folder of the report.
         chosen: the systems by name; those that cannot do the task are left out.
-        counts: numbers of training examples.
-        seeds: how many, from 1.
     """
     able = {name: system for name, system in chosen.items() if not system.why_not(bench.spec)}
     places = [

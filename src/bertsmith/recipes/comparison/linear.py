@@ -49,11 +49,7 @@ Texts = Sequence[TextExample]
 
 
 class TextVectors(abc.ABC):
-    """What computes one vector for each text.
-
-    Attributes:
-        parameters: the numbers that it consists of.
-    """
+    """What computes one vector for each text."""
 
     parameters: int = 0
 
@@ -88,8 +84,6 @@ class Answers:
     Attributes:
         model: weight and bias of the linear model; None where vectors are compared as they are.
         predict: answers examples of the task.
-        lines: as in predictions.jsonl.
-        scores: by name.
         is_collapsed: whether every dev example gets the same answer.
     """
 
@@ -101,11 +95,7 @@ class Answers:
 
 
 def counting(train: Texts, spec: TaskSpec, *, one_hot: bool) -> Features:
-    """The words of texts, as far as the training texts have them.
-
-    Args:
-        one_hot: see `BagOfWords`.
-    """
+    """The words of texts, as far as the training texts have them."""
     bag = BagOfWords(train, spec.settings, max(1, len(spec.labels)), one_hot=one_hot)
     return Features(columns=bag.columns, penalties=PENALTIES_OF_ONE_HOT if one_hot else PENALTIES_OF_BAGS)
 
@@ -127,8 +117,6 @@ class WordCounts(TextVectors):
 
     Args:
         texts: the words and document frequencies are those of these texts.
-        settings: how long texts are cut, see `cut_text`.
-        one_hot: see `WordSpace`.
     """
 
     def __init__(self, texts: Sequence[str], settings: TaskSettings, *, one_hot: bool) -> None:
@@ -147,7 +135,6 @@ class WordMeans(TextVectors):
     Args:
         path: a folder or file of word vectors. Texts are lower-cased if the folder says so, or if no word of the file
             has a capital.
-        settings: how long texts are cut, see `cut_text`.
     """
 
     def __init__(self, path: Path, settings: TaskSettings) -> None:
@@ -178,13 +165,7 @@ class WordMeans(TextVectors):
 
 
 class EncoderMeans(TextVectors):
-    """The mean of the vectors of a text's tokens, from a frozen network.
-
-    Args:
-        source: the network.
-        spec: says how texts are cut.
-        device: where it runs.
-    """
+    """The mean of the vectors of a text's tokens, from a frozen network."""
 
     def __init__(self, source: str, spec: TaskSpec, device: str) -> None:
         self._encoder = load_frozen_encoder(source, device=device)
@@ -200,11 +181,7 @@ class EncoderMeans(TextVectors):
 
 
 def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) -> Answers:
-    """The vectors of the texts of each dev example as they are, without any fit to labels.
-
-    Args:
-        task: of kind similarity.
-    """
+    """The vectors of the texts of each dev example as they are, without any fit to labels."""
     task.check(dev, gold=True)
 
     def predict(examples: Sequence[Example]) -> Sequence[Prediction]:
@@ -220,7 +197,6 @@ def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, se
 
     Args:
         task: classification or regression.
-        seed: determines the folds by which the penalty is chosen.
     """
     task.check(train, gold=True, training=True)
     task.check(dev, gold=True)

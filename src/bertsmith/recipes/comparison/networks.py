@@ -33,7 +33,6 @@ class Pretraining(Kept):
     """A network that is pre-trained on the text by the default recipe.
 
     Attributes:
-        name: the name of its folder.
         architecture: its architecture, None for that of BERT.
         objective: of the pre-training, None for that of the recipe.
     """
@@ -95,7 +94,6 @@ class ContinuedOnTask(Kept):
 
     Attributes:
         name: the beginning of the name of its folder, which ends with a digest of the texts.
-        base: the first pre-training.
     """
 
     name: str
@@ -157,11 +155,7 @@ class ContinuedOnTask(Kept):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Untrained(Source):
-    """The network of a pre-training with random parameters, others for each seed.
-
-    Attributes:
-        like: the pre-training.
-    """
+    """The network of a pre-training with random parameters, others for each seed."""
 
     like: Pretraining
 

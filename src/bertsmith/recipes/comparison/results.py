@@ -18,14 +18,9 @@ class Row:
     """A system with some number of labels.
 
     Attributes:
-        system: its name.
         labels: the training examples of each fit.
         mean, deviation: of the main score over the seeds; the standard deviation of one seed is 0.
-        values: the main score of each seed.
-        seeds: the seeds.
-        scores: the mean of every score, by name.
         interval: the 95% interval of the first seed's main score over the dev examples; None if it has none.
-        is_best: whether its mean is the highest for this number of labels.
         difference, low, high, p_value: the paired test of the mean over the seeds against that of the best, over the
             dev examples and the seeds that both have; None for the best, and where there is a single dev example.
         making: processor seconds of pre-training or of word vectors; None if it was not made here.
@@ -34,7 +29,6 @@ class Row:
         milliseconds: for the answer to one text.
         unknown_words: how many words of the dev texts have no vector, and how many words there are; None where no word
             can be unknown.
-        note: what a reader should know.
     """
 
     system: str
@@ -69,11 +63,7 @@ class Row:
 
 
 def rows_of(cells: Sequence[Cell], spec: TaskSpec, systems: Sequence[str], lines: ReadLines) -> list[Row]:
-    """A row for each number of labels, ascending, and system, in the given order, that has a score.
-
-    Args:
-        lines: returns the predictions of a cell.
-    """
+    """A row for each number of labels, ascending, and system, in the given order, that has a score."""
     groups: dict[tuple[int, str], list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.place.seed):
         if not cell.error and spec.metric in cell.scores:

@@ -49,12 +49,7 @@ _MAY_CHANGE = ("corpus", "systems", "labels", "seeds", "models")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """The result of a comparison.
-
-    Attributes:
-        report: the content of report.json.
-        page: the path of report.html.
-    """
+    """The result of a comparison."""
 
     report: Mapping[str, Any]
     page: Path
@@ -76,7 +71,6 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
     Every system is scored on all dev examples.
 
     Raises:
-        BertsmithError: a file, a setting or the folder is invalid, or no system could be fitted.
         KeyboardInterrupt: interrupted; `resume` continues.
     """
     minutes, tokens, size, labels, device = (

@@ -42,11 +42,7 @@ class Made:
 
 
 class Source(abc.ABC):
-    """Where vectors or a network come from; equal sources are made once.
-
-    Attributes:
-        needs_text: whether it reads the text of the comparison.
-    """
+    """Where vectors or a network come from; equal sources are made once."""
 
     needs_text: ClassVar[bool] = True
 

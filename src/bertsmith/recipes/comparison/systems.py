@@ -56,11 +56,8 @@ class Fitted:
 
     Attributes:
         lines: its predictions on the dev examples, as in predictions.jsonl.
-        scores: on the dev examples.
         answer: predicts examples; for measuring how long that takes.
         parameters: the numbers that were learned, from the text or from the labels.
-        settings: how it was fitted, as plain values for JSON.
-        note: what a reader of the score should know.
         unknown_words: how many words of the dev texts have no vector, and how many words there are; None for systems
             that read every text.
     """
@@ -79,7 +76,6 @@ class System(abc.ABC):
     """Something that learns from labelled examples.
 
     Attributes:
-        about: what it is, in a few words, for the report.
         source: where its vectors or its network come from; None if the labelled texts are all that it reads.
     """
 
@@ -101,7 +97,6 @@ class System(abc.ABC):
 
         Args:
             made: what its source made; None without a source.
-            seed: of all its draws.
             scratch: a folder for what is only needed meanwhile; may hold what an interrupted call left.
         """
 
@@ -202,7 +197,6 @@ class FineTuned(System):
 
     Attributes:
         settings: what differs from the recipe: fields of FinetuningSettings and RecipeSettings by name.
-        recipe: the name of the recipe.
     """
 
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -299,7 +293,6 @@ def chosen_systems(names: Sequence[str], *, has_text: bool) -> dict[str, System]
 
     Args:
         names: if empty, all that read the text and those that count words, or WITHOUT_TEXT.
-        has_text: whether there is text to read.
     """
     if not names:
         names = [name for name in SYSTEMS if has_text and name != "starter"] or WITHOUT_TEXT
@@ -319,10 +312,7 @@ def chosen_systems(names: Sequence[str], *, has_text: bool) -> dict[str, System]
 
 
 def _given(name: str) -> System:
-    """The word vectors or the model with this name, which has to look like a path or an id.
-
-    A plain word is a misspelled system.
-    """
+    """The word vectors or the model with this name, which has to look like a path or an id."""
     path = Path(name)
     if is_word_vector_folder(path) or (path.is_file() and kind_of(path) is None):
         return MeanOfWords(about=f"mean of the word vectors of {name}", source=GivenWordVectors(path=name))

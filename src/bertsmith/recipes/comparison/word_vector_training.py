@@ -38,7 +38,6 @@ class WordVectorTraining(Kept):
     """Word vectors that are trained on the text with the defaults of their method, for as many epochs as fit.
 
     Attributes:
-        name: the name of their folder.
         method: one of `word_vectors.settings.METHODS`.
     """
 

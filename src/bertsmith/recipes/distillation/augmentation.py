@@ -56,8 +56,6 @@ class Augmenter:
 
     Args:
         teacher: the model to learn from, whose own masked-LM head is used unless another model is named.
-        settings: how many copies, and the models that fill in.
-        runtime: device of the head.
     """
 
     def __init__(self, teacher: ModelFolder, settings: DistillationSettings, runtime: Runtime) -> None:

@@ -73,14 +73,9 @@ def distill_corpus(
     Args:
         teacher: the pre-trained model to learn from; for soft targets with a masked-LM head.
         corpus: a folder that `build_corpus` wrote with the teacher's tokenizer, or with any for the method vectors.
-        out: RUN; new, unless `resume`.
-        settings: method, student and weights.
         given: fields of the settings of pre-training that differ from the recipe, with a budget.
-        resume: resume the run in `out`, with the same settings.
-        request: what the user asked for, kept in the run folder.
 
     Raises:
-        BertsmithError: teacher, corpus, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     require_host(corpus)

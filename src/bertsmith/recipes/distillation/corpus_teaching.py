@@ -32,9 +32,6 @@ class CorpusTeaching(Teaching):
 
     Args:
         teacher: the teacher with its masked-LM head, on the device, in evaluation mode.
-        student: the shape of the student.
-        settings: method and weights.
-        digest: of the teacher's parameters.
         origin: where the student comes from, for the metadata of its model.
         dtype: of the teacher's products.
     """

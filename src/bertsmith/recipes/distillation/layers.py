@@ -26,7 +26,6 @@ def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]
 
     Args:
         text: None for half of them.
-        of: the layers of the teacher.
         spread: a number of layers are evenly spread, as in DistilBERT; otherwise the lowest ones, whose states are
             those of the teacher, so that a short training has less to repair.
 

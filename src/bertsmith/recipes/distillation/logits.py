@@ -44,11 +44,7 @@ def stored_logits(
     Blocks that are missing are computed and written. Another process that needs the same folder meanwhile is refused.
 
     Args:
-        place: the folder, which is created.
-        model: the teacher, with the head of its task.
         teacher: the digest of its parameters.
-        features: the rows.
-        micro_tokens: maximum tokens per micro-batch.
     """
     with locked_folder(place):
         return _stored(place, model, teacher, features, runtime, micro_tokens)

@@ -106,7 +106,6 @@ def table_of(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[str],
 
     Args:
         rows: "name", "cost" (of `Cost.to_dict`, or None), "score", "low" and "high" (or None) of each system.
-        metric: the name of the score.
     """
     header = [
         "system", "parameters", "bytes", f"{metric}", "95% interval", "of the teacher", "ms, one", "ms, batch",

@@ -67,9 +67,6 @@ def taught_n_grams(
 
     Args:
         features: the training examples of the lesson, with labels.
-        logits: of the teacher on their rows.
-        settings: temperature and weights.
-        seed: determines the folds of the cross-validation.
     """
     spec = lesson.spec
     require(
@@ -122,7 +119,6 @@ def distill_n_grams(
     Args:
         given: `seed`, `device`, `precision` and `micro_tokens`; no other setting of fine-tuning has a meaning here.
         teacher, out, sources, settings, resume, logits: see `run.distill_task`.
-        times: measure how long answers take.
     """
     unknown = sorted(set(given) - {"seed", "device", "precision", "micro_tokens"})
     require(

@@ -39,10 +39,8 @@ class DistillationReport:
     """What a distillation came to.
 
     Attributes:
-        metric: the score of the rows.
         rows: for each system "name", "about", "score", "low", "high", "deviation" and "seeds" (None or 1 where there is
             one model), and "cost"; the teacher first.
-        path: the folder of the run.
     """
 
     metric: str

@@ -48,11 +48,7 @@ class Taught:
     """A student that was trained.
 
     Attributes:
-        teacher: the model that it learned from.
-        spec: the task.
         data: its examples; the training examples include those with answers of the teacher.
-        student: what it started from.
-        result: its fine-tuning run.
         without: that of the same student without the teacher, if requested.
     """
 
@@ -82,19 +78,13 @@ def distill_task(
 
     Args:
         teacher: the model to learn from: folder, Google checkpoint, run folder or hub id.
-        out: RUN; new, unless `resume`.
-        sources: the files with examples.
-        settings: the student and the losses.
         given: fields of `FinetuningSettings` and `RecipeSettings` that differ from the recipe.
         seeds: number of trainings of each student, see `finetune`.
-        resume: resume the run in `out`.
         without_teacher: also train the same student on labels alone; by default with fewer than 10,000 of them.
         logits: the folder of the teacher's logits, which several runs may share [RUN/teacher].
         recipe: where settings that are not given come from.
-        request: what the user asked for, kept in the run folder.
 
     Raises:
-        BertsmithError: teacher, student, examples, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; what was computed is kept.
     """
     with Run.open(out, resume=resume, device=str(given.get("device", "auto")), parts=("",)) as run:

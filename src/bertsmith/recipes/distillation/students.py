@@ -41,7 +41,6 @@ class Student:
 
     Attributes:
         folder: the model, as read or made; of a new one, path is that of the teacher.
-        about: what it is, in words.
         layers: the layers of the teacher that it has, from 1; empty if it has none of them.
         is_new: whether its layers are randomly initialized.
     """
@@ -68,10 +67,8 @@ def student_of(
     """The start of a student.
 
     Args:
-        teacher: the model to learn from.
         name: "layers" (of the teacher), "bilstm", a named size, LAYERSxWIDTH, or a model folder or hub id.
         layers: with "layers": how many or which; with `spread` evenly spread, see `chosen_layers`.
-        seed: seed for initializing a new model.
         same_heads: whether attention scores are compared, head by head. A new model then has as many heads as its
             teacher, where its width allows it.
     """

@@ -36,9 +36,6 @@ class TaskTeaching(Teaching):
     Args:
         job: the fine-tuning of the student, whose rows the logits belong to.
         logits: of the teacher, float32 [R, K].
-        settings: temperature and weights.
-        digests: of the teacher and of its logits.
-        origin: where the student comes from, for the metadata of its model.
         encoder: that of the teacher, on the device of the job; needed for states and attention.
     """
 
@@ -160,10 +157,7 @@ def comparable(student: Any, teacher: Any, *, attention: bool) -> tuple[tuple[in
 
 
 def add_projection(model: nn.Module, width: int, seed: int) -> None:
-    """Adds a linear layer from the width of a model to that of its teacher, unless they are equal.
-
-    It is divided among processes if the model is.
-    """
+    """Adds a linear layer from the width of a model to that of its teacher, unless they are equal."""
     inputs = model.config.hidden_size  # type: ignore[union-attr]
     if inputs == width:
         return

@@ -61,9 +61,6 @@ class Sources:
         dev: labelled examples to score on; by default a tenth of the labelled training examples.
         unlabelled: examples without labels, or whose labels are ignored.
         task: the name of the task whose format the files have; that of the teacher by default.
-        columns: the columns of tables.
-        map_labels: new names of the labels in the files.
-        limit: use a random sample of that many labelled training examples.
     """
 
     train: Path | None = None
@@ -132,16 +129,11 @@ class Lesson:
     """All that a distillation needs besides the student's settings: teacher, examples, and where its logits are.
 
     Attributes:
-        folder: the teacher.
         model: it, with the head of its task, on the device.
         digest: of its parameters.
-        spec: the task.
-        labelled: the labelled examples.
         unlabelled: the examples with its answers.
         answered_rows: their rows; None if there are none.
         place: the folder of its logits.
-        runtime: device and precision of the teacher.
-        micro_tokens: maximum tokens per micro-batch.
     """
 
     folder: ModelFolder

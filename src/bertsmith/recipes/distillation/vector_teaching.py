@@ -52,8 +52,6 @@ class VectorTeaching(Teaching):
         teacher: gives the vectors, [N, E].
         directions: float32 [E, D], see `principal_directions`.
         tokenizer: of the corpus.
-        settings: method and weights.
-        origin: where the student comes from, for the metadata of its model.
         is_new: whether the student is a new model, whose word vectors are set.
     """
 
@@ -136,9 +134,6 @@ def principal_directions(teacher: Embedder, corpus: Corpus, width: int, seed: in
 
     They are orthonormal, and those in which the vectors of texts from the corpus are longest; for a student as wide as
     its teacher they are the identity.
-
-    Args:
-        seed: draws the texts.
     """
     require(
         width <= teacher.width,

@@ -72,11 +72,7 @@ def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]
 
 
 def lost_average(report: Mapping[str, Any]) -> list[str]:
-    """The line on an average of several trainings that was not kept, with its score; empty without one.
-
-    Args:
-        report: as in `lines_of_baselines`.
-    """
+    """The line on an average of several trainings that was not kept, with its score; empty without one."""
     average, metric = report.get(AVERAGE), report["metric"]
     if average is None or report["best"] == AVERAGE or metric not in average["scores"]:
         return []
@@ -87,11 +83,7 @@ def lost_average(report: Mapping[str, Any]) -> list[str]:
 
 
 def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
-    """The line on the mean of the fine-tuned model and the bag of words, with its command; empty without such a mean.
-
-    Args:
-        report, run: as in `lines_of_baselines`.
-    """
+    """The line on the mean of the fine-tuned model and the bag of words, with its command; empty without one."""
     metric, averaged = report["metric"], report.get("with_bag_of_words", {})
     if metric not in averaged:
         return []
@@ -105,11 +97,7 @@ def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
 
 
 def better_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
-    """The line on the baseline that scores higher than the fine-tuned model; empty if none does.
-
-    Args:
-        report, run: as in `lines_of_baselines`.
-    """
+    """The line on the baseline that scores higher than the fine-tuned model; empty if none does."""
     better = report.get("better_baseline")
     return [verdict(better, run, report)] if better else []
 
@@ -128,10 +116,7 @@ def _ties_with_bag(report: Mapping[str, Any]) -> bool:
 
 
 def _tie(report: Mapping[str, Any]) -> list[str]:
-    """The line that names trainings and baselines that are no better, but within the interval of the best training.
-
-    Baselines that are better have a line of their own, see `verdict`.
-    """
+    """The line that names trainings and baselines that are no better, but within the interval of the best training."""
     tied = _tied(report)
     if not tied:
         return []
@@ -159,8 +144,6 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     The advice leaves out what the training was given.
 
     Args:
-        better: from `better_baseline`.
-        run: the run folder, as the path of a saved baseline names it.
         report: the content of report.json; without it, nothing is known to be given.
     """
     # A single example has no test, and shows no more than a higher score.
@@ -206,11 +189,7 @@ def _given(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def rows_of_baselines(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
-    """The rows of a table of the baselines: name, each score with its interval, training examples, seconds.
-
-    Args:
-        names: the scores of the columns.
-    """
+    """The rows of a table of the baselines: name, each score with its interval, training examples, seconds."""
     rows = []
     for one in report.get("baselines", ()):
         cells = []

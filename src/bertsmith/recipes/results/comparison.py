@@ -31,11 +31,7 @@ class Comparison:
     """Two runs on the same examples.
 
     Attributes:
-        first: name of the first run.
-        second: name of the second.
         score: the score of an example.
-        examples: number of examples.
-        test: the paired test of the difference over the examples.
     """
 
     first: str
@@ -70,11 +66,7 @@ class Comparison:
 
 
 def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
-    """The paired test of two runs on their dev examples.
-
-    Raises:
-        InputError: the runs were scored on different examples.
-    """
+    """The paired test of two runs on their dev examples."""
     kinds = [run.report["kind"] for run in (first, second)]
     keys = [[(str(line["id"]), json.dumps(line["gold"])) for line in run.lines] for run in (first, second)]
     fix = "compare runs of the same task with the same --dev file"
@@ -127,9 +119,6 @@ def paired_over_seeds(
     examples are compared.
 
     Args:
-        kind: kind of the task.
-        metric: its main score.
-        scheme: scheme of its tags; "" for plain tags.
         ours: for each seed, lines of predictions.jsonl of the first system.
         theirs: those of the second, in the same order, from as many seeds.
     """

@@ -26,11 +26,9 @@ class SeedResult:
     """The result of one training.
 
     Attributes:
-        seed: the seed.
         scores: the scores of the best epoch on the dev examples.
         collapsed: whether the model gives the same answer to every example that was tried.
         best_step: the step whose model was kept.
-        steps: the number of steps.
         seconds: the training time, including evaluations.
         tokens: tokens trained on.
         learning_rate: the peak rate.
@@ -51,11 +49,7 @@ class FinishedRun:
     """A run with everything that its page needs.
 
     Attributes:
-        path: the folder.
-        name: name of the run on the page.
         color: color of its name and, next to other runs, of its curves.
-        record: the content of settings.json.
-        report: the content of report.json.
         logs: the lines of metrics.jsonl of each training, by folder.
         lines: the lines of predictions.jsonl; empty without dev examples.
         trials: trials of the search that chose its settings; empty without a search.
@@ -95,12 +89,7 @@ def warning_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def read_run(path: Path, name: str, color: str) -> FinishedRun:
-    """The run in a folder.
-
-    Raises:
-        RunError: the folder does not contain a finished fine-tuning run.
-        InputError: a file of the run is damaged.
-    """
+    """The run in a folder."""
     record = RunFolder.open(path).record
     if record["settings"].get("task") != "finetuning":
         raise RunError(expected=f"a fine-tuning run in '{path}'", found="another run", fix="name a run of `finetune`")

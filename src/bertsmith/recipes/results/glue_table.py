@@ -30,9 +30,6 @@ def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
     """The scores by task and metric, from the reports of fine-tuning runs or the output of `evaluate --json`.
 
     MNLI needs two: the run for the matched dev set, and an evaluation of its model on the mismatched one.
-
-    Raises:
-        InputError: a run has no report, its task is not part of GLUE, or the task occurs twice.
     """
     result: dict[str, dict[str, float]] = {}
     for run in runs:

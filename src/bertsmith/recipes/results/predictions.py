@@ -17,12 +17,7 @@ _LONGEST_TEXT = 300  # characters of an example's text
 
 
 def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Iterator[Line]:
-    """One line per example, in order.
-
-    Args:
-        examples: labelled examples.
-        predictions: predictions for the same examples.
-    """
+    """One line per example, in order."""
     scores = task.example_scores(examples, predictions).tolist()
     for example, gold, prediction, score in zip(examples, task.golds(examples), predictions, scores, strict=True):
         yield {

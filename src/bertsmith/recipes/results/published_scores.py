@@ -25,8 +25,6 @@ class GlueRow:
     """A system in the GLUE table.
 
     Attributes:
-        system: its name.
-        scores: by column.
         average: as printed.
     """
 
@@ -165,7 +163,6 @@ def dev_scores(task: str, labels: Iterable[str] = ()) -> list[PublishedScore]:
     """BERT's published scores on the official dev set of a task; empty if there are none.
 
     Args:
-        task: name of the task, see `named_tasks.py`.
         labels: its tags; named-entity data counts as CoNLL-2003 if the entity types match.
 
     >>> [(score.system, score.metric, score.value) for score in dev_scores("swag")]

@@ -25,11 +25,7 @@ _NOT_SCORES = ("_thresh", *COUNTS)  # endings of the other values that scorers r
 
 
 def is_finetuning(run: Path) -> bool:
-    """Whether the run in a folder is a fine-tuning run.
-
-    Raises:
-        RunError: the folder is not a run folder.
-    """
+    """Whether the run in a folder is a fine-tuning run."""
     return bool(RunFolder.open(run).record["settings"].get("task") == "finetuning")
 
 
@@ -42,10 +38,6 @@ def write_finetuning_report(
         runs: one run folder, or several that were scored on the same dev examples.
         out: another path for the page.
         on_line: receives the result of each comparison of two runs.
-
-    Raises:
-        RunError: a folder does not contain a finished fine-tuning run.
-        InputError: a file of a run is damaged, or the runs were scored on different examples.
     """
     assert runs, "at least one run"
     names = html.run_names(runs)

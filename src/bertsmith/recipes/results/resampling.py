@@ -45,10 +45,7 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
     """The per-example values of a score; None if it cannot be computed from single examples.
 
     Args:
-        kind: kind of the task.
-        metric: the score.
         lines: from `example_lines`, or read from `predictions.jsonl`.
-        scheme: scheme of the tags; "" for plain tags.
     """
     table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS, "similarity": NUMBER_METRICS}.get(kind, {})
     if kind == "tagging":
@@ -88,10 +85,6 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
     The interval of a proportion is exact, that of other scores comes from the bootstrap. If all draws of the bootstrap
     give the same score, because every example is right for example, they say nothing about other examples, and the
     score has no interval. An interval that the bootstrap does not place around the score itself is extended to it.
-
-    Args:
-        scores: names of scores.
-        kind, lines, scheme: see `score_rows`.
     """
     result = {}
     for metric in scores if lines else ():

@@ -41,9 +41,6 @@ def details(kind: str, spec: Mapping[str, Any], lines: Lines) -> str:
         kind: kind of the task, such as classification; a kind that is not known here has no sections.
         spec: the plain values of its `TaskSpec`.
         lines: lines of predictions.jsonl; without lines there are no sections.
-
-    Raises:
-        InputError: predictions do not fit the task, for example a probability above 1.
     """
     write = _KINDS.get(kind)
     return write(spec, lines) if write is not None and lines else ""
@@ -82,7 +79,6 @@ def _one_of(
 
     Args:
         chances: float64 [E, K], probabilities.
-        note: a note on the calibration.
     """
     confidence = chances.max(axis=1).tolist()
     wrong = [number for number in range(len(lines)) if gold[number] != predicted[number]]
@@ -252,7 +248,6 @@ def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int], note: st
     Args:
         chances: float64 [E, K], probabilities.
         gold: the gold class of each example.
-        note: a note below the numbers.
     """
     bins = reliability(chances, gold)
     chart = diagonal_chart(

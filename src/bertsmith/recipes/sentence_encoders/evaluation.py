@@ -31,13 +31,7 @@ CLUSTERING = "clustering"  # the task whose examples are texts with a label each
 def score_vectors(
     embedder: Embedder, examples: Sequence[Example], widths: Sequence[int] = ()
 ) -> tuple[dict[str, float], list[SimilarityPrediction]]:
-    """The scores that fit the examples, and the vectors of each example's texts.
-
-    Args:
-        embedder: makes the vectors.
-        examples: pairs or triplets.
-        widths: as in `similarity_scores`.
-    """
+    """The scores that fit the examples, and the vectors of each example's texts."""
     if not metrics_of_examples(examples):
         raise InputError(
             expected="two texts or more in each example",

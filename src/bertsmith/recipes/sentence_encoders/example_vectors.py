@@ -16,12 +16,7 @@ from bertsmith.tasks.specs.predictions import SimilarityPrediction
 
 
 def compared(embedder: Embedder, examples: Sequence[Example]) -> list[SimilarityPrediction]:
-    """The vectors of the texts of each example [E], with the cosines of its first text with the others.
-
-    Args:
-        embedder: makes the vectors.
-        examples: single texts, pairs or triplets.
-    """
+    """The vectors of the texts of each example [E], with the cosines of its first text with the others."""
     if not examples:
         return []
     groups = [texts_of_group(example) for example in examples]

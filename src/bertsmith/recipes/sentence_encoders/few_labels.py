@@ -85,8 +85,6 @@ def is_default(
     docs/finetuning-recipe.md has the measurements.
 
     Args:
-        examples: those of the training.
-        folder: the base model.
         given: the names of the settings of the training that the user gave.
     """
     fits = has_single_labels(spec) and situation.examples <= FEW and situation.is_well_trained
@@ -141,10 +139,6 @@ def train_on_pairs(
     """The model folder RUN/continued/pairs/model, trained on pairs of the examples.
 
     Args:
-        base: the model to start from.
-        spec: the classification that the examples are of.
-        out: RUN.
-        width: of the model.
         settings: `device`, `precision` and `micro_tokens` of the run, where given.
         resume: a training that was interrupted is resumed, and a finished one is not repeated.
     """

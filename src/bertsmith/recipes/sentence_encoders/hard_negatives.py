@@ -28,7 +28,6 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
 
     Args:
         examples: pairs without labels.
-        embedder: finds what is near.
     """
     pairs = [
         example

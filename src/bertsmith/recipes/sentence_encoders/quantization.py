@@ -57,7 +57,6 @@ def quantize_vectors(
     of single texts is the mean cosine of their vectors to those in fp32, which every trial has.
 
     Args:
-        source: as in `load_embedder`.
         examples: texts, pairs or triplets; the vectors of the first `MOST_TEXTS` texts are compared.
         limit: the fraction of the metric that may be lost.
         calibration: from `calibrate_vectors`; None for one scale per token in all trials.

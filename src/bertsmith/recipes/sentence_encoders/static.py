@@ -51,7 +51,6 @@ class StaticSummary:
     """What was made.
 
     Attributes:
-        out: the folder.
         pieces: V.
         width: K.
         variance: the share of the variance of the pieces' vectors in the directions that were kept.

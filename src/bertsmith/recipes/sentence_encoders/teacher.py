@@ -48,7 +48,6 @@ def taught(
 
     Args:
         teacher: a sentence encoder, or a model fine-tuned on pairs: classification or regression.
-        task: similarity, pairs or triplets.
     """
     if task not in (SIMILARITY, PAIRS, TRIPLETS):
         raise ConfigError(

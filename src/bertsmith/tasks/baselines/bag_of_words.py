@@ -44,9 +44,7 @@ class BagOfWords:
     The columns of a pair say which words only one text has and which both have, and how much the two overlap.
 
     Args:
-        examples: the training examples, all single texts or all pairs.
         settings: how long texts are cut: to `max_length` words, which is never less than what a model reads.
-        num_outputs: of the linear model that will read the columns.
         one_hot: single words alone, and no weights: 1 for a word that a text has, 0 for one that it has not.
     """
 
@@ -122,7 +120,6 @@ class WordSpace:
     """Vectors of texts with a number for each word, whose cosines say how many words two texts share.
 
     Args:
-        texts: they give the words of the space and their document frequencies.
         one_hot: 1 for a word that a text has, in place of its weight by TF-IDF.
         rarity: in place of the document frequencies in the texts, the inverse document frequency of each known word,
             and under "" the weight of all others.
@@ -140,11 +137,7 @@ class WordSpace:
         return len(self._space.numbers)
 
     def rarity(self, texts: int) -> dict[str, float]:
-        """The inverse document frequencies as the argument `rarity` takes them.
-
-        Args:
-            texts: the number of texts of the space.
-        """
+        """The inverse document frequencies as the argument `rarity` takes them."""
         known = zip(self._space.numbers, self._space.rarity.tolist(), strict=True)
         return {"": float(np.log(1 + texts)) + 1, **dict(known)}
 

@@ -174,10 +174,7 @@ def _moments(vectors: Inputs, least_spread: float) -> tuple[Floats, Floats]:
 
 
 def _golds(targets: npt.NDArray[np.generic], num_outputs: int, exclusive: bool = False) -> tuple[Ints, Floats, "_Loss"]:
-    """The outputs that are fitted, what they should predict, float32 [E, fitted], and the loss.
-
-    Two labels are one fitted column; a label that all examples have, or none, is not fitted.
-    """
+    """The outputs that are fitted, what they should predict, float32 [E, fitted], and the loss."""
     if targets.ndim == 2:
         share = np.asarray(targets, dtype=np.float64).mean(axis=0)
         used = np.flatnonzero((share > 0) & (share < 1))
@@ -245,10 +242,7 @@ def _of_all(score: Score, used: Ints, num_outputs: int, outputs: Vectors, number
 
 
 def _folds(classes: Ints, seed: int, most: int) -> tuple[Ints, Ints]:
-    """At most `most` examples, and their folds; -1 for the only example of a class, which is always trained on.
-
-    Classes have the same shares among the examples and in each fold, as far as their numbers allow.
-    """
+    """At most `most` examples, and their folds; -1 for the only example of a class, which is always trained on."""
     order = generator(seed, "folds of a linear model").permutation(len(classes))
     _, kind, counts = np.unique(classes[order], return_inverse=True, return_counts=True)
     rank = np.empty(len(order), dtype=np.int64)  # of an example within its class

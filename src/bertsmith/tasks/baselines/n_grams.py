@@ -5,8 +5,6 @@
     FOLDER/n-grams.safetensors   weight [K, D] and bias [K]
     FOLDER/n-grams.json          the terms, the labels, the settings
 
-It is no model folder: it has neither an encoder nor a tokenizer.
-
 Letters: E examples, D columns, K outputs.
 """
 
@@ -47,12 +45,7 @@ class NGramModel:
     def fitted(
         cls, spec: TaskSpec, texts: Sequence[TextExample], targets: npt.NDArray[np.generic], **options: Any
     ) -> "NGramModel":
-        """The model that is fitted to targets of training texts.
-
-        Args:
-            targets: as for `fit_linear`.
-            options: others of `fit_linear`.
-        """
+        """The model that is fitted to targets of training texts."""
         outputs = max(1, len(spec.labels))
         bag = BagOfWords(texts, spec.settings, outputs)
         options |= {"num_outputs": outputs, "penalties": PENALTIES_OF_BAGS}

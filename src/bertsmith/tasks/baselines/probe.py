@@ -24,7 +24,6 @@ def text_vectors(
     """One vector per text, float32 [E, width], encoded as the task encodes texts; layers are summed unweighted.
 
     Args:
-        task: classification or regression; says how texts are cut.
         pooling: one of `encoding.frozen.POOLINGS`. Windows of one text are averaged.
     """
     encoder.require_positions(task.spec.settings.max_length)

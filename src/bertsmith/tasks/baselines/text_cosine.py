@@ -37,7 +37,6 @@ class TextCosine:
 
     Attributes:
         linear: weight [K, 1] and bias [K].
-        encoder: gives the vectors, the means over the tokens of a text.
     """
 
     spec: TaskSpec

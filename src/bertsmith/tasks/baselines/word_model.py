@@ -3,8 +3,6 @@
 ::
 
     FOLDER/n-grams.json   the task and the counts: of tags, of words of questions and contexts, or of words of texts
-
-Sources: see `word_overlap`.
 """
 
 import dataclasses

@@ -31,9 +31,6 @@ def read_choices(path: Path, *, labelled: bool = True, encoding: str = UTF_8) ->
     """The questions of a file; a question with an empty ending is skipped and listed.
 
     A `.tsv` file without an ending column in its first line is read as CODAH.
-
-    Args:
-        labelled: every question has a label; if False, labels are not read and may be missing.
     """
     examples, skipped = [], []
     for number, (location, context, start, endings, label) in enumerate(

@@ -20,7 +20,6 @@ class TextExample:
     """A single text or a pair of texts.
 
     Attributes:
-        second: text B; None for a single text.
         label: the name of a class, a number (regression), several names (multi-label), or None if there is no gold.
         pieces: the ids of each text, if it was tokenized before; see `whole_texts.with_pieces`.
     """
@@ -53,10 +52,7 @@ class ChoiceExample:
     """A context with several endings, one of which is correct.
 
     Attributes:
-        context: text A of every row; may be empty.
-        endings: text B of each row; at least two.
         label: number of the correct ending, from 0; None if there is no gold.
-        pieces: the ids of the context and of each ending, if they were tokenized before.
     """
 
     id: str
@@ -80,8 +76,6 @@ class TaggedExample:
     """A sentence of words with one tag per word.
 
     Attributes:
-        id: the number of the sentence in the file, from 0.
-        tags: one per word; None if there is no gold.
         document: the number of its document; neighboring sentences of the same document may serve as context.
         offsets: (start, end) of each word in the original text, in characters; None if the input was already words.
         surroundings: the document in the file, if the sentence may be used without its neighbors; else None.
@@ -109,10 +103,7 @@ class QuestionExample:
     """A question about a context.
 
     Attributes:
-        context: the text that contains the answer; any length.
-        answers: gold answers; empty if there is no gold or no answer.
         absent_answers: gold answers whose text does not occur in the context; used for scoring only.
-        is_impossible: the context contains no answer (SQuAD 2.0).
     """
 
     id: str
@@ -150,7 +141,6 @@ class ExampleFile:
     """The examples of a file, and the rows that were skipped.
 
     Attributes:
-        examples: the usable examples, in file order.
         skipped: location and reason of each unusable row; never silent: the caller prints them.
         ones: of a column of several labels, the width of the lists of zeros and ones that it holds; 0 if it names
             labels, None if nothing was decided.

@@ -77,12 +77,7 @@ def file_head(path: Path, *, encoding: str = UTF_8) -> str:
 def file_text(
     path: Path, *, kind: str, may_be_blank: bool = False, keep_ends: bool = False, encoding: str = UTF_8
 ) -> str:
-    r"""The text of a file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
-
-    Args:
-        may_be_blank: whether the file may have nothing but white space.
-        keep_ends: whether line ends stay as they are.
-    """
+    r"""The text of a file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`."""
 
     def error(content: str, fix: str) -> InputError:
         return InputError(expected=f"{kind} in {quoted(path)}", found=content, fix=fix)

@@ -37,8 +37,6 @@ class Columns:
     """The columns of a file that hold texts and label: by name, or by number from 0 if the file has no header.
 
     Attributes:
-        second: text B; None for single texts.
-        label: the gold label; None if the file has no labels.
         count: the number of columns of a file without a header; None if there is a header.
     """
 
@@ -55,10 +53,7 @@ class GlueTask:
     Attributes:
         labels: in the order of the head's outputs; empty for STS-B, whose labels are numbers from 0 to 5.
         metrics: the official metrics, the one of BERT's table first; the score of the task is their mean.
-        labelled: columns of the training and dev files; None if there are no official labelled files.
-        submission: name of the file for the evaluation server.
         train_size: number of examples in the official training file; None if the model of another task is used.
-        trained_as: key of the task whose model is used.
         skips_broken_rows: the official files have rows with missing fields, which every reader skips.
     """
 
@@ -131,9 +126,6 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF
     """The examples of an official TSV file.
 
     Rows without labels are kept even if a text is empty, because the server expects an answer for every row.
-
-    Args:
-        labelled: the file is a training or dev file; if False, it is a test file, which has no labels.
     """
     columns = task.labelled if labelled else task.unlabelled
     if columns is None:
@@ -204,9 +196,6 @@ def glue_average(scores: Mapping[str, Mapping[str, float]], *, with_wnli: bool) 
 
     Args:
         scores: by key in `GLUE` and by metric; the diagnostic set does not count.
-
-    Raises:
-        InputError: a task or a metric is missing.
     """
     values = {}
     for key, task in GLUE.items():

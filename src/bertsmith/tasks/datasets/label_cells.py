@@ -73,11 +73,7 @@ def _several(cell: str, location: str) -> tuple[str, ...]:
 
 
 def _listed(cell: str, location: str, *, strict: bool = False) -> list[str] | None:
-    """The names in a list or record in JSON; None if the cell is neither.
-
-    Args:
-        strict: whatever starts with a bracket is a list.
-    """
+    """The names in a list or record in JSON; None if the cell is neither."""
     if not cell.startswith(("[", "{")):
         return None
     try:

@@ -37,7 +37,6 @@ def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, comple
 
     Args:
         types: rename the types of entity tags (PER in B-PER), not whole tags; O stays.
-        complete: warn of labels in the map that no example has.
     """
     check_label_map(names)
     seen: set[str] = set()

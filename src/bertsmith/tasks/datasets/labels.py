@@ -97,8 +97,6 @@ def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: 
 
     Args:
         examples: the training examples, with those held out of the same file.
-        held_out: whether the dev examples are among them.
-        can_map: whether the labels of the task can be mapped.
     """
     single = single_examples(examples)
     if not single:

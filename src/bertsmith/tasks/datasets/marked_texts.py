@@ -19,7 +19,6 @@ class MarkedText(NamedTuple):
     """A text with its spans.
 
     Attributes:
-        skipped: why the text is not used; empty if it is.
         document: what the texts of one document have in common; by default each text is a document.
     """
 

@@ -41,12 +41,7 @@ _IDS = ("pairID", "id", "idx")
 
 
 def read_nli(task: str, path: Path, *, language: str | None = None, encoding: str = UTF_8) -> ExampleFile:
-    """The pairs of a file, in file order; pairs without a gold label are skipped and listed.
-
-    Args:
-        task: "snli" or "xnli".
-        language: keep only the rows with this value in the column `language`, such as "de".
-    """
+    """The pairs of a file, in file order; pairs without a gold label are skipped and listed."""
     rows = list(read_table(path, ".tsv" if suffix_of(path) == ".txt" else "", encoding=encoding))
     names = list(rows[0].values) if rows else []
     columns = next((group for group in _COLUMNS if set(group) <= set(names)), None)

@@ -31,7 +31,6 @@ class Record(NamedTuple):
     """A record of a table.
 
     Attributes:
-        values: by the name of the column.
         unused: why its label is no gold; empty if it is.
     """
 

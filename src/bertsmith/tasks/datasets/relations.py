@@ -41,11 +41,7 @@ def read_relations(
     gold: bool = True,
     encoding: str = UTF_8,
 ) -> ExampleFile:
-    """The texts of a file, their two entities replaced by marks, with the relation as the label.
-
-    Args:
-        text_column, label_column: the keys or columns of text and label; by default, common names.
-    """
+    """The texts of a file, their two entities replaced by marks, with the relation as the label."""
     if suffix_of(path) not in (".jsonl", ".json"):
         return _marked_table(path, text_column, label_column, gold=gold, encoding=encoding)
     content = file_text(path, kind="texts with two marked spans and a label", encoding=encoding)

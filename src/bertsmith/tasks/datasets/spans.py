@@ -46,9 +46,6 @@ def read_spans(
     """The texts of a file as sentences with tags; each text is a document.
 
     Texts without an annotation and texts that the annotator rejected are skipped.
-
-    Args:
-        text_column: the key of the text; by default `text`.
     """
     if records is None:
         content = file_text(path, kind="texts with marked spans")

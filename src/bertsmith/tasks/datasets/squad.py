@@ -217,10 +217,7 @@ def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> 
 
 
 def _locate(context: str, text: str, start: int | None) -> Answer | None:
-    """The answer at `start`, or else its nearest occurrence; None if it does not occur in the context.
-
-    Whitespace in the context may differ from that in the text, in kind and in length.
-    """
+    """The answer at `start`, or else its nearest occurrence; None if it does not occur in the context."""
     if start is not None and start >= 0 and text.strip() and context.startswith(text, start):
         return Answer(text, start)
     words = text.split()

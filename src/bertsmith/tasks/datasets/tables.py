@@ -49,11 +49,7 @@ _USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
 
 
 def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterator[Row]:
-    """The rows of a table in file order.
-
-    Args:
-        suffix: the extension that gives the format; by default the file's.
-    """
+    """The rows of a table in file order."""
     suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES:
         from bertsmith.tasks.datasets.fasttext import is_fasttext, read_fasttext
@@ -221,10 +217,7 @@ def _labelled(rows: Sequence[Row]) -> list[tuple[str, Mapping[str, str]]]:
 def _label_cells(
     path: Path, rows: Sequence[Row], label: str, binary: Sequence[str], target: Target | None, ones: int | None
 ) -> tuple[list[str], int | None]:
-    """The cell with the label of each row, names in place of zeros and ones, and how lists were read, see `read_texts`.
-
-    Cells are empty where labels are not read.
-    """
+    """The cell with the label of each row, with names for zeros and ones, and how lists were read; see `read_texts`."""
     if binary:
         named = iter(names_of_ones(_labelled(rows), binary))
         return ["" if row.is_empty else next(named) for row in rows], None

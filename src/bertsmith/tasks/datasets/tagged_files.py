@@ -42,9 +42,6 @@ def read_tagged(
     """The sentences of a file, or of a folder of brat.
 
     Args:
-        text_column: the key of texts with marked spans.
-        label_column: the key or column of tags, in records and tables of words.
-        word_column, tag_column: the columns of files with a word on each line.
         scheme: of the tags that marked spans are read as; by default IOB2.
     """
     reader = read_brat if is_brat(path) else None

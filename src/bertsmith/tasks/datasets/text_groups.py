@@ -77,10 +77,6 @@ def read_groups(
     """The examples of a file in one of the forms.
 
     Pairs and triplets in which a text occurs twice are skipped and listed: there is nothing to learn from them.
-
-    Args:
-        form: one of `examples.FORMS`.
-        text_column, pair_column, label_column: column names; if None, guessed from common names.
     """
     if form == TRIPLETS:
         return _without_repeats(_read_triplets(path, encoding))

@@ -44,11 +44,7 @@ def _marks(record: Mapping[str, Any]) -> bool:
 def read_token_records(
     path: Path, records: Iterable[tuple[str, Any]], task: str, *, label_column: str | None = None, gold: bool = True
 ) -> ExampleFile:
-    """The sentences of a file.
-
-    Args:
-        label_column: the key of the tags; by default a common one.
-    """
+    """The sentences of a file."""
     names = class_names(path)
     examples: list[TaggedExample] = []
     skipped: list[tuple[str, str]] = []

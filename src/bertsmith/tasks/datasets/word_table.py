@@ -36,11 +36,7 @@ def is_word_table(columns: Sequence[str]) -> bool:
 def read_word_table(
     path: Path, rows: Iterable[Row], task: str, *, label_column: str | None = None, gold: bool = True
 ) -> ExampleFile:
-    """The sentences of a table; a row without any text is skipped and listed.
-
-    Args:
-        label_column: the column of the tags; by default one with a common name.
-    """
+    """The sentences of a table; a row without any text is skipped and listed."""
     rows = list(rows)
     named = {plain_name(name): name for name in rows[0].values} if rows else {}
     sentence_at = _column(path, named, SENTENCE_COLUMNS, "the sentences")

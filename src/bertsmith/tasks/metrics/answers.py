@@ -46,9 +46,6 @@ def answer_f1(prediction: str, golds: Sequence[str]) -> float:
 
     >>> round(answer_f1("in the city of Paris", ["Paris", "city Paris"]), 3)
     0.667
-
-    Args:
-        golds: gold answers; if there are none, only an empty prediction is correct.
     """
     words = normalize_answer(prediction).split()
     return max(_bag_f1(words, normalize_answer(gold).split()) for gold in golds or ("",))
@@ -89,10 +86,6 @@ def ranked_answer_scores(golds: Golds, candidates: Mapping[str, Sequence[str]]) 
 
     Source: Tsatsaronis et al. (2015), "An overview of the BIOASQ large-scale biomedical semantic indexing and question
     answering competition", section on factoid questions.
-
-    Args:
-        golds: the gold answers of each question, by id; empty for a question without an answer.
-        candidates: the best answers to each question, the most probable first.
     """
     ranks = []
     for question, answers in golds.items():
@@ -121,8 +114,6 @@ def squad2_scores(
     scorer. Two questions of the SQuAD 2.0 dev set have one, so scores that include them differ in the last digits.
 
     Args:
-        golds: the gold answers of each question, by id; empty for a question without an answer.
-        predictions: the predicted text of each question, "" for no answer.
         no_answer: the evidence for no answer, a probability or a difference of scores.
         threshold: a question whose `no_answer` is above it is scored as an empty prediction.
     """
@@ -166,10 +157,7 @@ def best_threshold(
     be slightly better than the threshold can achieve.
 
     Args:
-        golds: the gold answers of each question, by id; empty for a question without an answer.
-        predictions: the predicted text of each question, preferably not empty.
         no_answer: the evidence for no answer; predictions with a value above the threshold become empty.
-        score: exact or f1.
     """
     names = ("exact", "f1")
     require_known("score", score, names)

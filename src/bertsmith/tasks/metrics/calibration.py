@@ -23,11 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class ReliabilityBin(NamedTuple):
-    """The examples whose confidence falls into one bin.
-
-    Attributes:
-        accuracy: the fraction of them that is correct.
-    """
+    """The examples whose confidence falls into one bin."""
 
     confidence: float
     accuracy: float
@@ -174,7 +170,6 @@ def best_thresholds_of_labels(
         gold: bool [E, K].
         chances: the probability of each label, [E, K].
         common: the threshold that the search starts from, a multiple of 0.01; see `best_label_threshold`.
-        macro: fit the macro F1 instead of the micro F1.
 
     Source: Yang, "A Study of Thresholding Strategies for Text Categorization" (2001), "SCut", for the fit of each label
     alone.
@@ -213,7 +208,6 @@ def best_threshold(
     Args:
         gold: the class of each example, int64 [E].
         chances: the probability of class 1, [E].
-        metric: a score of gold and predicted classes; higher is better.
 
     >>> from bertsmith.tasks.metrics.labels import accuracy
     >>> best_threshold(np.array([0, 0, 1, 1]), np.array([0.1, 0.2, 0.3, 0.9]), accuracy)

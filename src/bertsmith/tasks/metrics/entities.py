@@ -38,10 +38,6 @@ def entity_spans(tags: Sequence[str], scheme: str) -> list[Span]:
 
     >>> entity_spans("B-PER I-PER O I-LOC".split(), "IOB2")
     [('PER', 0, 2), ('LOC', 3, 4)]
-
-    Raises:
-        InputError: a tag has a letter that is not part of the scheme.
-        ConfigError: the scheme is unknown.
     """
     _require_scheme(scheme)
     parts = []

@@ -138,7 +138,6 @@ def bootstrap_interval(
         values: [E] or [E, anything]; rows are drawn, so a row may contain the gold label and the prediction of an
             example.
         statistic: the score of drawn rows; by default their mean. That of whole numbers may not depend on their order.
-        confidence: a fraction, above 0 and below 1.
     """
     assert 0.0 < confidence < 1.0, confidence
     rows = np.asarray(values)
@@ -189,10 +188,7 @@ def _scores(
     draws: npt.NDArray[np.int64],
     statistic: Callable[[npt.NDArray[np.generic]], float] | None,
 ) -> Floats:
-    """The score of the rows of each draw, float64 [D], from their indices [D, E].
-
-    Scores of whole numbers do not depend on the order of the rows, so draws that contain the same rows are scored once.
-    """
+    """The score of the rows of each draw, float64 [D], from their indices [D, E]."""
     if statistic is None:
         return np.asarray(rows[draws].reshape(len(draws), -1).mean(axis=1), dtype=np.float64)
     if not np.issubdtype(rows.dtype, np.integer):

@@ -37,11 +37,8 @@ class VectorReport:
     """Statistics of a set of vectors.
 
     Attributes:
-        count: E.
-        width: D.
         zeros: the number of vectors of length 0; their cosine with anything is 0.
         sampled: the number of vectors behind the figures below: all, or a random sample.
-        mean_length: mean Euclidean length.
         mean_cosine: of random pairs; 0 for vectors that point in all directions equally.
         deviation: standard deviation of these cosines.
         quantiles: of these cosines, by fraction.
@@ -115,12 +112,7 @@ def sample_rows(count: int, rows: int = MOST_ROWS, seed: int = 0) -> npt.NDArray
 
 
 def cosines(first: Vectors, second: Vectors) -> Floats:
-    """The cosine of each pair of rows, float64 [P]; 0 if one of the two has length 0.
-
-    Args:
-        first: [P, D].
-        second: [P, D].
-    """
+    """The cosine of each pair of rows, float64 [P]; 0 if one of the two has length 0."""
     left, right = (unit(np.asarray(side, dtype=np.float64)) for side in (first, second))
     return np.asarray(np.einsum("pd,pd->p", left, right))
 

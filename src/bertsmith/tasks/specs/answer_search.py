@@ -203,10 +203,7 @@ def _spans_of_rows(features: EncodedExamples, logits: Logits, rows: Ints, count:
 def _best(
     logits: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], allowed: npt.NDArray[np.bool_], count: int
 ) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """The allowed positions of the highest logits of each row, and those logits, [n, B] each.
-
-    Ties go to the first position. Positions that are not allowed come last, with a logit of minus infinity.
-    """
+    """The allowed positions of the highest logits of each row, and those logits, [n, B] each."""
     padded = np.full(inside.shape, -np.inf, dtype=np.float32)
     padded[inside] = logits
     padded[~allowed] = -np.inf

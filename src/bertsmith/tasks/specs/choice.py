@@ -170,11 +170,7 @@ class ChoiceTask(TaskWithLoss):
 
 
 def _scores_of_units(logits: "Tensor", batch: "TaskBatch", missing: float) -> "Tensor":
-    """The scores [units, widest] of the endings of each unit, from the scores of the rows [n, 1].
-
-    Args:
-        missing: the score of endings that a unit does not have.
-    """
+    """The scores [units, widest] of the endings of each unit, from the scores of the rows [n, 1]."""
     widest = int(batch.place_in_unit.max()) + 1
     empty = logits.new_full((batch.num_units, widest), missing)
     return empty.index_put((batch.unit_of_row, batch.place_in_unit), logits[:, 0])

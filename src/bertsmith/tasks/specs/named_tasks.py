@@ -103,7 +103,6 @@ def spec_for(
 
     Args:
         hierarchy: of the labels, see `ColumnSettings`; their ancestors become labels, too.
-        encoding: of the file of the hierarchy, unless it has a byte order mark.
     """
     settings = settings or default_settings(name)
     if name in GLUE:

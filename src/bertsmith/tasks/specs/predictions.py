@@ -73,7 +73,6 @@ class ChoicePrediction(Prediction):
     """The ending that fits best.
 
     Attributes:
-        probabilities: one per ending; they sum to 1.
         cut_tokens: tokens cut from all rows of the example.
     """
 

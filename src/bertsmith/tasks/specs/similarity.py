@@ -219,8 +219,6 @@ class _Groups:
 
     Attributes:
         texts: of each unit; the first is compared with the others, and the second belongs to it.
-        labels: the gold of each unit, if it has one.
-        numbers: the example that each unit comes from, ascending.
     """
 
     texts: Sequence[tuple[str, ...]]

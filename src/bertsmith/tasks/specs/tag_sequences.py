@@ -59,8 +59,6 @@ def _broken(tags: Ints, borders: Ints, follows: Bools) -> Ints:
 def _search(scores: Floats, begins: Ints, lengths: Ints, follows: Bools) -> tuple[Ints, Bools]:
     """The tags of G sentences in their best allowed sequences, one after another, and whether there is one, bool [G].
 
-    The tags of a sentence without an allowed sequence mean nothing.
-
     Args:
         begins: [G], the first word of each sentence.
         lengths: [G], descending; at least 1.

@@ -46,7 +46,6 @@ class TaskSpec:
 
     Attributes:
         kind: classification, regression, choice, tagging or span; selects the class.
-        name: the name in `named_tasks.py`, such as "cola".
         labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
         pair: examples have a text B; None: unknown, for models of other tools.
         parents: of each label the name of its parent among the labels, "" if it has none; empty without a hierarchy. A
@@ -69,7 +68,6 @@ class TaskSpec:
         prompt: a prefix for the first text of each example.
         objective: of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`.
         widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
-        settings: truncation and decoding.
     """
 
     kind: str
@@ -200,11 +198,7 @@ class TaskSpec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction(abc.ABC):
-    """A task's prediction for one example.
-
-    Attributes:
-        cut_tokens: tokens of the example that were truncated.
-    """
+    """A task's prediction for one example."""
 
     cut_tokens: int = 0
 
@@ -242,9 +236,6 @@ class Task(abc.ABC):
         Args:
             gold: the examples must have labels; unknown labels cause a warning and count as errors.
             training: the examples are for training, so their labels must be known.
-
-        Raises:
-            InputError: an example cannot be encoded; the message names its file and row.
         """
 
     @abc.abstractmethod
@@ -298,11 +289,7 @@ class Task(abc.ABC):
         return None
 
     def averaged(self, predictions: Sequence[Sequence[Any]]) -> Sequence[Prediction] | None:
-        """The mean of the predictions of several models of this task; None (the default) for a task without a mean.
-
-        Args:
-            predictions: the predictions of each model for the same examples, in their order.
-        """
+        """The mean of the predictions of several models of this task; None (the default) for a task without a mean."""
         return None
 
     @property

@@ -17,11 +17,7 @@ AGAINST = ("contradiction", "0", "false", "no", "not_duplicate", "not_equivalent
 
 
 def vector_spec(name: str, examples: Sequence[Example], settings: TaskSettings) -> TaskSpec:
-    """The spec of a task of vectors, with the labels of labelled pairs, and the scores that fit the examples.
-
-    Args:
-        name: similarity, pairs, triplets or texts.
-    """
+    """The spec of a task of vectors, with the labels of labelled pairs, and the scores that fit the examples."""
     pairs = [example for example in examples if isinstance(example, TextExample)]
     labels = {pair.label for pair in pairs if isinstance(pair.label, str)}
     metrics = (metrics_of_examples(examples) if examples else ()) or SCORES

@@ -68,11 +68,7 @@ def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
 
 
 def with_pieces(examples: Sequence[Whole], texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[Whole]:
-    """The examples with the pieces of their texts, before truncation: what `Task.encode` does not make again.
-
-    Args:
-        texts: those of each example, in the order of its fields, with a prompt if there is one.
-    """
+    """The examples with the pieces of their texts, before truncation: what `Task.encode` does not make again."""
     encoded = tokenizer.encode_batch([text for of_example in texts for text in of_example])
     pieces = iter(np.split(encoded.ids, encoded.offsets[1:-1]))
     return [
@@ -114,9 +110,6 @@ def encode_texts(
     makes of both is what it makes of the sum of both states, with its bias counted once for each.
 
     Source: Radford et al. (2018), section 3.3, for both orders.
-
-    Args:
-        prompt: a prefix for the first text of each example.
     """
     pair = bool(examples) and examples[0].second is not None
     if all(example.pieces for example in examples):

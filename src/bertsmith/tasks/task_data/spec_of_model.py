@@ -30,7 +30,6 @@ class Labelled(NamedTuple):
     """Labelled examples for scoring a model.
 
     Attributes:
-        task: the name of the task whose format the file was read in.
         spec: the model's spec, with that task's official metrics if the model does not say what it was trained on.
     """
 

@@ -69,11 +69,9 @@ def read_examples(
 
     Args:
         gold: labels are required; otherwise they are not read.
-        training: read as training data (only the first answer to a question is kept).
         scheme: of the tags that marked spans are read as; by default IOB2.
         map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
         known: the labels of the task or model, whose spelling the labels of the file get.
-        ones: see `tables.read_texts`.
     """
     columns = columns or ColumnSettings()
     encoding = columns.encoding

@@ -48,11 +48,6 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
 
     Args:
         line: the line without its line break; if it begins with `{`, it is JSON.
-        number: the line number, from 1; also the example's id if the line has none.
-
-    Raises:
-        InputError: the line is invalid JSON or lacks a part (an empty line where several parts are needed); the message
-            names the line.
     """
     location = f"line {number} of {where}"
     if line.lstrip().startswith("{"):
