@@ -14,22 +14,15 @@ Interval = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierResult:
-    """The result of training the classifier.
-
-    Attributes:
-        labels: the names of the sources.
-        accuracy: the fraction of the dev sentences that got the right label.
-        interval: its 95% confidence interval over the dev sentences; None if all draws are equal.
-        most_frequent: the accuracy of always answering the most frequent label of the training sentences.
-        baselines: name, accuracy and interval of the baselines on the same sentences.
-    """
+    """The result of training the classifier."""
 
     model: Path
-    labels: Sequence[str]
-    accuracy: float
-    interval: Interval | None
+    labels: Sequence[str]  # the names of the sources
+    accuracy: float  # the fraction of the dev sentences that got the right label
+    interval: Interval | None  # its 95% confidence interval over the dev sentences; None if all draws are equal
     num_dev: int
-    most_frequent: float
+    most_frequent: float  # the accuracy of always answering the most frequent label of the training sentences
+    # name, accuracy and interval of the baselines on the same sentences
     baselines: Sequence[tuple[str, float, Interval | None]] = ()
 
     def systems(self) -> list[tuple[str, str]]:
@@ -49,47 +42,30 @@ class ClassifierResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gap:
-    """A held-out sentence with one piece masked.
+    """A held-out sentence with one piece masked."""
 
-    Attributes:
-        text: the sentence with [MASK] in it.
-        guesses: the predictions of the model with their probabilities, most likely first.
-    """
-
-    text: str
+    text: str  # the sentence with [MASK] in it
     hidden: str
-    guesses: tuple[tuple[str, float], ...]
+    guesses: tuple[tuple[str, float], ...]  # the predictions of the model with their probabilities, most likely first
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoResult:
-    """The result of the demo. All scores of masked pieces are for the same positions of held-out documents.
-
-    Attributes:
-        held_out_loss: the masked-LM loss of the model in nats.
-        unigram_entropy: the loss in nats of a model that only knows token frequencies.
-        bigram_loss: the loss in nats of a model that also knows which pieces occur next to each other.
-        top_five: the top-5 accuracy of the model on the masked pieces.
-        unigram_top_five: the same for token frequencies.
-        bigram_top_five: the same for pieces next to each other.
-        classifier: which source a sentence comes from; None without.
-        no_classifier: why there is none; empty with one.
-        seconds: the duration of the whole demo.
-    """
+    """The result of the demo. All scores of masked pieces are for the same positions of held-out documents."""
 
     report: Path
     model: Path
     num_masked: int
-    held_out_loss: float
-    unigram_entropy: float
-    bigram_loss: float
-    top_five: float
-    unigram_top_five: float
-    bigram_top_five: float
+    held_out_loss: float  # the masked-LM loss of the model in nats
+    unigram_entropy: float  # the loss in nats of a model that only knows token frequencies
+    bigram_loss: float  # the loss in nats of a model that also knows which pieces occur next to each other
+    top_five: float  # the top-5 accuracy of the model on the masked pieces
+    unigram_top_five: float  # the same for token frequencies
+    bigram_top_five: float  # the same for pieces next to each other
     gaps: Sequence[Gap]
-    classifier: ClassifierResult | None
-    no_classifier: str
-    seconds: float
+    classifier: ClassifierResult | None  # which source a sentence comes from; None without
+    no_classifier: str  # why there is none; empty with one
+    seconds: float  # the duration of the whole demo
 
     def lines(self) -> list[str]:
         """The lines that the command prints; the last one is the command that serves the models."""

@@ -134,17 +134,11 @@ def _nothing_left(out: Path) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Prepared:
-    """What exists before training.
+    """What exists before training."""
 
-    Attributes:
-        rows: the held-out rows that are scored.
-        counted: the scores of the unigram and of the bigram model on them.
-        no_classifier: why there are no labelled sentences; empty if there are.
-    """
-
-    rows: HeldOutRows
-    counted: tuple[CountedScores, CountedScores]
-    no_classifier: str
+    rows: HeldOutRows  # the held-out rows that are scored
+    counted: tuple[CountedScores, CountedScores]  # the scores of the unigram and of the bigram model on them
+    no_classifier: str  # why there are no labelled sentences; empty if there are
 
 
 def _prepare(

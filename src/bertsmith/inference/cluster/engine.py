@@ -37,25 +37,18 @@ Read = Callable[[pa.Table], Iterator[pa.Table]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """The work of the worker processes on rows.
+    """The work of the worker processes on rows."""
 
-    Attributes:
-        worker: a class; an instance is called with a table of rows, and yields tables of results, or columns of Python
-            objects by name.
-        read: turns a table of parts into tables of rows; None if the parts are the rows.
-        workers: the largest number of worker processes; None: as many as there are processors for.
-        size: bytes of all rows, about; 0 if that is not known.
-        resumes: whether the command has --resume, for the advice when workers fail.
-    """
-
+    # a class; an instance is called with a table of rows, and yields tables of results, or columns of Python objects by
+    # name
     worker: type
     arguments: tuple[Any, ...] = ()
-    read: Read | None = None
-    workers: int | None = None
+    read: Read | None = None  # turns a table of parts into tables of rows; None if the parts are the rows
+    workers: int | None = None  # the largest number of worker processes; None: as many as there are processors for
     threads: int = 1
     gpus: int = 0
-    size: int = 0
-    resumes: bool = False
+    size: int = 0  # bytes of all rows, about; 0 if that is not known
+    resumes: bool = False  # whether the command has --resume, for the advice when workers fail
 
 
 def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Generator[pa.Table, None, None]:

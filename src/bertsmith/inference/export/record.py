@@ -17,37 +17,27 @@ RECORD = "export.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """The difference between the two sides in one output.
-
-    Attributes:
-        largest: largest difference in units of the spread; NaN if the other side gives NaN.
-        mean: mean difference in units of the spread.
-    """
+    """The difference between the two sides in one output."""
 
     output: str
     values: int
-    largest: float
-    mean: float
+    largest: float  # largest difference in units of the spread; NaN if the other side gives NaN
+    mean: float  # mean difference in units of the spread
     spread: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The result of running both sides on the same sample.
-
-    Attributes:
-        metric: name of the task's score; None without labelled examples.
-        library, exported: the score on each side, as the task prints it.
-        loss: loss of the score, as a fraction.
-        changed: number of examples with different answers; None if answers are numbers, which nearly always differ.
-    """
+    """The result of running both sides on the same sample."""
 
     differences: tuple[Difference, ...]
-    metric: str | None = None
+    metric: str | None = None  # name of the task's score; None without labelled examples
+    # library, exported: the score on each side, as the task prints it
     library: float | None = None
     exported: float | None = None
-    loss: float | None = None
+    loss: float | None = None  # loss of the score, as a fraction
     examples: int | None = None
+    # number of examples with different answers; None if answers are numbers, which nearly always differ
     changed: int | None = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -45,18 +45,12 @@ class Scored:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Rows to test a model on.
+    """Rows to test a model on."""
 
-    Attributes:
-        rows: N rows of text; rows of the same unit are adjacent.
-        rows_per_unit: int64 [units]; above 1 for the endings of a multiple-choice example and for windows.
-        scored: the examples, if they are labelled.
-    """
-
-    rows: PackedRows
-    rows_per_unit: Ints
+    rows: PackedRows  # N rows of text; rows of the same unit are adjacent
+    rows_per_unit: Ints  # int64 [units]; above 1 for the endings of a multiple-choice example and for windows
     about: dict[str, Any]
-    scored: Scored | None = None
+    scored: Scored | None = None  # the examples, if they are labelled
 
     def line(self) -> str:
         """A summary for display."""
@@ -65,15 +59,10 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """A file to test a model on, and how to read it.
+    """A file to test a model on, and how to read it."""
 
-    Attributes:
-        path: labelled examples of the model's task; for a model without a task, one text per line.
-        task: the named task whose format the file has; None for the format of the model's task.
-    """
-
-    path: Path
-    task: str | None = None
+    path: Path  # labelled examples of the model's task; for a model without a task, one text per line
+    task: str | None = None  # the named task whose format the file has; None for the format of the model's task
     columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
 
     @property

@@ -32,15 +32,11 @@ class Neighbor(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalogyScore:
-    """The accuracy on a section of analogy questions.
-
-    Attributes:
-        asked: questions of which all four words have a vector (and are frequent enough).
-    """
+    """The accuracy on a section of analogy questions."""
 
     name: str
     correct: int
-    asked: int
+    asked: int  # questions of which all four words have a vector (and are frequent enough)
     left_out: int
 
     @property

@@ -27,14 +27,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Reaches(NamedTuple):
-    """The words of a chunk that stay, and how far the window of each reaches.
+    """The words of a chunk that stay, and how far the window of each reaches."""
 
-    Attributes:
-        centers: int32 [T].
-        left, right: int32 [T], the number of words in the window on each side.
-    """
-
-    centers: Ids
+    centers: Ids  # int32 [T]
+    # left, right: int32 [T], the number of words in the window on each side
     left: Ids
     right: Ids
 

@@ -16,15 +16,10 @@ _NO_NODE = -1
 
 
 class Paths(NamedTuple):
-    """The inner nodes between the root and each word, and the turn that is taken at each.
+    """The inner nodes between the root and each word, and the turn that is taken at each."""
 
-    Attributes:
-        nodes: int32 [V, L], numbers of inner nodes from 0; -1 after the end of a path.
-        turns: int8 [V, L], 0 or 1; 0 after the end.
-    """
-
-    nodes: npt.NDArray[np.int32]
-    turns: npt.NDArray[np.int8]
+    nodes: npt.NDArray[np.int32]  # int32 [V, L], numbers of inner nodes from 0; -1 after the end of a path
+    turns: npt.NDArray[np.int8]  # int8 [V, L], 0 or 1; 0 after the end
 
 
 def huffman_paths(counts: Integers) -> Paths:

@@ -38,22 +38,19 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OppositesScore:
-    """How well vectors separate similar pairs from opposite ones.
+    """How well vectors separate similar pairs from opposite ones."""
 
-    Attributes:
-        similar, opposite: the number of pairs whose words both have a vector.
-        cosine_of_similar, cosine_of_opposite: mean cosines.
-        by_cosine: the probability that a similar pair has a higher cosine than an opposite one (AUC); 0.5 is chance.
-        by_probe: the same of the probe, on pairs whose words it was not trained on; None if too many pairs have
-            words in common for any to be held out.
-    """
-
+    # similar, opposite: the number of pairs whose words both have a vector
     similar: int
     opposite: int
     left_out: int
+    # cosine_of_similar, cosine_of_opposite: mean cosines
     cosine_of_similar: float
     cosine_of_opposite: float
+    # the probability that a similar pair has a higher cosine than an opposite one (AUC); 0.5 is chance
     by_cosine: float
+    # the same of the probe, on pairs whose words it was not trained on; None if too many pairs have words in common for
+    # any to be held out
     by_probe: float | None
 
     def to_dict(self) -> dict[str, Any]:

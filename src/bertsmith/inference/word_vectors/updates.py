@@ -30,32 +30,20 @@ SIGMOID: Floats = (1 / (1 + np.exp(-_SCORES))).astype(np.float32)
 
 
 class Examples(NamedTuple):
-    """What the hidden vectors of a block should predict.
+    """What the hidden vectors of a block should predict."""
 
-    Attributes:
-        outputs: int32 [P, K], rows of the table of output vectors; -1 for none.
-        labels: float32 [P, K], 1 for outputs that should be predicted and 0 for the others.
-        skips_saturated: outputs with a saturated score are left out, as in hierarchical softmax; otherwise their
-            sigmoid is 0 or 1.
-    """
-
-    outputs: Ids
-    labels: Floats
+    outputs: Ids  # int32 [P, K], rows of the table of output vectors; -1 for none
+    labels: Floats  # float32 [P, K], 1 for outputs that should be predicted and 0 for the others
+    # outputs with a saturated score are left out, as in hierarchical softmax; otherwise their sigmoid is 0 or 1
     skips_saturated: bool
 
 
 class Gradient(NamedTuple):
-    """The result of a block.
+    """The result of a block."""
 
-    Attributes:
-        hidden: float32 [P, D], what to add to each hidden vector.
-        loss: the sum over all outputs, in nats.
-        outputs: how many there were.
-    """
-
-    hidden: Floats
-    loss: float
-    outputs: int
+    hidden: Floats  # float32 [P, D], what to add to each hidden vector
+    loss: float  # the sum over all outputs, in nats
+    outputs: int  # how many there were
 
 
 def sigmoid(scores: Floats) -> Floats:

@@ -44,31 +44,21 @@ MOST_STEP = 0.5
 
 
 class Block(NamedTuple):
-    """A block of words to learn from.
+    """A block of words to learn from."""
 
-    Attributes:
-        centers: int32 [B].
-        contexts: int32 [B, C]; -1 for none.
-    """
-
-    centers: Ids
-    contexts: Ids
+    centers: Ids  # int32 [B]
+    contexts: Ids  # int32 [B, C]; -1 for none
 
 
 class Chunk(NamedTuple):
-    """A stretch of the text in an epoch.
+    """A stretch of the text in an epoch."""
 
-    Attributes:
-        epoch, number: of the chunk in the epoch, from 0.
-        ids: int32, -1 after each sentence.
-        words: how many of them are words.
-        first_rate, last_rate: the learning rate before the first word and after the last one.
-    """
-
+    # epoch, number: of the chunk in the epoch, from 0
     epoch: int
     number: int
-    ids: Ids
-    words: int
+    ids: Ids  # int32, -1 after each sentence
+    words: int  # how many of them are words
+    # first_rate, last_rate: the learning rate before the first word and after the last one
     first_rate: float
     last_rate: float
 

@@ -32,19 +32,12 @@ _CHUNK_WORDS = 2**16  # of a chunk, about: it ends at the end of a sentence
 
 
 class WordList(NamedTuple):
-    """The vocabulary: the words by falling count, and by the alphabet among equal counts.
+    """The vocabulary: the words by falling count, and by the alphabet among equal counts."""
 
-    Attributes:
-        words: V words.
-        counts: int64 [V].
-        text_words: the words of the text, those outside the vocabulary included.
-        notes: what was left out of the files, one sentence each.
-    """
-
-    words: list[str]
-    counts: Integers
-    text_words: int
-    notes: list[str]
+    words: list[str]  # V words
+    counts: Integers  # int64 [V]
+    text_words: int  # the words of the text, those outside the vocabulary included
+    notes: list[str]  # what was left out of the files, one sentence each
 
 
 class WordStream:

@@ -35,21 +35,13 @@ Floats = npt.NDArray[np.float32]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WordVectors:
-    """Words with a vector each, most frequent word first if the counts are known.
+    """Words with a vector each, most frequent word first if the counts are known."""
 
-    Attributes:
-        words: V different words.
-        vectors: float32 [V, D], finite.
-        counts: int64 [V], how often each occurred; None if unknown.
-        lowercase: words are looked up without capitals and accents; otherwise as they are.
-        about: how the vectors were made, for JSON.
-    """
-
-    words: Sequence[str]
-    vectors: Floats
-    counts: npt.NDArray[np.int64] | None = None
-    lowercase: bool = False
-    about: dict[str, Any] = dataclasses.field(default_factory=dict)
+    words: Sequence[str]  # V different words
+    vectors: Floats  # float32 [V, D], finite
+    counts: npt.NDArray[np.int64] | None = None  # int64 [V], how often each occurred; None if unknown
+    lowercase: bool = False  # words are looked up without capitals and accents; otherwise as they are
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)  # how the vectors were made, for JSON
 
     def __post_init__(self) -> None:
         assert self.vectors.dtype == np.float32

@@ -36,15 +36,11 @@ TASK_FOLDER = "task"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DomainTask:
-    """A task of the domain, whose score says what the adaptation is worth.
-
-    Attributes:
-        seeds: the number of trainings of each arm; by default that of `finetune`.
-    """
+    """A task of the domain, whose score says what the adaptation is worth."""
 
     spec: TaskSpec
     data: TaskData
-    seeds: int | None = None
+    seeds: int | None = None  # the number of trainings of each arm; by default that of `finetune`
 
     @staticmethod
     def read(

@@ -29,20 +29,15 @@ START_FOLDER, MODEL_FOLDER = "start", "model"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Continued:
-    """A finished pre-training.
-
-    Attributes:
-        steps, tokens, seconds: what it took.
-        corpus_tokens: tokens of the text that was trained on.
-        texts: the files that were read: name, words, digest.
-    """
+    """A finished pre-training."""
 
     model: Path
+    # steps, tokens, seconds: what it took
     steps: int
     tokens: int
     seconds: float
-    corpus_tokens: int
-    texts: Sequence[dict[str, Any]]
+    corpus_tokens: int  # tokens of the text that was trained on
+    texts: Sequence[dict[str, Any]]  # the files that were read: name, words, digest
 
     def line(self, prepared: "Prepared") -> str:
         """What was trained, in a sentence."""

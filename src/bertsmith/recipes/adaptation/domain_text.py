@@ -23,25 +23,16 @@ GENERAL = "documentation on this machine"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DomainText:
-    """What a text says about a domain.
+    """What a text says about a domain."""
 
-    Attributes:
-        documents: all documents, those that are held out included.
-        words: basic tokens of the documents to train on, and of those that are kept for scoring.
-        training: the word counts of the documents to train on.
-        held_out: the sentences of each held-out document, in the order of the text, up to the requested number.
-        held_out_words: the word counts of these sentences.
-        digests: of the files, by name.
-        notes: what was left out of the files, one sentence each.
-    """
-
-    documents: int
-    words: int
-    training: WordCounts
+    documents: int  # all documents, those that are held out included
+    words: int  # basic tokens of the documents to train on, and of those that are kept for scoring
+    training: WordCounts  # the word counts of the documents to train on
+    # the sentences of each held-out document, in the order of the text, up to the requested number
     held_out: tuple[tuple[str, ...], ...]
-    held_out_words: WordCounts
-    digests: dict[str, str]
-    notes: tuple[str, ...]
+    held_out_words: WordCounts  # the word counts of these sentences
+    digests: dict[str, str]  # of the files, by name
+    notes: tuple[str, ...]  # what was left out of the files, one sentence each
 
 
 def read_domain(

@@ -40,36 +40,25 @@ _ROWS, _TIMED = 8, 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What is known before anything is trained.
-
-    Attributes:
-        words: basic tokens of the text.
-        before: how the vocabulary of the model splits the held-out text.
-        after: how that of the adapted model splits it.
-        unknown_characters: why words are unknown to the vocabulary of the model: characters that are no piece, with
-            their counts in these words, most frequent first.
-        tokens_per_second: of training, measured on a few rows.
-        settings: those of the adaptation, with the way that was chosen.
-        tokens_read: tokens of the pre-training of the model; None if unknown, as in a model of another tool.
-        is_chosen: whether the way was chosen by `AUTO`.
-        from_scratch: whether a new model is trained in any case, as an arm of its own.
-        is_wordpiece: whether the pieces of the model are WordPieces, so that there are other ways than `KEEP`.
-        notes: what the model lacks, a sentence each.
-    """
+    """What is known before anything is trained."""
 
     documents: int
-    words: int
-    before: TextFigures
-    after: TextFigures
+    words: int  # basic tokens of the text
+    before: TextFigures  # how the vocabulary of the model splits the held-out text
+    after: TextFigures  # how that of the adapted model splits it
     added: int
-    tokens_per_second: float
-    settings: AdaptationSettings
+    tokens_per_second: float  # of training, measured on a few rows
+    settings: AdaptationSettings  # those of the adaptation, with the way that was chosen
+    # why words are unknown to the vocabulary of the model: characters that are no piece, with their counts in these
+    # words, most frequent first
     unknown_characters: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # tokens of the pre-training of the model; None if unknown, as in a model of another tool
     tokens_read: int | None = None
-    is_chosen: bool = False
-    from_scratch: bool = False
+    is_chosen: bool = False  # whether the way was chosen by `AUTO`
+    from_scratch: bool = False  # whether a new model is trained in any case, as an arm of its own
+    # whether the pieces of the model are WordPieces, so that there are other ways than `KEEP`
     is_wordpiece: bool = True
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the model lacks, a sentence each
 
     @property
     def has_read_little(self) -> bool:

@@ -48,17 +48,11 @@ class Passage:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordLoss:
-    """The losses of the masked words of some passages.
+    """The losses of the masked words of some passages."""
 
-    Attributes:
-        nats: the negative log-probability of the masked words of each passage.
-        words: the number of masked words of each passage.
-        characters: the number of their characters.
-    """
-
-    nats: tuple[float, ...]
-    words: tuple[int, ...]
-    characters: int
+    nats: tuple[float, ...]  # the negative log-probability of the masked words of each passage
+    words: tuple[int, ...]  # the number of masked words of each passage
+    characters: int  # the number of their characters
 
     @property
     def per_word(self) -> float:

@@ -32,26 +32,18 @@ from bertsmith.text.vocabularies.learn import learn_vocabulary
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """What an adaptation starts from.
-
-    Attributes:
-        general: sentences of documents of general text; empty if there is none.
-        tokenizer: that of the adapted model.
-        added: the words that its vocabulary has in addition.
-        max_length: tokens per row.
-        settings: those of the adaptation, with the way that was chosen.
-    """
+    """What an adaptation starts from."""
 
     folder: ModelFolder
     paths: Sequence[Path]
     reading: ReadingSettings
     text: DomainText
-    general: tuple[tuple[str, ...], ...]
-    tokenizer: Tokenizer
-    added: tuple[str, ...]
+    general: tuple[tuple[str, ...], ...]  # sentences of documents of general text; empty if there is none
+    tokenizer: Tokenizer  # that of the adapted model
+    added: tuple[str, ...]  # the words that its vocabulary has in addition
     forecast: Forecast
-    max_length: int
-    settings: AdaptationSettings
+    max_length: int  # tokens per row
+    settings: AdaptationSettings  # those of the adaptation, with the way that was chosen
 
 
 def prepare(

@@ -28,17 +28,11 @@ SIZE_FOR_TOKENS = "tiny"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What each system that reads the text may spend on it: minutes of this machine, or tokens.
+    """What each system that reads the text may spend on it: minutes of this machine, or tokens."""
 
-    Attributes:
-        minutes: times the threads of this process, the processor time of a system.
-        tokens: instead of minutes.
-        size: of the networks that are pre-trained, or "auto".
-    """
-
-    minutes: float | None = None
-    tokens: int | None = None
-    size: str = "auto"
+    minutes: float | None = None  # times the threads of this process, the processor time of a system
+    tokens: int | None = None  # instead of minutes
+    size: str = "auto"  # of the networks that are pre-trained, or "auto"
 
     def __post_init__(self) -> None:
         sizes = [
@@ -98,19 +92,13 @@ def too_short(name: str, budget: Budget, needed: float, what: str) -> ConfigErro
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The task, the examples, and what systems are made from.
-
-    Attributes:
-        data: all training examples, and the dev examples on which every system is scored.
-        text: the text that systems read; None if there is none.
-        models: the folder of what is made from the text.
-    """
+    """The task, the examples, and what systems are made from."""
 
     spec: TaskSpec
-    data: TaskData
-    text: "CorpusText | None"
+    data: TaskData  # all training examples, and the dev examples on which every system is scored
+    text: "CorpusText | None"  # the text that systems read; None if there is none
     budget: Budget
-    models: Path
+    models: Path  # the folder of what is made from the text
     device: str = "auto"
 
     @property

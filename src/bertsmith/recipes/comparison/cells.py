@@ -55,26 +55,21 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A finished cell.
-
-    Attributes:
-        intervals: 95% confidence intervals over the dev examples of the scores that have one.
-        costs: "fit_processor_seconds", "fit_seconds", "parameters", "milliseconds" for one text.
-        making: what making the model or the vectors cost, the same in all cells of a system.
-        note: what a reader of the score should know; usually empty.
-        unknown_words: for word vectors, how many words of the dev texts have none, and how many words there are.
-        error: why there are no scores; empty if there are.
-    """
+    """A finished cell."""
 
     place: Place
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # 95% confidence intervals over the dev examples of the scores that have one
     intervals: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
+    # "fit_processor_seconds", "fit_seconds", "parameters", "milliseconds" for one text
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # what making the model or the vectors cost, the same in all cells of a system
     making: Mapping[str, float] = dataclasses.field(default_factory=dict)
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    note: str = ""
+    note: str = ""  # what a reader of the score should know; usually empty
+    # for word vectors, how many words of the dev texts have none, and how many words there are
     unknown_words: Sequence[int] | None = None
-    error: str = ""
+    error: str = ""  # why there are no scores; empty if there are
 
     def write(self, report: Path, lines: Iterable[Line] = ()) -> None:
         """Writes the files of the cell, and removes the run that it came from."""

@@ -64,34 +64,22 @@ class TextVectors(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Features:
-    """What a linear model reads of examples.
+    """What a linear model reads of examples."""
 
-    Attributes:
-        columns: returns float32 [E, D] or a sparse array of that shape.
-        penalties: the candidates of `fit_linear`.
-        parameters: the numbers of what computes the columns.
-    """
-
-    columns: Callable[[Texts], Any]
-    penalties: Sequence[float] = PENALTIES
-    parameters: int = 0
+    columns: Callable[[Texts], Any]  # returns float32 [E, D] or a sparse array of that shape
+    penalties: Sequence[float] = PENALTIES  # the candidates of `fit_linear`
+    parameters: int = 0  # the numbers of what computes the columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What answers examples of a task, with its predictions on the dev examples.
+    """What answers examples of a task, with its predictions on the dev examples."""
 
-    Attributes:
-        model: weight and bias of the linear model; None where vectors are compared as they are.
-        predict: answers examples of the task.
-        is_collapsed: whether every dev example gets the same answer.
-    """
-
-    model: LinearModel | None = None
-    predict: Callable[[Sequence[Example]], Sequence[Prediction]]
+    model: LinearModel | None = None  # weight and bias of the linear model; None where vectors are compared as they are
+    predict: Callable[[Sequence[Example]], Sequence[Prediction]]  # answers examples of the task
     lines: Sequence[Line]
     scores: dict[str, float]
-    is_collapsed: bool
+    is_collapsed: bool  # whether every dev example gets the same answer
 
 
 def counting(train: Texts, spec: TaskSpec, *, one_hot: bool) -> Features:

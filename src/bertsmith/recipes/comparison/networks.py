@@ -30,16 +30,11 @@ Recipe = tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining(Kept):
-    """A network that is pre-trained on the text by the default recipe.
-
-    Attributes:
-        architecture: its architecture, None for that of BERT.
-        objective: of the pre-training, None for that of the recipe.
-    """
+    """A network that is pre-trained on the text by the default recipe."""
 
     name: str
-    architecture: str | None = None
-    objective: str | None = None
+    architecture: str | None = None  # its architecture, None for that of BERT
+    objective: str | None = None  # of the pre-training, None for that of the recipe
 
     def recipe(self, bench: Bench) -> Recipe:
         """The settings of the run, with the budget of the comparison."""
@@ -91,12 +86,9 @@ class ContinuedOnTask(Kept):
     """A network that is first pre-trained on the text, and then on the texts of the task, without their labels.
 
     It gets CONTINUED_SHARE of the budget for the second part; the texts are those of all training examples.
-
-    Attributes:
-        name: the beginning of the name of its folder, which ends with a digest of the texts.
     """
 
-    name: str
+    name: str  # the beginning of the name of its folder, which ends with a digest of the texts
     base: Pretraining
 
     def place(self, bench: Bench) -> Path:
@@ -179,14 +171,10 @@ class Untrained(Source):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Given(Source):
-    """A model that exists.
-
-    Attributes:
-        model: a model folder, a run folder, a Google checkpoint, a hub id, or "starter".
-    """
+    """A model that exists."""
 
     needs_text: ClassVar[bool] = False
-    model: str
+    model: str  # a model folder, a run folder, a Google checkpoint, a hub id, or "starter"
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`; a model of the hub is downloaded unless it is in the cache."""

@@ -15,39 +15,30 @@ ReadLines = Callable[[Place], Lines]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Row:
-    """A system with some number of labels.
-
-    Attributes:
-        labels: the training examples of each fit.
-        mean, deviation: of the main score over the seeds; the standard deviation of one seed is 0.
-        interval: the 95% interval of the first seed's main score over the dev examples; None if it has none.
-        difference, low, high, p_value: the paired test of the mean over the seeds against that of the best, over the
-            dev examples and the seeds that both have; None for the best, and where there is a single dev example.
-        making: processor seconds of pre-training or of word vectors; None if it was not made here.
-        fitting: processor seconds of a fit, the mean over the seeds.
-        parameters: numbers that were learned.
-        milliseconds: for the answer to one text.
-        unknown_words: how many words of the dev texts have no vector, and how many words there are; None where no word
-            can be unknown.
-    """
+    """A system with some number of labels."""
 
     system: str
-    labels: int
+    labels: int  # the training examples of each fit
+    # mean, deviation: of the main score over the seeds; the standard deviation of one seed is 0
     mean: float
     deviation: float
     values: Sequence[float]
     seeds: Sequence[int]
     scores: Mapping[str, float]
+    # the 95% interval of the first seed's main score over the dev examples; None if it has none
     interval: Sequence[float] | None
     is_best: bool = False
+    # difference, low, high, p_value: the paired test of the mean over the seeds against that of the best, over the dev
+    # examples and the seeds that both have; None for the best, and where there is a single dev example
     difference: float | None = None
     low: float | None = None
     high: float | None = None
     p_value: float | None = None
-    making: float | None = None
-    fitting: float = 0.0
-    parameters: int = 0
-    milliseconds: float = 0.0
+    making: float | None = None  # processor seconds of pre-training or of word vectors; None if it was not made here
+    fitting: float = 0.0  # processor seconds of a fit, the mean over the seeds
+    parameters: int = 0  # numbers that were learned
+    milliseconds: float = 0.0  # for the answer to one text
+    # how many words of the dev texts have no vector, and how many words there are; None where no word can be unknown
     unknown_words: Sequence[int] | None = None
     note: str = ""
 

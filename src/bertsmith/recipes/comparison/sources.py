@@ -29,15 +29,11 @@ _MADE = {"record": {}, "processor_seconds": float, "seconds": float, "tokens?": 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Made:
-    """Something that systems are built on.
+    """Something that systems are built on."""
 
-    Attributes:
-        path: a model folder, a run folder or a folder of word vectors, or what names one.
-        costs: of making it: "processor_seconds" over all threads, "seconds", and "tokens" and "epochs" where they are
-            known; empty if it was not made here.
-    """
-
-    path: str
+    path: str  # a model folder, a run folder or a folder of word vectors, or what names one
+    # of making it: "processor_seconds" over all threads, "seconds", and "tokens" and "epochs" where they are known;
+    # empty if it was not made here
     costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 

@@ -52,34 +52,25 @@ OF_WHOLE_TEXTS = ("classification", "regression")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """A system that was fitted to the labels.
+    """A system that was fitted to the labels."""
 
-    Attributes:
-        lines: its predictions on the dev examples, as in predictions.jsonl.
-        answer: predicts examples; for measuring how long that takes.
-        parameters: the numbers that were learned, from the text or from the labels.
-        unknown_words: how many words of the dev texts have no vector, and how many words there are; None for systems
-            that read every text.
-    """
-
-    lines: Sequence[Line]
+    lines: Sequence[Line]  # its predictions on the dev examples, as in predictions.jsonl
     scores: Mapping[str, float]
-    answer: Callable[[Sequence[Example]], Any]
-    parameters: int
+    answer: Callable[[Sequence[Example]], Any]  # predicts examples; for measuring how long that takes
+    parameters: int  # the numbers that were learned, from the text or from the labels
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     note: str = ""
+    # how many words of the dev texts have no vector, and how many words there are; None for systems that read every
+    # text
     unknown_words: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class System(abc.ABC):
-    """Something that learns from labelled examples.
-
-    Attributes:
-        source: where its vectors or its network come from; None if the labelled texts are all that it reads.
-    """
+    """Something that learns from labelled examples."""
 
     about: str
+    # where its vectors or its network come from; None if the labelled texts are all that it reads
     source: Source | None = None
 
     @property
@@ -146,13 +137,10 @@ class OnVectors(System):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CountedWords(OnVectors):
-    """The words of the labelled texts themselves.
+    """The words of the labelled texts themselves."""
 
-    Attributes:
-        one_hot: which words there are; otherwise words, pairs of words and runs of letters, weighted by TF-IDF, and
-            where vectors are compared, words weighted by TF-IDF.
-    """
-
+    # which words there are; otherwise words, pairs of words and runs of letters, weighted by TF-IDF, and where vectors
+    # are compared, words weighted by TF-IDF
     one_hot: bool
 
     def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
@@ -193,12 +181,9 @@ class FrozenMean(OnVectors):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuned(System):
-    """A network that is fine-tuned by the default recipe, with a layer for the task on top.
+    """A network that is fine-tuned by the default recipe, with a layer for the task on top."""
 
-    Attributes:
-        settings: what differs from the recipe: fields of FinetuningSettings and RecipeSettings by name.
-    """
-
+    # what differs from the recipe: fields of FinetuningSettings and RecipeSettings by name
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     recipe: str = AUTO
 

@@ -35,14 +35,10 @@ _NEAR = 0.1  # passes over the whole text may fall short of the tokens of the bu
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordVectorTraining(Kept):
-    """Word vectors that are trained on the text with the defaults of their method, for as many epochs as fit.
-
-    Attributes:
-        method: one of `word_vectors.settings.METHODS`.
-    """
+    """Word vectors that are trained on the text with the defaults of their method, for as many epochs as fit."""
 
     name: str
-    method: str
+    method: str  # one of `word_vectors.settings.METHODS`
 
     def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
         """See `Kept.make_in`; the tokens are words, times epochs where each reads them again.
@@ -144,14 +140,10 @@ class WordVectorTraining(Kept):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GivenWordVectors(Source):
-    """Word vectors that exist.
-
-    Attributes:
-        path: a folder or file of them, see `load_word_vectors`.
-    """
+    """Word vectors that exist."""
 
     needs_text: ClassVar[bool] = False
-    path: str
+    path: str  # a folder or file of them, see `load_word_vectors`
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`; nothing is read yet."""

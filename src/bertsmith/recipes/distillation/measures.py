@@ -25,17 +25,12 @@ Ask = Callable[[int], Any]  # answers that many examples
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a model costs.
+    """What a model costs."""
 
-    Attributes:
-        parameters: the numbers in it, of a linear model its weights.
-        bytes: of its weights on disk.
-        milliseconds: processor milliseconds for each example, by precision ("fp32", "int8") and then by "one" (a single
-            example) and "batch"; None where the model cannot be computed so.
-    """
-
-    parameters: int
-    bytes: int
+    parameters: int  # the numbers in it, of a linear model its weights
+    bytes: int  # of its weights on disk
+    # processor milliseconds for each example, by precision ("fp32", "int8") and then by "one" (a single example) and
+    # "batch"; None where the model cannot be computed so
     milliseconds: Mapping[str, Mapping[str, float] | None]
 
     def to_dict(self) -> dict[str, Any]:

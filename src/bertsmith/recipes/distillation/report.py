@@ -36,14 +36,11 @@ TEACHER, STUDENT, WITHOUT_TEACHER = "teacher", "student", "student without teach
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationReport:
-    """What a distillation came to.
-
-    Attributes:
-        rows: for each system "name", "about", "score", "low", "high", "deviation" and "seeds" (None or 1 where there is
-            one model), and "cost"; the teacher first.
-    """
+    """What a distillation came to."""
 
     metric: str
+    # for each system "name", "about", "score", "low", "high", "deviation" and "seeds" (None or 1 where there is one
+    # model), and "cost"; the teacher first
     rows: Sequence[Mapping[str, Any]]
     path: Path
 

@@ -45,19 +45,14 @@ SMALL_SET = 10_000  # labelled examples below which the student is also trained 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Taught:
-    """A student that was trained.
-
-    Attributes:
-        data: its examples; the training examples include those with answers of the teacher.
-        without: that of the same student without the teacher, if requested.
-    """
+    """A student that was trained."""
 
     teacher: ModelFolder
     spec: TaskSpec
-    data: TaskData
+    data: TaskData  # its examples; the training examples include those with answers of the teacher
     student: Student
     result: FinetuningResult
-    without: FinetuningResult | None
+    without: FinetuningResult | None  # that of the same student without the teacher, if requested
 
 
 def distill_task(

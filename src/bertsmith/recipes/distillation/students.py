@@ -37,18 +37,12 @@ _WORDS, _SEGMENTS, _POSITIONS = (f"bert.embeddings.{name}.weight" for name in ("
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Student:
-    """What a student starts from.
+    """What a student starts from."""
 
-    Attributes:
-        folder: the model, as read or made; of a new one, path is that of the teacher.
-        layers: the layers of the teacher that it has, from 1; empty if it has none of them.
-        is_new: whether its layers are randomly initialized.
-    """
-
-    folder: ModelFolder
+    folder: ModelFolder  # the model, as read or made; of a new one, path is that of the teacher
     about: str
-    layers: tuple[int, ...] = ()
-    is_new: bool = False
+    layers: tuple[int, ...] = ()  # the layers of the teacher that it has, from 1; empty if it has none of them
+    is_new: bool = False  # whether its layers are randomly initialized
 
     def record(self) -> dict[str, Any]:
         """Plain values for settings.json."""

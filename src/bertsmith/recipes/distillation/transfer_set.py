@@ -54,19 +54,12 @@ _LINES = (".txt", "")  # endings of files with one example on each line
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The files of a distillation.
+    """The files of a distillation."""
 
-    Attributes:
-        train: labelled examples; None for unlabelled ones alone.
-        dev: labelled examples to score on; by default a tenth of the labelled training examples.
-        unlabelled: examples without labels, or whose labels are ignored.
-        task: the name of the task whose format the files have; that of the teacher by default.
-    """
-
-    train: Path | None = None
-    dev: Path | None = None
-    unlabelled: Path | None = None
-    task: str | None = None
+    train: Path | None = None  # labelled examples; None for unlabelled ones alone
+    dev: Path | None = None  # labelled examples to score on; by default a tenth of the labelled training examples
+    unlabelled: Path | None = None  # examples without labels, or whose labels are ignored
+    task: str | None = None  # the name of the task whose format the files have; that of the teacher by default
     columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
     map_labels: LabelMap | None = None
     limit: int | None = None
@@ -126,26 +119,18 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """All that a distillation needs besides the student's settings: teacher, examples, and where its logits are.
-
-    Attributes:
-        model: it, with the head of its task, on the device.
-        digest: of its parameters.
-        unlabelled: the examples with its answers.
-        answered_rows: their rows; None if there are none.
-        place: the folder of its logits.
-    """
+    """All that a distillation needs besides the student's settings: teacher, examples, and where its logits are."""
 
     folder: ModelFolder
-    model: EncoderForTask
-    digest: str
+    model: EncoderForTask  # it, with the head of its task, on the device
+    digest: str  # of its parameters
     spec: TaskSpec
     labelled: TaskData
-    unlabelled: list[Example]
-    place: Path
+    unlabelled: list[Example]  # the examples with its answers
+    place: Path  # the folder of its logits
     runtime: Runtime
     micro_tokens: int
-    answered_rows: EncodedExamples | None = None
+    answered_rows: EncodedExamples | None = None  # their rows; None if there are none
 
     @property
     def data(self) -> TaskData:

@@ -28,15 +28,11 @@ Lines = Sequence[Line]
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two runs on the same examples.
-
-    Attributes:
-        score: the score of an example.
-    """
+    """Two runs on the same examples."""
 
     first: str
     second: str
-    score: str
+    score: str  # the score of an example
     examples: int
     test: PairedTest
 

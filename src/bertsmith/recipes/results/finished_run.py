@@ -23,46 +23,30 @@ def search_folder(out: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedResult:
-    """The result of one training.
-
-    Attributes:
-        scores: the scores of the best epoch on the dev examples.
-        collapsed: whether the model gives the same answer to every example that was tried.
-        best_step: the step whose model was kept.
-        seconds: the training time, including evaluations.
-        tokens: tokens trained on.
-        learning_rate: the peak rate.
-    """
+    """The result of one training."""
 
     seed: int
-    scores: Mapping[str, float]
-    collapsed: bool
-    best_step: int
+    scores: Mapping[str, float]  # the scores of the best epoch on the dev examples
+    collapsed: bool  # whether the model gives the same answer to every example that was tried
+    best_step: int  # the step whose model was kept
     steps: int
-    seconds: float
-    tokens: int
-    learning_rate: float | None = None
+    seconds: float  # the training time, including evaluations
+    tokens: int  # tokens trained on
+    learning_rate: float | None = None  # the peak rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A run with everything that its page needs.
-
-    Attributes:
-        color: color of its name and, next to other runs, of its curves.
-        logs: the lines of metrics.jsonl of each training, by folder.
-        lines: the lines of predictions.jsonl; empty without dev examples.
-        trials: trials of the search that chose its settings; empty without a search.
-    """
+    """A run with everything that its page needs."""
 
     path: Path
     name: str
-    color: str
+    color: str  # color of its name and, next to other runs, of its curves
     record: Mapping[str, Any]
     report: Mapping[str, Any]
-    logs: Mapping[str, Sequence[Mapping[str, Any]]]
-    lines: Sequence[Mapping[str, Any]]
-    trials: Sequence[Mapping[str, Any]] = ()
+    logs: Mapping[str, Sequence[Mapping[str, Any]]]  # the lines of metrics.jsonl of each training, by folder
+    lines: Sequence[Mapping[str, Any]]  # the lines of predictions.jsonl; empty without dev examples
+    trials: Sequence[Mapping[str, Any]] = ()  # trials of the search that chose its settings; empty without a search
 
     @property
     def spec(self) -> Mapping[str, Any]:

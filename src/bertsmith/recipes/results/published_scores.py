@@ -22,15 +22,11 @@ GLUE_NOTE = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueRow:
-    """A system in the GLUE table.
-
-    Attributes:
-        average: as printed.
-    """
+    """A system in the GLUE table."""
 
     system: str
     scores: tuple[float, ...]
-    average: float
+    average: float  # as printed
 
 
 GLUE_TABLE = (
@@ -146,17 +142,11 @@ def table_average(scores: Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublishedScore:
-    """A published dev score on the scale of our own scores.
+    """A published dev score on the scale of our own scores."""
 
-    Attributes:
-        system: the model, and the dataset it was scored on.
-        metric: our name of the score.
-        value: a fraction, or a percentage for question answering.
-    """
-
-    system: str
-    metric: str
-    value: float
+    system: str  # the model, and the dataset it was scored on
+    metric: str  # our name of the score
+    value: float  # a fraction, or a percentage for question answering
 
 
 def dev_scores(task: str, labels: Iterable[str] = ()) -> list[PublishedScore]:

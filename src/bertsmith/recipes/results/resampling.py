@@ -26,19 +26,12 @@ Statistic = Callable[[npt.NDArray[np.generic]], float]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRows:
-    """Per-example values of a score, and how to compute the score from them.
+    """Per-example values of a score, and how to compute the score from them."""
 
-    Attributes:
-        rows: float [E] or [E, values per example].
-        statistic: computes the score of drawn rows; None for their mean.
-        is_proportion: the score is the mean of rows that are each 0 or 1.
-        unit: factor that the scorer applies; SQuAD's reports percentages.
-    """
-
-    rows: npt.NDArray[np.float64]
-    statistic: Statistic | None = None
-    is_proportion: bool = False
-    unit: float = 1.0
+    rows: npt.NDArray[np.float64]  # float [E] or [E, values per example]
+    statistic: Statistic | None = None  # computes the score of drawn rows; None for their mean
+    is_proportion: bool = False  # the score is the mean of rows that are each 0 or 1
+    unit: float = 1.0  # factor that the scorer applies; SQuAD's reports percentages
 
 
 def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") -> ScoreRows | None:

@@ -48,20 +48,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StaticSummary:
-    """What was made.
-
-    Attributes:
-        pieces: V.
-        width: K.
-        variance: the share of the variance of the pieces' vectors in the directions that were kept.
-        texts: texts whose pieces were counted; 0 without a text.
-    """
+    """What was made."""
 
     out: Path
-    pieces: int
-    width: int
-    variance: float
-    texts: int
+    pieces: int  # V
+    width: int  # K
+    variance: float  # the share of the variance of the pieces' vectors in the directions that were kept
+    texts: int  # texts whose pieces were counted; 0 without a text
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -54,17 +54,12 @@ _Fit = Callable[[float], tuple[Floats, Floats]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearModel:
-    """A linear layer.
+    """A linear layer."""
 
-    Attributes:
-        weight: float32 [K, D].
-        bias: float32 [K].
-        penalty: the L2 penalty on the weights of standardized vectors (or of sparse features), relative to the loss
-            summed over the examples.
-    """
-
-    weight: Vectors
-    bias: Vectors
+    weight: Vectors  # float32 [K, D]
+    bias: Vectors  # float32 [K]
+    # the L2 penalty on the weights of standardized vectors (or of sparse features), relative to the loss summed over
+    # the examples
     penalty: float
 
     def copy_to(self, layer: "nn.Module") -> None:

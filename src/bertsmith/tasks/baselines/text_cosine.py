@@ -33,14 +33,10 @@ _SHAPE = {"spec": dict, "cosine": {"weight": [float], "bias": [float]}}
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TextCosine:
-    """A linear model on one number, the cosine of two texts that are encoded separately.
-
-    Attributes:
-        linear: weight [K, 1] and bias [K].
-    """
+    """A linear model on one number, the cosine of two texts that are encoded separately."""
 
     spec: TaskSpec
-    linear: LinearModel
+    linear: LinearModel  # weight [K, 1] and bias [K]
     encoder: FrozenEncoder
 
     def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:

@@ -22,16 +22,11 @@ from bertsmith.text.documents.sources import LONGEST_RECORD
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table.
-
-    Attributes:
-        values: text by column name; numbers, lists and records of JSON and Parquet are given as JSON.
-        unused: why its label is no gold, such as the annotator's rejection; empty if it is.
-    """
+    """A row of a table."""
 
     location: str
-    values: dict[str, str]
-    unused: str = ""
+    values: dict[str, str]  # text by column name; numbers, lists and records of JSON and Parquet are given as JSON
+    unused: str = ""  # why its label is no gold, such as the annotator's rejection; empty if it is
 
     @property
     def is_empty(self) -> bool:

@@ -17,48 +17,36 @@ SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets",
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextExample:
-    """A single text or a pair of texts.
-
-    Attributes:
-        label: the name of a class, a number (regression), several names (multi-label), or None if there is no gold.
-        pieces: the ids of each text, if it was tokenized before; see `whole_texts.with_pieces`.
-    """
+    """A single text or a pair of texts."""
 
     id: str
     first: str
     second: str | None = None
+    # the name of a class, a number (regression), several names (multi-label), or None if there is no gold
     label: str | float | tuple[str, ...] | None = None
     location: str = ""
+    # the ids of each text, if it was tokenized before; see `whole_texts.with_pieces`
     pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TripletExample:
-    """A text, one that belongs to it, and one or more that do not.
-
-    Attributes:
-        texts: at least three, in this order.
-        margin: by how much a teacher scores the second text above the third; None without a teacher.
-    """
+    """A text, one that belongs to it, and one or more that do not."""
 
     id: str
-    texts: tuple[str, ...]
-    margin: float | None = None
+    texts: tuple[str, ...]  # at least three, in this order
+    margin: float | None = None  # by how much a teacher scores the second text above the third; None without a teacher
     location: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceExample:
-    """A context with several endings, one of which is correct.
-
-    Attributes:
-        label: number of the correct ending, from 0; None if there is no gold.
-    """
+    """A context with several endings, one of which is correct."""
 
     id: str
     context: str
     endings: tuple[str, ...]
-    label: int | None = None
+    label: int | None = None  # number of the correct ending, from 0; None if there is no gold
     location: str = ""
     pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
 
@@ -73,20 +61,16 @@ class Surroundings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedExample:
-    """A sentence of words with one tag per word.
-
-    Attributes:
-        document: the number of its document; neighboring sentences of the same document may serve as context.
-        offsets: (start, end) of each word in the original text, in characters; None if the input was already words.
-        surroundings: the document in the file, if the sentence may be used without its neighbors; else None.
-    """
+    """A sentence of words with one tag per word."""
 
     id: str
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
-    document: int = 0
+    document: int = 0  # the number of its document; neighboring sentences of the same document may serve as context
     location: str = ""
+    # (start, end) of each word in the original text, in characters; None if the input was already words
     offsets: tuple[tuple[int, int], ...] | None = None
+    # the document in the file, if the sentence may be used without its neighbors; else None
     surroundings: Surroundings | None = dataclasses.field(default=None, repr=False)
 
 
@@ -100,17 +84,13 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionExample:
-    """A question about a context.
-
-    Attributes:
-        absent_answers: gold answers whose text does not occur in the context; used for scoring only.
-    """
+    """A question about a context."""
 
     id: str
     question: str
     context: str
     answers: tuple[Answer, ...] = ()
-    absent_answers: tuple[str, ...] = ()
+    absent_answers: tuple[str, ...] = ()  # gold answers whose text does not occur in the context; used for scoring only
     is_impossible: bool = False
     location: str = ""
 
@@ -138,16 +118,13 @@ def texts_of_group(example: Example) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleFile:
-    """The examples of a file, and the rows that were skipped.
-
-    Attributes:
-        skipped: location and reason of each unusable row; never silent: the caller prints them.
-        ones: of a column of several labels, the width of the lists of zeros and ones that it holds; 0 if it names
-            labels, None if nothing was decided.
-    """
+    """The examples of a file, and the rows that were skipped."""
 
     examples: tuple[Example, ...]
+    # location and reason of each unusable row; never silent: the caller prints them
     skipped: tuple[tuple[str, str], ...] = ()
+    # of a column of several labels, the width of the lists of zeros and ones that it holds; 0 if it names labels, None
+    # if nothing was decided
     ones: int | None = None
 
     @classmethod

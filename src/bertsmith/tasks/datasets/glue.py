@@ -34,38 +34,28 @@ _ID_COLUMNS = ("index", "id")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns of a file that hold texts and label: by name, or by number from 0 if the file has no header.
-
-    Attributes:
-        count: the number of columns of a file without a header; None if there is a header.
-    """
+    """The columns of a file that hold texts and label: by name, or by number from 0 if the file has no header."""
 
     first: str | int
     second: str | int | None = None
     label: str | int | None = None
-    count: int | None = None
+    count: int | None = None  # the number of columns of a file without a header; None if there is a header
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """A task of GLUE.
-
-    Attributes:
-        labels: in the order of the head's outputs; empty for STS-B, whose labels are numbers from 0 to 5.
-        metrics: the official metrics, the one of BERT's table first; the score of the task is their mean.
-        train_size: number of examples in the official training file; None if the model of another task is used.
-        skips_broken_rows: the official files have rows with missing fields, which every reader skips.
-    """
+    """A task of GLUE."""
 
     title: str
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
+    labels: tuple[str, ...]  # in the order of the head's outputs; empty for STS-B, whose labels are numbers from 0 to 5
+    metrics: tuple[str, ...]  # the official metrics, the one of BERT's table first; the score of the task is their mean
     labelled: Columns | None
     unlabelled: Columns
     submission: str
+    # number of examples in the official training file; None if the model of another task is used
     train_size: int | None
     trained_as: str
-    skips_broken_rows: bool = False
+    skips_broken_rows: bool = False  # the official files have rows with missing fields, which every reader skips
 
     @property
     def metric(self) -> str:

@@ -16,17 +16,13 @@ OWN_SCHEME = "IOB2"
 
 
 class MarkedText(NamedTuple):
-    """A text with its spans.
-
-    Attributes:
-        document: what the texts of one document have in common; by default each text is a document.
-    """
+    """A text with its spans."""
 
     location: str
     text: str = ""
     spans: tuple[MarkedSpan, ...] = ()
     skipped: str = ""
-    document: str = ""
+    document: str = ""  # what the texts of one document have in common; by default each text is a document
 
 
 def sentences_of(

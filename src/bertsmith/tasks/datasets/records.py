@@ -28,15 +28,11 @@ _ROW_LABEL = re.compile(r"-?\d+")
 
 
 class Record(NamedTuple):
-    """A record of a table.
-
-    Attributes:
-        unused: why its label is no gold; empty if it is.
-    """
+    """A record of a table."""
 
     location: str
     values: Mapping[str, Any]
-    unused: str = ""
+    unused: str = ""  # why its label is no gold; empty if it is
 
 
 def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) -> Iterator[Record]:

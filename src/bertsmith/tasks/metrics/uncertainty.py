@@ -30,30 +30,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """Scores of several runs.
-
-    Attributes:
-        deviation: their sample standard deviation (with their number minus one as divisor); 0 for a single run.
-    """
+    """Scores of several runs."""
 
     mean: float
-    deviation: float
+    deviation: float  # their sample standard deviation (with their number minus one as divisor); 0 for a single run
     values: tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class PairedTest:
-    """The difference between two systems on the same examples, and how certain it is.
-
-    Attributes:
-        low: the lower end of its 95% confidence interval.
-        p_value: the probability of a difference at least as large, in either direction, by chance; never 0.
-    """
+    """The difference between two systems on the same examples, and how certain it is."""
 
     difference: float
-    low: float
+    low: float  # the lower end of its 95% confidence interval
     high: float
-    p_value: float
+    p_value: float  # the probability of a difference at least as large, in either direction, by chance; never 0
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -34,37 +34,26 @@ _FEW = 30  # fewer vectors than this get no favorable verdict
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorReport:
-    """Statistics of a set of vectors.
-
-    Attributes:
-        zeros: the number of vectors of length 0; their cosine with anything is 0.
-        sampled: the number of vectors behind the figures below: all, or a random sample.
-        mean_cosine: of random pairs; 0 for vectors that point in all directions equally.
-        deviation: standard deviation of these cosines.
-        quantiles: of these cosines, by fraction.
-        histogram: the number of these cosines in each of BINS equal parts of [-1, 1].
-        partition_ratio: min Z(c) / max Z(c) over the directions c of the uncentered second moments, with
-            Z(c) = sum of exp(c . v) over all vectors; 1 if no direction is special. It depends on the lengths of the
-            vectors, as in the paper.
-        shared: squared length of the mean vector, divided by the mean squared length of the vectors: the part that all
-            vectors have in common.
-        top_shares: fractions of the variance around the mean in the first 1, 3 and 10 directions.
-        effective_rank: exp of the entropy of the singular values around the mean: the equivalent number of equally used
-            directions. At most D, and less than the number of vectors.
-    """
+    """Statistics of a set of vectors."""
 
     count: int
     width: int
-    zeros: int
-    sampled: int
+    zeros: int  # the number of vectors of length 0; their cosine with anything is 0
+    sampled: int  # the number of vectors behind the figures below: all, or a random sample
     mean_length: float
-    mean_cosine: float
-    deviation: float
-    quantiles: dict[float, float]
-    histogram: tuple[int, ...]
+    mean_cosine: float  # of random pairs; 0 for vectors that point in all directions equally
+    deviation: float  # standard deviation of these cosines
+    quantiles: dict[float, float]  # of these cosines, by fraction
+    histogram: tuple[int, ...]  # the number of these cosines in each of BINS equal parts of [-1, 1]
+    # min Z(c) / max Z(c) over the directions c of the uncentered second moments, with Z(c) = sum of exp(c . v) over all
+    # vectors; 1 if no direction is special. It depends on the lengths of the vectors, as in the paper
     partition_ratio: float
+    # squared length of the mean vector, divided by the mean squared length of the vectors: the part that all vectors
+    # have in common
     shared: float
-    top_shares: dict[int, float]
+    top_shares: dict[int, float]  # fractions of the variance around the mean in the first 1, 3 and 10 directions
+    # exp of the entropy of the singular values around the mean: the equivalent number of equally used directions. At
+    # most D, and less than the number of vectors
     effective_rank: float
 
     def to_dict(self) -> dict[str, Any]:

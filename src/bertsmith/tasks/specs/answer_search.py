@@ -40,20 +40,14 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """Candidate spans of all questions, sorted by question, then by descending score.
+    """Candidate spans of all questions, sorted by question, then by descending score."""
 
-    Attributes:
-        rows: int64 [C], the window of each span.
-        starts, ends: int64 [C], its first and last position in the row.
-        scores: float64 [C], start logit + end logit.
-        borders: int64 [E + 1], where the candidates of each question begin; the last entry is C.
-    """
-
-    rows: Ints
+    rows: Ints  # int64 [C], the window of each span
+    # starts, ends: int64 [C], its first and last position in the row
     starts: Ints
     ends: Ints
-    scores: npt.NDArray[np.float64]
-    borders: Ints
+    scores: npt.NDArray[np.float64]  # float64 [C], start logit + end logit
+    borders: Ints  # int64 [E + 1], where the candidates of each question begin; the last entry is C
 
 
 def find_answers(

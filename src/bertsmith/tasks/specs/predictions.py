@@ -16,17 +16,13 @@ _ANSWER = ("text", "begin", "end", "probability")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelPrediction(Prediction):
-    """The label of a text with its probability, and the other labels with theirs.
-
-    Attributes:
-        probabilities: one per label, in the model's order; single-label probabilities sum to 1.
-        chosen: the predicted labels: the most likely one, or for multi-label tasks all above the threshold.
-    """
+    """The label of a text with its probability, and the other labels with theirs."""
 
     label: str
     probability: float
-    probabilities: tuple[float, ...]
+    probabilities: tuple[float, ...]  # one per label, in the model's order; single-label probabilities sum to 1
     labels: tuple[str, ...]
+    # the predicted labels: the most likely one, or for multi-label tasks all above the threshold
     chosen: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,36 +96,25 @@ class ChoicePrediction(Prediction):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entity:
-    """An entity in a sentence.
-
-    Attributes:
-        start: its first word, from 0.
-        end: one past its last word.
-        text: its words, with a space wherever there is a gap between them in the original text.
-        characters: its character span (start, end) in that text; None if the sentence was given as words.
-    """
+    """An entity in a sentence."""
 
     type: str
-    start: int
-    end: int
-    text: str
+    start: int  # its first word, from 0
+    end: int  # one past its last word
+    text: str  # its words, with a space wherever there is a gap between them in the original text
+    # its character span (start, end) in that text; None if the sentence was given as words
     characters: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TagsPrediction(Prediction):
-    """The tags of a sentence.
-
-    Attributes:
-        probabilities: the probability that the model gives to each of these tags.
-        entities: the entities that the tags mark, in order; empty if the tags have no scheme.
-        offsets: the character span (start, end) of each word in its text; None if the sentence was given as words.
-    """
+    """The tags of a sentence."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    entities: tuple[Entity, ...] = ()
+    probabilities: tuple[float, ...]  # the probability that the model gives to each of these tags
+    entities: tuple[Entity, ...] = ()  # the entities that the tags mark, in order; empty if the tags have no scheme
+    # the character span (start, end) of each word in its text; None if the sentence was given as words
     offsets: tuple[tuple[int, int], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -222,17 +207,11 @@ class AnswerPrediction(Prediction):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimilarityPrediction(Prediction):
-    """The vectors of the texts of an example.
+    """The vectors of the texts of an example."""
 
-    Attributes:
-        value: the cosine of the first two texts; 1 for a single text.
-        others: the cosines of the first text with texts that do not belong to it; empty for pairs.
-        vectors: float32 [texts, D].
-    """
-
-    value: float
-    others: tuple[float, ...] = ()
-    vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)
+    value: float  # the cosine of the first two texts; 1 for a single text
+    others: tuple[float, ...] = ()  # the cosines of the first text with texts that do not belong to it; empty for pairs
+    vectors: npt.NDArray[np.float32] = dataclasses.field(repr=False, compare=False)  # float32 [texts, D]
 
     @staticmethod
     def of(vectors: npt.NDArray[np.float32], cut_tokens: int = 0) -> "SimilarityPrediction":

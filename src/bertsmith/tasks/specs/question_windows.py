@@ -29,17 +29,11 @@ NOWHERE = (-1, -1)
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """The words and pieces of a context.
+    """The words and pieces of a context."""
 
-    Attributes:
-        words: int64 [W, 2], the characters (start, end) of each word.
-        first_pieces: int64 [W + 1], the first piece of each word; a word of removed characters only has no piece.
-        ids: int32 [P].
-    """
-
-    words: Ints
-    first_pieces: Ints
-    ids: Ids
+    words: Ints  # int64 [W, 2], the characters (start, end) of each word
+    first_pieces: Ints  # int64 [W + 1], the first piece of each word; a word of removed characters only has no piece
+    ids: Ids  # int32 [P]
 
     @functools.cached_property
     def word_of_piece(self) -> Ints:

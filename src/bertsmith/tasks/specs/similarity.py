@@ -215,12 +215,9 @@ class SimilarityTask(Task):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Groups:
-    """The units of some examples.
+    """The units of some examples."""
 
-    Attributes:
-        texts: of each unit; the first is compared with the others, and the second belongs to it.
-    """
-
+    # of each unit; the first is compared with the others, and the second belongs to it
     texts: Sequence[tuple[str, ...]]
     labels: Sequence[Any]
     numbers: Sequence[int]

@@ -42,54 +42,37 @@ def title_of(name: str, kind: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """A complete description of a task; plain values, stored in `bertsmith.json`.
+    """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    Attributes:
-        kind: classification, regression, choice, tagging or span; selects the class.
-        labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
-        pair: examples have a text B; None: unknown, for models of other tools.
-        parents: of each label the name of its parent among the labels, "" if it has none; empty without a hierarchy. A
-            label is gold or predicted only together with its parents.
-        multi_label: an example may have several labels, or none.
-        metric: the score used for model selection; higher is better.
-        metrics: all scores to compute, by their names in `metrics.labels`.
-        scheme: of the tags: IOB1, IOB2, IOBES, or "" for tags without a scheme (part of speech).
-        unanswerable: a question may have no answer in its context.
-        threshold: for multi-label tasks, the probability from which a label is predicted; with two labels of which one
-            is predicted, that from which it is the second; for SQuAD 2.0, the null threshold.
-        thresholds: for multi-label tasks, one for each label, instead of `threshold`; empty if all have the same.
-        temperature: logits are divided by it before the softmax; fitted on dev data on request.
-        reads: what the head of a task on whole rows reads, one of `our_names.READS`; of one on tokens, "bilstm" or a
-            value that is ignored.
-        bilstm_cells: of a head with a BiLSTM, the cells of each direction; ignored by others.
-        bilstm_layers: the hidden states that it reads, as in `layer_choice`; "" for the learned mix of all.
-        normalize_layers: whether it brings each of them to mean 0 and variance 1 first.
-        activation: of a number, what is computed from the output of the head: "" (nothing) or "sigmoid".
-        prompt: a prefix for the first text of each example.
-        objective: of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`.
-        widths: of a task of vectors, how many of their first numbers were trained to be vectors of their own.
-    """
-
-    kind: str
+    kind: str  # classification, regression, choice, tagging or span; selects the class
     name: str
+    # names of the outputs in the order of the head's rows; empty for regression, choice and span
     labels: tuple[str, ...] = ()
+    # of each label the name of its parent among the labels, "" if it has none; empty without a hierarchy. A label is
+    # gold or predicted only together with its parents
     parents: tuple[str, ...] = ()
-    pair: bool | None = False
-    multi_label: bool = False
-    metric: str = "accuracy"
-    metrics: tuple[str, ...] = ("accuracy",)
-    scheme: str = ""
-    unanswerable: bool = False
+    pair: bool | None = False  # examples have a text B; None: unknown, for models of other tools
+    multi_label: bool = False  # an example may have several labels, or none
+    metric: str = "accuracy"  # the score used for model selection; higher is better
+    metrics: tuple[str, ...] = ("accuracy",)  # all scores to compute, by their names in `metrics.labels`
+    scheme: str = ""  # of the tags: IOB1, IOB2, IOBES, or "" for tags without a scheme (part of speech)
+    unanswerable: bool = False  # a question may have no answer in its context
+    # for multi-label tasks, the probability from which a label is predicted; with two labels of which one is predicted,
+    # that from which it is the second; for SQuAD 2.0, the null threshold
     threshold: float | None = None
+    # for multi-label tasks, one for each label, instead of `threshold`; empty if all have the same
     thresholds: tuple[float, ...] = ()
-    temperature: float = 1.0
+    temperature: float = 1.0  # logits are divided by it before the softmax; fitted on dev data on request
+    # what the head of a task on whole rows reads, one of `our_names.READS`; of one on tokens, "bilstm" or a value that
+    # is ignored
     reads: str = "pooler"
-    bilstm_cells: int = READER_CELLS
-    bilstm_layers: str = ""
-    normalize_layers: bool = False
-    activation: str = ""
-    prompt: str = ""
-    objective: str = ""
+    bilstm_cells: int = READER_CELLS  # of a head with a BiLSTM, the cells of each direction; ignored by others
+    bilstm_layers: str = ""  # the hidden states that it reads, as in `layer_choice`; "" for the learned mix of all
+    normalize_layers: bool = False  # whether it brings each of them to mean 0 and variance 1 first
+    activation: str = ""  # of a number, what is computed from the output of the head: "" (nothing) or "sigmoid"
+    prompt: str = ""  # a prefix for the first text of each example
+    objective: str = ""  # of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`
+    # of a task of vectors, how many of their first numbers were trained to be vectors of their own
     widths: tuple[int, ...] = ()
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
 

@@ -27,13 +27,10 @@ _KINDS = {
 
 
 class Labelled(NamedTuple):
-    """Labelled examples for scoring a model.
-
-    Attributes:
-        spec: the model's spec, with that task's official metrics if the model does not say what it was trained on.
-    """
+    """Labelled examples for scoring a model."""
 
     task: str
+    # the model's spec, with that task's official metrics if the model does not say what it was trained on
     spec: TaskSpec
     examples: Sequence[Example]
 

@@ -13,19 +13,13 @@ from bertsmith.tasks.datasets.labels import labels_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskData:
-    """The examples of a task, read and checked.
-
-    Attributes:
-        dev: labelled examples for model selection; empty if there are none.
-        held_out: whether `dev` was split off the training file.
-        warnings: about the examples, one sentence each, which were also written to stderr.
-    """
+    """The examples of a task, read and checked."""
 
     train: Sequence[Example]
-    dev: Sequence[Example]
+    dev: Sequence[Example]  # labelled examples for model selection; empty if there are none
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    held_out: bool = False
-    warnings: tuple[str, ...] = ()
+    held_out: bool = False  # whether `dev` was split off the training file
+    warnings: tuple[str, ...] = ()  # about the examples, one sentence each, which were also written to stderr
 
 
 def split_dev(
