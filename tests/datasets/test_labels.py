@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.recipes.results.predictions import example_lines
-from bertsmith.recipes.results.resampling import score_rows
+from bertsmith.recipes.results.resampling import example_lines, score_rows
 from bertsmith.recipes.results.scores import details
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.datasets.labels import check_known, class_labels

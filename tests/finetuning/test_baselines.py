@@ -39,8 +39,8 @@ from bertsmith.recipes.results.baseline_lines import (
     lines_of_baselines,
     verdict,
 )
-from bertsmith.recipes.results.predictions import example_lines
 from bertsmith.recipes.results.report import write_finetuning_report
+from bertsmith.recipes.results.resampling import example_lines
 from bertsmith.tasks.baselines.word_model import WordModel
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.specs.kinds import task_for

@@ -16,8 +16,8 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.recipes.results.predictions import texts_of
 from bertsmith.recipes.results.report import is_finetuning, write_finetuning_report
+from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from bertsmith.tasks.metrics.calibration import expected_calibration_error
 from bertsmith.tasks.metrics.entities import entity_scores

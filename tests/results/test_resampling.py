@@ -8,8 +8,7 @@ import pytest
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.recipes.results.comparison import paired
-from bertsmith.recipes.results.predictions import example_lines
-from bertsmith.recipes.results.resampling import intervals, score_rows
+from bertsmith.recipes.results.resampling import example_lines, intervals, score_rows
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.metrics.labels import CLASS_METRICS

@@ -20,8 +20,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, ModelMetadata, is_n_gram_folder, read_metadata
 from bertsmith.recipes.finetuning.run import is_count
-from bertsmith.recipes.results.predictions import example_lines
-from bertsmith.recipes.results.resampling import intervals
+from bertsmith.recipes.results.resampling import example_lines, intervals
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.recipes.sentence_encoders.quantization import COSINE, calibrate_vectors, quantize_vectors, texts_of
 from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, TextExample

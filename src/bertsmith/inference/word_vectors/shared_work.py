@@ -19,8 +19,10 @@ _WAITING = 2  # pieces of work per thread that are held in memory
 def in_threads(learn: Callable[[Work], Result], work: Iterable[Work], threads: int) -> Iterator[Result]:
     """The results of `learn` for each piece of work, in order.
 
-    With one thread they are computed one after the other, here; with more, that many compute at the same time, and
-    `_WAITING` pieces of work wait for each.
+    With one thread they are computed one after the other, here.
+
+    Args:
+        threads: how many compute at the same time.
     """
     if threads == 1:
         yield from map(learn, work)

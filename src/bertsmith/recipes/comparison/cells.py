@@ -20,7 +20,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import misfit, read_json, read_json_lines, write_json, write_text
-from bertsmith.recipes.results.predictions import Line
+from bertsmith.recipes.results.resampling import Line
 
 CELLS_FOLDER = "cells"
 _CELL = {

@@ -13,8 +13,7 @@ from bertsmith.base.storage.files import digest_bytes
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.cells import Cell, Place
 from bertsmith.recipes.comparison.sources import Kept, Made, Source, digest_of
-from bertsmith.recipes.results.predictions import Line
-from bertsmith.recipes.results.resampling import intervals
+from bertsmith.recipes.results.resampling import Line, intervals
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.labels import warn_of_unlearned
 

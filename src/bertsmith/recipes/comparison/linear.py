@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bertsmith.inference.word_vectors.formats import load_word_vectors
-from bertsmith.recipes.results.predictions import Line, example_lines
+from bertsmith.recipes.results.resampling import Line, example_lines
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, WordSpace, cut_text
 from bertsmith.tasks.baselines.linear import (
     PENALTIES,

@@ -40,7 +40,7 @@ from bertsmith.recipes.finetuning.recipes import resolved, settings_from, situat
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import ULMFIT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
-from bertsmith.recipes.results.predictions import Line
+from bertsmith.recipes.results.resampling import Line
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.training.loop.run_folder import SETTINGS_FILE

@@ -19,8 +19,7 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.distillation.measures import Ask, Cost, milliseconds_of, table_of, weight_bytes
 from bertsmith.recipes.distillation.settings import WITHOUT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER
-from bertsmith.recipes.results.predictions import example_lines
-from bertsmith.recipes.results.resampling import intervals
+from bertsmith.recipes.results.resampling import example_lines, intervals
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.kinds import task_for

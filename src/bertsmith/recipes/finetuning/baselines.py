@@ -42,8 +42,7 @@ from bertsmith.recipes.results.baseline_lines import (
     VECTORS,
     WORDS_COSINE,
 )
-from bertsmith.recipes.results.predictions import Line, example_lines
-from bertsmith.recipes.results.resampling import intervals
+from bertsmith.recipes.results.resampling import Line, example_lines, intervals
 from bertsmith.tasks.baselines.bag_of_words import words_read
 from bertsmith.tasks.baselines.linear import (
     LinearModel,

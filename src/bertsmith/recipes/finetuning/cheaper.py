@@ -22,7 +22,7 @@ from bertsmith.recipes.results.baseline_lines import (
     SAVED_IF_BETTER,
 )
 from bertsmith.recipes.results.comparison import Lines, paired
-from bertsmith.recipes.results.predictions import Line, example_lines
+from bertsmith.recipes.results.resampling import Line, example_lines
 from bertsmith.tasks.baselines.linear import LinearModel
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction

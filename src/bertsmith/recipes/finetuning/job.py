@@ -37,7 +37,7 @@ from bertsmith.recipes.finetuning.base_model import loading_options, require_bas
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_last
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
-from bertsmith.recipes.results.predictions import example_lines
+from bertsmith.recipes.results.resampling import example_lines
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.encoding.frozen import SharedEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.recipes.results.finished_run import FinishedRun
-from bertsmith.recipes.results.predictions import Line
-from bertsmith.recipes.results.resampling import DRAWS, score_rows
+from bertsmith.recipes.results.resampling import DRAWS, Line, score_rows
 from bertsmith.tasks.metrics.uncertainty import PairedTest, paired_test
 
 LEVEL = 0.05  # significance level: a p-value below it means more than noise

@@ -1,27 +1,56 @@
-"""Resampling of scores: the per-example values from which a score can be recomputed for any subset of examples.
+"""The lines of `predictions.jsonl`, and the values in them from which a score is recomputed for any of the examples.
 
 Letter: E examples. Many scores are not means over examples (Matthews, F1 of classes or of entities, correlations), so
 the bootstrap draws rows of per-example values and computes the score from them. A proportion of right examples has an
 exact interval, which needs no draws.
+
+A line is `{"id", "texts", "gold", "score", "prediction"}`, plain values for JSON; `score` is the example's contribution
+to the score, if that is a mean over examples. The gold is what the scorer compares the prediction with: labels of a
+hierarchy include their parents.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.recipes.results.predictions import Line
+from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.metrics.entities import entity_spans
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
+from bertsmith.tasks.specs.task import Prediction, Task
 from bertsmith.tasks.specs.vector_gold import label_together
 
+Line = Mapping[str, Any]
+
+_LONGEST_TEXT = 300  # characters of an example's text
 DRAWS = 2_000
 
 Statistic = Callable[[npt.NDArray[np.generic]], float]
+
+
+def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Iterator[Line]:
+    """One line per example, in order."""
+    scores = task.example_scores(examples, predictions).tolist()
+    for example, gold, prediction, score in zip(examples, task.golds(examples), predictions, scores, strict=True):
+        yield {
+            "id": example.id,
+            "texts": texts_of(example),
+            "gold": gold,
+            "score": score,
+            "prediction": prediction.to_dict(),
+        }
+
+
+def texts_of(example: Example) -> list[str]:
+    """The texts of an example, each cut to 300 characters; empty for tagged words, which the prediction contains."""
+    values = vars(example)
+    texts = [values[name] for name in ("first", "second", "question", "context") if values.get(name)]
+    return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]
 
 
 @dataclass(frozen=True, kw_only=True)
