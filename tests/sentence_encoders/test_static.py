@@ -84,9 +84,13 @@ def test_static_vectors_are_trained_like_any_encoder_and_special_pieces_stay_wit
     assert bertsmith.evaluate(tmp_path / "run" / "model", file).scores["spearman"] > 0.8
 
 
-@pytest.mark.parametrize("dimensions", [0, 33])
-def test_more_dimensions_than_the_model_has_are_refused(dimensions: int, base: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="dimensions from 1 to 32"):
+@pytest.mark.parametrize(
+    ("dimensions", "message"), [(0, "dimensions must be at least 1, not 0"), (33, "dimensions from 1 to 32")]
+)
+def test_more_dimensions_than_the_model_has_are_refused(
+    dimensions: int, message: str, base: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         bertsmith.make_static_vectors(base, tmp_path / "static", dimensions=dimensions)
     assert not (tmp_path / "static").exists()
 

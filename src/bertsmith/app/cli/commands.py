@@ -186,13 +186,11 @@ COMMANDS = (
         vectors.embed,
         "embed",
         "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy",
-        text.encoding_settings,
     ),
     Command(
         vectors.features,
         "features",
         "bertsmith features my-text/village.txt --model my-run/model --layers sum-all --out my-words.parquet",
-        text.encoding_settings,
     ),
     Command(
         search.search,
@@ -219,7 +217,6 @@ COMMANDS = (
         vectors.static,
         "vectors static",
         "bertsmith vectors static --model my-run/model --out my-static-model",
-        text.encoding_settings,
     ),
     Command(
         word_vectors.train,

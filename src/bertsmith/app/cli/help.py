@@ -51,6 +51,7 @@ TOPICS: Mapping[str, str] = {
     "DistillationSettings": "Distillation",
     "CorpusDistillationSettings": "Distillation",
     "AdaptationSettings": "Adaptation",
+    "ChangeSettings": "Correction",
     "ReadingSettings": "Reading text",
     "EncodingSettings": "Reading text",
     "LanguageSettings": "Languages",

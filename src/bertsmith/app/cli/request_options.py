@@ -44,7 +44,9 @@ REQUESTS = Registry[type[Request]](
         "complete": "inference.predictors.request:CompleteRequest",
         "distill": "recipes.distillation.request:DistillRequest",
         "distill corpus": "recipes.distillation.request:DistillCorpusRequest",
+        "embed": "inference.vectors.request:EmbedRequest",
         "evaluate": "inference.predictors.request:EvaluateRequest",
+        "features": "inference.vectors.request:FeaturesRequest",
         "fill": "inference.predictors.request:FillRequest",
         "finetune": "recipes.finetuning.request:FinetuneRequest",
         "next": "inference.predictors.request:NextRequest",
@@ -53,6 +55,8 @@ REQUESTS = Registry[type[Request]](
         "predict": "inference.predictors.request:PredictRequest",
         "pretrain": "training.pretraining.settings:PretrainRequest",
         "quantize": "inference.predictors.request:QuantizeRequest",
+        "vectors": "inference.vectors.request:VectorsRequest",
+        "vectors static": "inference.vectors.request:StaticVectorsRequest",
         "vectors train": "inference.word_vectors.settings:TrainVectorsRequest",
     }
 )
@@ -98,7 +102,9 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
     def wrapper(**values: Any) -> None:
         del values[SETTINGS]
         verify = values.pop("verify", False)
-        shown = {parameter.name: values.pop(parameter.name) for parameter in extra}
+        shown = {
+            name: on_this_machine(name, values.pop(name), None) for name in (parameter.name for parameter in extra)
+        }
         values = {name: value for name, value in values.items() if not _is_default(value, *fields[name], request)}
         # Whatever is refused comes before gigabytes are copied.
         for name in sorted(values, key=lambda name: _treatment(fields[name][1]) == COPIED):

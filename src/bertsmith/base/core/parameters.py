@@ -58,6 +58,15 @@ ENGINE = Help(
     "cluster that is already running. The result is the same",
     metavar="local|ray[://ADDRESS]",
 )
+DEVICE = Help("auto, cpu, cuda or cuda:N")
+PRECISION = Help("auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")
+FILE = Help(
+    "one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin",
+    flag="FILE",
+    path="the file",
+    kind=str,
+)
+COLUMN = Help("column of a table with the texts [detected]; with -, of JSON lines", metavar="NAME")
 WORKERS = Help("number of parallel processes; default: one per core", least=1)
 
 
@@ -70,8 +79,8 @@ def optional(default: Any, about: Help) -> Any:
 class ComputeSettings:
     """Where and in which numbers a model computes; the values are checked where the model is loaded."""
 
-    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
-    precision: str = help_field("fp32", "auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")
+    device: str = optional("auto", DEVICE)
+    precision: str = optional("fp32", PRECISION)
     products: str = help_field(
         "auto", "linear layers: packed (by oneDNN), plain (by PyTorch alone) or auto: packed if possible"
     )

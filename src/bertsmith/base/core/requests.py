@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.core.settings import field_help, help_field, require, require_number, require_type
+from bertsmith.base.core.settings import field_help, help_field, require, require_known, require_number, require_type
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
@@ -72,11 +72,12 @@ class Request:
                     require_type(field.name, value, field.type)
                 for path in value if is_several else [value]:
                     require_path(path, about.path if isinstance(about.path, str) else field.name)
-            elif about.least is not None:
+            else:
                 require_type(field.name, value, field.type)
-                require_number(field.name, value, least=about.least, most=about.most)
-            elif not isinstance(field.type, str):
-                require_type(field.name, value, field.type)
+                if about.least is not None or isinstance(value, float):
+                    require_number(field.name, value, least=about.least, most=about.most)
+                if about.choices:
+                    require_known(about.flag or field.name, value, about.choices)
         for part in parts_of(type(self)):
             if part not in self.completed:
                 self.part(part)
@@ -117,6 +118,11 @@ def file_field(help: str, metavar: str = "FILE") -> Any:
     return help_field(None, help, metavar=metavar, path=True, address=COPIED, kind=Path)
 
 
+def path_field(help: str, metavar: str = "FILE") -> Any:
+    """A field, by default None, for the path of a file or folder on this machine."""
+    return help_field(None, help, metavar=metavar, path=True, kind=Path)
+
+
 def path_or_none(path: str | Path | None) -> Path | None:
     """The path, or None where none was given."""
     return None if path is None else Path(path)
@@ -124,7 +130,15 @@ def path_or_none(path: str | Path | None) -> Path | None:
 
 def parts_of(request: type) -> tuple[type, ...]:
     """The settings classes that a request consists of."""
-    return tuple(base for base in request.__bases__ if base is not Request and dataclasses.is_dataclass(base))
+    bases = [base for kind in _requests(request) for base in kind.__bases__]
+    return tuple(
+        base for base in dict.fromkeys(bases) if dataclasses.is_dataclass(base) and not issubclass(base, Request)
+    )
+
+
+def _requests(request: type) -> list[type]:
+    """A request and the requests that it extends."""
+    return [kind for kind in request.__mro__ if issubclass(kind, Request) and kind is not Request]
 
 
 def _is_sequence(field: "dataclasses.Field[Any]") -> bool:
@@ -133,8 +147,10 @@ def _is_sequence(field: "dataclasses.Field[Any]") -> bool:
 
 
 def own_fields(request: type) -> "list[dataclasses.Field[Any]]":
-    """The fields that a request adds to those of its parts, in the order of their definition."""
-    return [field for field in dataclasses.fields(request) if field.name in request.__annotations__]
+    """The fields that a request adds to those of its parts, required ones first; then those of a request it extends."""
+    names = [name for kind in _requests(request) for name in kind.__annotations__]
+    own = [field for field in dataclasses.fields(request) if field.name in names]
+    return sorted(own, key=lambda field: -1 if field.default is dataclasses.MISSING else names.index(field.name))
 
 
 def all_fields(request: type) -> "Iterator[tuple[type, dataclasses.Field[Any]]]":

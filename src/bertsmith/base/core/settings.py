@@ -32,6 +32,7 @@ class Help:
         help: one line.
         least, most: limits, both included; the largest value is generous, since it only has to catch typing mistakes
             before they fill the memory. With `least` the command line checks them too.
+        choices: the values that it can have.
         flag: the option, where it is not the name of the field; without hyphens, the name of a positional argument.
         metavar: how the value is shown.
         kind: the type on the command line, where it is not that of the field.
@@ -46,6 +47,7 @@ class Help:
     _: dataclasses.KW_ONLY
     least: float | None = None
     most: float | None = None
+    choices: Sequence[str] = ()
     flag: str | None = None
     metavar: str | None = None
     kind: Any = None

@@ -27,8 +27,9 @@ from safetensors.numpy import save
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import from_dict, help_field, require, require_other, to_dict
+from bertsmith.base.core.settings import from_dict, to_dict
 from bertsmith.base.storage.files import atomic_file, digest_bytes
+from bertsmith.inference.vectors.request import ChangeSettings
 from bertsmith.inference.vectors.writers import VECTOR, npy_header
 from bertsmith.tasks.metrics.vectors import VectorReport, unit
 
@@ -40,40 +41,6 @@ _BLOCK = 4096  # vectors
 _NAME = "vector changes"
 # A variance below this fraction of the largest is rounding noise around 0.
 _FLAT = 1e-7
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChangeSettings:
-    """The changes to apply, in the order of the fields.
-
-    Removing directions and whitening also subtract the mean, as in their papers.
-    """
-
-    center: bool = help_field(False, "subtract the mean vector")
-    remove_top: int = help_field(0, "remove this many directions of largest variance (all-but-the-top)")
-    whiten: bool = help_field(False, "decorrelate all directions and give them equal variance (whitening)")
-    dimensions: int | None = help_field(None, "with whitening: keep this many directions of largest variance")
-    normalize: bool = help_field(False, "scale each vector to length 1")
-
-    def __post_init__(self) -> None:
-        require(
-            self.remove_top >= 0,
-            expected="remove_top of 0 or more directions",
-            found=self.remove_top,
-            fix="set the number of directions to remove",
-        )
-        require_other(self.dimensions is None or self.whiten, "--dimensions", "--whiten")
-        require(
-            self.dimensions is None or self.dimensions >= 1,
-            expected="at least one dimension",
-            found=self.dimensions,
-            fix="keep one or more",
-        )
-
-    @property
-    def is_nothing(self) -> bool:
-        """Whether vectors are left unchanged."""
-        return self == ChangeSettings()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

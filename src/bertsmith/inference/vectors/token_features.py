@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, NotFiniteError
 from bertsmith.base.core.settings import require
+from bertsmith.inference.vectors.request import UNITS
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
@@ -28,7 +29,6 @@ from bertsmith.text.tokenizers.windows import windows
 if TYPE_CHECKING:
     from torch import Tensor
 
-UNITS = ("first", "mean", "pieces")
 CHUNK_BYTES = 2**27  # of piece vectors in memory at once
 
 Ints = npt.NDArray[np.int64]

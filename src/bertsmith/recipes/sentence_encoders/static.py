@@ -21,9 +21,11 @@ import torch
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, tell
-from bertsmith.base.core.settings import require, require_other
+from bertsmith.base.core.requests import takes
+from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import require_outside
 from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.vectors.request import StaticVectorsRequest
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.encoders.static import StaticConfig, special_ids
 from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata
@@ -32,7 +34,7 @@ from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.metrics.vectors import principal_axes
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.vector_gold import vector_spec
-from bertsmith.text.documents.encodings import UTF_8, EncodingSettings
+from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -61,46 +63,23 @@ class StaticSummary:
         return {**dataclasses.asdict(self), "out": str(self.out)}
 
 
-def make_static_vectors(
-    model: str | Path,
-    out: str | Path,
-    *,
-    dimensions: int | None = None,
-    text: str | None = None,
-    column: str | None = None,
-    encoding: str | None = None,
-    bad_bytes: str | None = None,
-    layers: str = "last",
-    replace: bool = False,
-    device: str = "auto",
-    precision: str = "fp32",
-) -> StaticSummary:
+@takes(StaticVectorsRequest)
+def make_static_vectors(request: StaticVectorsRequest) -> StaticSummary:
     """Writes a folder of static vectors, which `embed`, `search`, `serve` and `finetune` read as any model.
 
     It also loads in sentence-transformers, as its `StaticEmbedding`, with the same vectors.
 
-    Args:
-        model: anything that `load` accepts.
-        out: the folder to write.
-        dimensions: K; by default 256, or the width of the encoder if that is less.
-        text: texts whose frequencies weight the pieces: one per line, or a table.
-        column: the column of a table.
-        encoding, bad_bytes: how a text file is read, see `EncodingSettings`.
-        layers: hidden states that the vectors are made from; "embeddings" are those below all layers.
-        replace: overwrite `out`, if it is a model folder.
-        device, precision: of the encoder.
+    Raises:
+        BertsmithError: the model, the text or an option does not fit; the message says which.
     """
-    options = {"column": column, "encoding": encoding, "bad_bytes": bad_bytes}
-    for name, value in options.items():
-        require_other(text is not None or value is None, f"--{name.replace('_', '-')}", "--text")
-    reading = EncodingSettings(encoding=encoding or UTF_8, bad_bytes=bad_bytes or "refuse")
-    require_outside(Path(out), [str(source) for source in (model, text) if source is not None])
-    embedder = load_embedder(model, layers=layers, device=device, precision=precision)
+    out, text = Path(request.out), request.text
+    require_outside(out, [str(source) for source in (request.model, text) if source is not None])
+    embedder = load_embedder(request.model, layers=request.layers, device=request.device, precision=request.precision)
     tokenizer, width = embedder.encoder.tokenizer, embedder.width
     pieces = len(tokenizer.vocabulary)
-    kept = min(WIDTH, width) if dimensions is None else dimensions
+    kept = min(WIDTH, width) if request.dimensions is None else request.dimensions
     require(
-        0 < kept <= width,
+        kept <= width,
         expected=f"dimensions from 1 to {width}, the width of the model",
         found=kept,
         fix="choose a value in that range",
@@ -111,7 +90,7 @@ def make_static_vectors(
     )
     with Progress("one pass over the vocabulary", total=pieces, unit="pieces", least=1.0) as progress:
         vectors = embedder.encoder.row_vectors(rows, embedder.choice, embedder.pooling, progress)
-    frequencies, texts = _frequencies(tokenizer, text, column, reading)
+    frequencies, texts = _frequencies(tokenizer, request)
     weight = WEIGHT_OF_ZIPF if text is None else WEIGHT_OF_TEXT
     table, variance = principal(vectors.astype(np.float64), kept)
     table *= (weight / (weight + frequencies))[:, None]
@@ -132,10 +111,10 @@ def make_static_vectors(
         tensors={"embeddings.word.weight": torch.from_numpy(table.astype(np.float32))},
         tokenizer=tokenizer,
         metadata=metadata,
-        replace=replace,
+        replace=request.replace,
     )
     tell(f"{variance:.0%} of the variance of the pieces in {kept} of {width} directions")
-    return StaticSummary(out=Path(out), pieces=pieces, width=kept, variance=variance, texts=texts)
+    return StaticSummary(out=out, pieces=pieces, width=kept, variance=variance, texts=texts)
 
 
 def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
@@ -151,12 +130,10 @@ def principal(vectors: Floats, kept: int) -> tuple[Floats, float]:
     return turned / scale, float(variances[:kept].sum() / max(float(variances.sum()), 1e-30))
 
 
-def _frequencies(
-    tokenizer: Tokenizer, text: str | None, column: str | None, reading: EncodingSettings
-) -> tuple[Floats, int]:
+def _frequencies(tokenizer: Tokenizer, request: StaticVectorsRequest) -> tuple[Floats, int]:
     """The share of each piece in a text, float64 [V], and the number of texts; without one by Zipf's law."""
     pieces = len(tokenizer.vocabulary)
-    if text is None:
+    if request.text is None:
         frequencies = 1 / (np.arange(pieces) + _OFFSET)
         return frequencies / frequencies.sum(), 0
     counts, texts, block = np.zeros(pieces), 0, list[str]()
@@ -166,7 +143,7 @@ def _frequencies(
         counts[:] += np.bincount(encoded.ids, minlength=pieces)
         block.clear()
 
-    source = TextLines(text, column, reading)
+    source = TextLines(request.text, request.column, request.part(EncodingSettings))
     for line in source:
         block.append(line)
         texts += 1
@@ -176,5 +153,7 @@ def _frequencies(
         count()
     source.tell_notes()
     if not counts.any():
-        raise InputError(expected=f"texts in '{text}'", found="no piece of the vocabulary", fix="name another file")
+        raise InputError(
+            expected=f"texts in '{request.text}'", found="no piece of the vocabulary", fix="name another file"
+        )
     return (counts + _UNSEEN) / (counts + _UNSEEN).sum(), texts
