@@ -24,15 +24,6 @@ if TYPE_CHECKING:
         VectorsRequest,
     )
 
-FileArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE", help="one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
-    ),
-]
-ColumnOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="column of a table with the texts [detected]; with -, of JSON lines")
-]
 PiecesOption = Annotated[bool, typer.Option("--pieces", help="one vector per piece instead of per word")]
 
 

@@ -60,13 +60,6 @@ ENGINE = Help(
 )
 DEVICE = Help("auto, cpu, cuda or cuda:N")
 PRECISION = Help("auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")
-FILE = Help(
-    "one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin",
-    flag="FILE",
-    path="the file",
-    kind=str,
-)
-COLUMN = Help("column of a table with the texts [detected]; with -, of JSON lines", metavar="NAME")
 WORKERS = Help("number of parallel processes; default: one per core", least=1)
 
 

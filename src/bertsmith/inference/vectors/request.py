@@ -4,7 +4,16 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.parameters import COLUMN, DEVICE, ENGINE, FILE, MODEL, PRECISION, ComputeSettings, optional
+from bertsmith.base.core.parameters import (
+    COLUMN,
+    DEVICE,
+    ENGINE,
+    MODEL,
+    PRECISION,
+    TEXT_FILE,
+    ComputeSettings,
+    optional,
+)
 from bertsmith.base.core.requests import AS_IT_IS, Request, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.text.documents.encodings import EncodingSettings
@@ -21,7 +30,7 @@ _LAYERS = Help(
 class VectorFileRequest(Request, ComputeSettings, EncodingSettings):
     """A file of texts, a model, and the file of their vectors."""
 
-    file: Annotated[str | Path, FILE]
+    file: Annotated[str | Path, TEXT_FILE]
     model: Annotated[str | Path, MODEL]
     out: Annotated[str | Path, _OUT]
     _: dataclasses.KW_ONLY
