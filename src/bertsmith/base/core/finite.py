@@ -1,11 +1,5 @@
 """The check that a model computed numbers: no answer is made from NaN or infinity.
 
-The numbers of a model leave it in few places: `computed` for the logits of all tasks and for all vectors, the
-masked-LM logits, and the attention weights. Each of them calls `require_finite` before anything is decoded, so a model
-with damaged weights, or one whose numbers are too large for the precision, never gives a label, a span or a vector.
-
-The weights of a model are checked by `not_finite`, when they are read and at the end of a training.
-
 Each check reads a number once and keeps none: a sum of float32 numbers in double precision is finite if and
 only if all of them are. Only if it is not are the numbers looked at one by one.
 """
@@ -39,11 +33,7 @@ def without_nan(value: Any) -> Any:
 
 
 def first_not_finite(values: Numbers) -> int | None:
-    """The index along the first axis of the first entry with NaN or infinity; None if there is none.
-
-    Args:
-        values: of any shape with at least one axis.
-    """
+    """The index along the first axis of the first entry with NaN or infinity; None if there is none."""
     with np.errstate(invalid="ignore"):  # of infinity minus infinity
         if not values.size or math.isfinite(values.sum(dtype=np.float64)):
             return None
@@ -56,7 +46,6 @@ def require_finite(values: Numbers, text_of: Callable[[int], int]) -> None:
     """Returns if all numbers are finite.
 
     Args:
-        values: what a model computed; of any shape with at least one axis.
         text_of: returns the text, counted from 0, of an index along the first axis.
 
     Raises:

@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
+
+Lines = TypeVar("Lines", list[str], set[str])
 SECONDS_BETWEEN_PLAIN_LINES = 10.0
 
 # Control characters but the tab, ends of lines and paragraphs, and what changes the direction of the text after it.
@@ -32,11 +34,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def quiet(*, warnings: bool = False) -> Iterator[None]:
-    """Silences all progress output while the block runs, in all threads; for tests and library use.
-
-    Args:
-        warnings: also those, because another process gives them.
-    """
+    """Silences progress output, and `warnings` too, while the block runs, in all threads; for tests and library use."""
     global _silent, _mute
     with _lock:
         _silent += 1
@@ -50,30 +48,28 @@ def quiet(*, warnings: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def said_once() -> Iterator[None]:
-    """Writes each line of `warn` and `tell` once while the block runs, in all threads; for work with equal parts."""
-    lines: set[str] = set()
+def _open_block(blocks: list[Lines], lines: Lines) -> Iterator[Lines]:
+    """Has the lines of a block among those of all open blocks while it runs, in all threads."""
     with _lock:
-        _said.append(lines)
-    try:
-        yield
-    finally:
-        with _lock:
-            # By identity: blocks that overlap need not end in order, and equal sets are equal.
-            _said[:] = [entry for entry in _said if entry is not lines]
-
-
-@contextlib.contextmanager
-def recorded_warnings() -> Iterator[list[str]]:
-    """Yields a list that gets the text of each warning while the block runs, in all threads; it is written as well."""
-    lines: list[str] = []
-    with _lock:
-        _recorded.append(lines)
+        blocks.append(lines)
     try:
         yield lines
     finally:
         with _lock:
-            _recorded[:] = [recorded for recorded in _recorded if recorded is not lines]
+            # By identity: blocks that overlap need not end in order, and equal lines are equal.
+            blocks[:] = [entry for entry in blocks if entry is not lines]
+
+
+@contextlib.contextmanager
+def said_once() -> Iterator[None]:
+    """Writes each line of `warn` and `tell` once while the block runs, in all threads; for work with equal parts."""
+    with _open_block(_said, set()):
+        yield
+
+
+def recorded_warnings() -> contextlib.AbstractContextManager[list[str]]:
+    """A block that gets the text of each warning while it runs, in all threads, as a list; it is written as well."""
+    return _open_block(_recorded, [])
 
 
 def visible(text: str) -> str:
@@ -139,19 +135,14 @@ def amount(count: float) -> str:
     >>> amount(950), amount(12_300), amount(4_560_000)
     ('950', '12.3 k', '4.6 M')
     """
-    for limit, letter in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+    for limit, scale, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if count >= limit:
-            scale = {" G": 1e9, " M": 1e6, " k": 1e3}[letter]
-            return f"{count / scale:.1f}{letter}"
+            return f"{count / scale:.1f} {letter}"
     return f"{count:.0f}" if count >= 10 else f"{count:.3g}"
 
 
 def counted(count: int, noun: str, several: str = "") -> str:
     """A count followed by its noun, singular or plural.
-
-    Args:
-        noun: the singular.
-        several: the plural; by default `noun` plus "s".
 
     >>> counted(1, "text"), counted(0, "text"), counted(1200, "process", "processes")
     ('1 text', '0 texts', '1,200 processes')
@@ -167,8 +158,6 @@ class Progress:
     """Shows the progress of a task; use it as a context manager.
 
     Args:
-        total: the total number of units, or None if unknown.
-        unit: what is counted, e.g. "documents" or "bytes".
         done: units completed earlier, if the work is resumed.
         how: how the work is done, such as the precision; shown on the last line.
         least: seconds of work below which there is no last line, for parts that are often short.

@@ -21,11 +21,7 @@ def imported(name: str) -> object:
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
-    """Entries by name, in order.
-
-    Args:
-        names: of each entry, see `imported`.
-    """
+    """Entries by name, in order."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = dict(names)

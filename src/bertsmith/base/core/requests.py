@@ -226,10 +226,6 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
     """The values in a settings file (TOML) by field name; the file has the names of the options, and tables group them.
 
     In a path `~` is the home folder, as in a shell. What a template leaves empty for want of a default is not given.
-
-    Raises:
-        InputError: the file cannot be read, or is no TOML.
-        ConfigError: a name is unknown or occurs twice, or a value has the wrong type.
     """
     require(Path(path).exists(), expected=f"a settings file at '{path}'", found="none", fix="check the path")
     try:
@@ -278,11 +274,7 @@ def _flattened(content: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator
 
 
 def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]:
-    """The lines of a settings file with every setting, its help and its default, as comments where it has one.
-
-    Args:
-        topics: headings by the names of settings classes.
-    """
+    """The lines of a settings file with every setting, its help and its default, as comments where it has one."""
     heading = ""
     listed = [(topics.get(source.__name__, ""), field) for source, field in all_fields(request)]
     for topic, field in sorted(listed, key=lambda pair: bool(pair[0])):  # what is in no table comes before the tables

@@ -70,11 +70,7 @@ def field_help(field: "dataclasses.Field[Any]") -> Help:
 
 
 def require_limits(settings: Any) -> None:
-    """Checks that every number of a settings object is finite and at most the limit of its field.
-
-    Raises:
-        ConfigError: the message names the field.
-    """
+    """Checks that every number of a settings object is finite and at most the limit of its field."""
     for field in _fields(settings):
         value = getattr(settings, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -90,11 +86,7 @@ def require_number(
     above: float | None = None,
     below: float | None = None,
 ) -> None:
-    """Checks that a number is finite and within limits, `least` and `most` included; None means that it is not set.
-
-    Raises:
-        ConfigError: the message names the number and its limits.
-    """
+    """Checks that a number is finite and within limits, `least` and `most` included; None means that it is not set."""
     if value is None:
         return
     if not _is_number(value):
@@ -114,11 +106,7 @@ def require_number(
 
 
 def require_counts(**counts: int | None) -> None:
-    """Checks that each count is a whole number of at least 1; None means that it is not set.
-
-    Raises:
-        ConfigError: the message names the count.
-    """
+    """Checks that each count is a whole number of at least 1; None means that it is not set."""
     for name, count in counts.items():
         if count is not None and not _fits(count, int):
             raise ConfigError.must_be(name, "a whole number", count)
@@ -126,11 +114,7 @@ def require_counts(**counts: int | None) -> None:
 
 
 def require_known(kind: str, name: object, known: Collection[str]) -> None:
-    """Checks that a name is among the known ones of its kind.
-
-    Raises:
-        ConfigError: it is not; the message has the nearest known name.
-    """
+    """Checks that a name is among the known ones of its kind."""
     if name not in known:
         raise ConfigError.unknown(kind, name, known)
 
@@ -146,15 +130,7 @@ def to_dict(settings: Any) -> dict[str, Any]:
 
 
 def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
-    """A settings object from plain values; lists become tuples.
-
-    Args:
-        values: field names and values, as `to_dict` returns them.
-        where: where the values came from, for the error message, e.g. "RUN/settings.json".
-
-    Raises:
-        ConfigError: a key is unknown, a required one is missing, or a value has the wrong type.
-    """
+    """A settings object from plain values; lists become tuples."""
     if not isinstance(values, Mapping):
         raise ConfigError(expected=f"settings in {where}", found=brief_repr(values), fix="restore the file")
     fields = {field.name: field for field in _fields(cls)}
@@ -173,11 +149,7 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
 
 
 def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
-    """The values for each settings class, by its field names; a path is given as text.
-
-    Raises:
-        ConfigError: no class has a field of that name, or the value has the wrong type.
-    """
+    """The values for each settings class, by its field names; a path is given as text."""
     values = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}
     kinds = {cls: {field.name: field.type for field in _fields(cls)} for cls in classes}
     known = {name: kind for fields in kinds.values() for name, kind in fields.items()}
@@ -189,14 +161,7 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
 
 
 def require_recipe(name: str, known: Sequence[str] = RECIPES) -> str:
-    """The name of a recipe, checked.
-
-    Args:
-        known: the recipes that there are.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
+    """The name of a recipe, checked."""
     require_known("recipe", name, known)
     return name
 
@@ -219,11 +184,7 @@ def is_finite(value: object) -> bool:
 
 
 def require_labels(labels: Sequence[object], what: str) -> None:
-    """Checks that labels are different texts.
-
-    Raises:
-        ConfigError: one is not; the message names it.
-    """
+    """Checks that labels are different texts."""
     wrong = next((label for label in labels if not isinstance(label, str)), None)
     require(wrong is None, expected=f"texts as {what}", found=brief_repr(wrong), fix="restore the file")
     twice = next((label for label, count in Counter(labels).items() if count > 1), None)

@@ -13,6 +13,7 @@ the caller uses plain products instead.
 Letters: T tokens, K inputs, O outputs of a layer.
 """
 
+import contextlib
 import functools
 import os
 import platform
@@ -143,29 +144,24 @@ def mkl_has_avx512() -> bool:
 
 
 @functools.cache
+def _cpuinfo(*names: str) -> str:
+    """The value of the first line with one of these names that Linux reports of the first core; empty if none has."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.lower().startswith(names):
+                return line.split(":", 1)[1].strip()
+    return ""
+
+
 def _features() -> frozenset[str]:
     """The features of the first core as Linux reports them; empty if there are none."""
-    try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.lower().startswith(("flags", "features")):
-                    return frozenset(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return frozenset()
+    return frozenset(_cpuinfo("flags", "features").split())
 
 
 @functools.cache
 def processor_name() -> str:
     """The model of the processor, as the system names it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
 @functools.cache

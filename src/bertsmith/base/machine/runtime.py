@@ -60,11 +60,8 @@ class Runtime:
         precision: the type of the matrix products: fp64, fp32, bf16, fp16, or int8 for inference. Parameters stay
             fp32 in training.
         note: what the user should know, such as why another precision is used; empty if there is nothing.
-        int8_bits: the bits per weight if the precision is int8.
-        is_auto: whether the precision was chosen automatically.
         products: how linear layers are computed at inference: "packed" (weights packed by oneDNN, with what follows
             fused), "plain" (by torch), or "auto": packed where this machine can.
-        products_given: whether the products were requested, not chosen automatically.
     """
 
     device: str
@@ -131,7 +128,6 @@ class Rank:
     """The rank of this process among those that train together.
 
     Attributes:
-        index: its number, from 0.
         local_index: its number among those on the same machine.
         local_count: the number of those.
         restarts: how often `torchrun` has started the processes again because one of them ended.
@@ -206,7 +202,6 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
     """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
     Args:
-        precision: "auto", "fp32", "bf16", "fp16" or "fp64".
         local_rank: the GPU that "cuda" means when several processes train on one machine; by default the local rank of
             this process.
     """

@@ -30,9 +30,6 @@ class Series:
     """One line of a chart.
 
     Attributes:
-        x: steps or tokens.
-        y: values, as many as in `x`.
-        color: one of COLORS.
         style: a thin "line" for many values, "points" for few, or a dashed "level".
         intervals: of "points", both ends of the interval of each value, which are drawn as a vertical line; None for a
             value without one.
@@ -50,8 +47,6 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zer
 
     Args:
         series: the lines to draw; values that are not finite leave a gap.
-        y_label: label of the y axis, with the unit.
-        from_zero: start the y axis at 0.
     """
 
     def draw(axes: "Axes") -> None:

@@ -47,11 +47,7 @@ class Key(NamedTuple):
 
 
 def page(title: str, body_html: str, *, reload_seconds: int | None = None) -> str:
-    """A complete page with its heading.
-
-    Args:
-        reload_seconds: how often a browser loads the page again, if its content still changes.
-    """
+    """A complete page with its heading."""
     reload = "" if reload_seconds is None else f'<meta http-equiv="refresh" content="{reload_seconds}">'
     return (
         "<!doctype html>\n"

@@ -275,10 +275,6 @@ def require_equal(settings: Mapping[str, Any], digests: Mapping[str, str], rank:
 
     Processes that differ would train on different rows, or exchange gradients of different models, and no loss would
     show it.
-
-    Args:
-        settings: plain values, by dotted name.
-        digests: of the inputs, by name.
     """
     if rank.count == 1:
         return

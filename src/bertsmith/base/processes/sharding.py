@@ -56,9 +56,6 @@ def divide_part(model: nn.Module, part: nn.Module) -> None:
     """Divides a module that was added to a model, and that calls outside of the model's forward pass gather by itself.
 
     No-op if the model is not divided.
-
-    Args:
-        part: it has its first values, the same ones in all processes.
     """
     if not is_divided(model):
         return
@@ -70,10 +67,7 @@ def divide_part(model: nn.Module, part: nn.Module) -> None:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The modules whose parameters are gathered together, the innermost first; those outside of them are gathered too.
-
-    They are the members of the lists of modules, such as the layers of an encoder.
-    """
+    """The modules whose parameters are gathered together, innermost first: the members of lists, such as layers."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return [block for module in reversed(lists) for block in module]
 
@@ -99,12 +93,7 @@ def first_row(tensor: Tensor) -> int:
 
 
 def whole(rows: Tensor, like: Tensor) -> Tensor:
-    """The tensor whose rows the processes hold, on every process; all of them call it together.
-
-    Args:
-        rows: of this process.
-        like: a tensor that is divided in the same way.
-    """
+    """The tensor whose rows the processes hold, on every process; all of them call it together."""
     if not is_part(like):
         return rows
     from torch.distributed.tensor import DTensor
@@ -127,11 +116,7 @@ def rows_of(full: Tensor, like: Tensor) -> Tensor:
 
 
 def norms(tensors: Sequence[Tensor], like: Sequence[Tensor]) -> Tensor:
-    """The Euclidean norm of each whole tensor, from the rows of this process.
-
-    Args:
-        like: tensors that are divided in the same way.
-    """
+    """The Euclidean norm of each whole tensor, from the rows of this process."""
     lengths = torch.stack(torch._foreach_norm(list(tensors)))
     if any(map(is_part, like)):
         lengths = lengths.square()
@@ -145,9 +130,6 @@ def whole_parameters(model: nn.Module, *beginnings: str) -> Iterator[None]:
     """Has the whole tensors as some parameters of a model inside the block; after it, each process keeps its rows.
 
     All processes do the same in the block, where there is no forward pass. No-op if the model is not divided.
-
-    Args:
-        beginnings: of the names of these parameters.
     """
     if not is_divided(model):
         yield

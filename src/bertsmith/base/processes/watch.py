@@ -39,9 +39,6 @@ class Watch:
         """The seconds of each process since the last look; empty for a single process. Warns once of a slow one.
 
         All processes call it together.
-
-        Args:
-            step: completed steps, for the warning.
         """
         if self.rank.count == 1:
             return []

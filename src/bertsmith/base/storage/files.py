@@ -82,7 +82,6 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
     """Yields an empty folder that becomes `path` if the block ends without an error.
 
     Args:
-        path: the destination. It must not exist, unless `replace` allows it.
         replace: the kind of folder that may be replaced. True is for paths that only this package writes, such as
             those inside a run folder. The old folder is moved aside first and deleted at the end.
     """
@@ -176,11 +175,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        InputError: the file is missing, unreadable or not JSON, or `path` is an address.
-    """
+    """The value of a JSON file."""
     require_local(path, "a JSON file")
     try:
         return json.loads(regular_bytes(path).decode("utf-8"))
@@ -280,7 +275,6 @@ def require_format(record: Mapping[str, Any], path: Path, key: str = "format") -
 
     Args:
         record: the content of the file, or its metadata; without a number it is read as format 1.
-        key: the name of the number.
     """
     number = str(record.get(key, FORMAT))
     if number != str(FORMAT):
@@ -379,10 +373,8 @@ def _is_running(process: int) -> bool:
         return True  # on Windows, os.kill would terminate the process
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 

@@ -34,11 +34,7 @@ _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_N
 
 
 def is_unused(folder: Path, besides: Collection[str] = ()) -> bool:
-    """True if a folder contains nothing but locks and the partial files of interrupted writes.
-
-    Args:
-        besides: the names of other entries that may be in it.
-    """
+    """True if a folder contains nothing but locks and the partial files of interrupted writes."""
     return all(entry.name in besides or _TRACE.fullmatch(entry.name) for entry in folder.iterdir())
 
 
@@ -74,7 +70,6 @@ def require_new_or_started(
 
     Args:
         parts: entries of which the folder of a started run has one; by default the folder is enough.
-        besides: what a new run may find in its folder.
     """
     if not resume:
         require_new_run(folder, besides)
@@ -114,11 +109,7 @@ def locked_folder(path: Path, *, create: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_file(path: Path, *, wait: bool = False) -> Iterator[None]:
-    """Holds the lock of a file that grows, or is about to be written, during the block.
-
-    Args:
-        wait: wait until no other process holds it, instead of refusing.
-    """
+    """Holds the lock of a file that grows, or is about to be written, during the block."""
     require_local(path)
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)

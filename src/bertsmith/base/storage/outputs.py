@@ -24,7 +24,6 @@ class FileKind:
     """A kind of file that a command writes, and how to recognize one.
 
     Attributes:
-        name: its name in error messages, with the article.
         endings: the endings that the name of such a file may have; empty if any will do.
         starts: the first bytes of such a file, any of them, without regard to case or white space before them.
         holds: bytes that are all among its first 65,536 bytes.
@@ -84,10 +83,8 @@ def require_output(
     """Checks that a file may be written to `path`, before any work goes into its content.
 
     Args:
-        kind: what will be written.
         inputs: the files and folders of data that the command reads; a file in an input folder is an input. A model
             folder need not be listed, because none of its files is of a kind that is written as a single file.
-        others: the other outputs of the command.
         replace: an existing file of this kind may be replaced, as the user asked.
         may_exist: the same, for a file whose name the program chose or which it extends.
     """

@@ -29,8 +29,6 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
 
     Args:
         last: for a folder, the file in it that says that it is complete.
-        replace: what is at the address may be replaced.
-        inputs: what is read; none of it may be inside a folder that is replaced.
     """
     address = address_of(out)
     if address is None:
@@ -72,11 +70,7 @@ def staged(out: Path, *, last: str = "", replace: bool = False, inputs: Iterable
 
 
 def is_staged(out: Path, last: str = "") -> bool:
-    """Whether a file or a folder for an address is complete on a local disk, because its upload failed.
-
-    Args:
-        last: the file in a folder that says that it is complete.
-    """
+    """Whether a file or a folder for an address is complete on a local disk, because its upload failed."""
     address = address_of(out)
     return address is not None and (_staging(address.rstrip("/")) / last).is_file()
 
@@ -88,11 +82,7 @@ def _staging(address: str) -> Path:
 
 
 def _require_place(address: str, last: str, *, replace: bool, is_partial: bool) -> None:
-    """Refuses an address that is taken, or that cannot be written, before any work is done.
-
-    Args:
-        is_partial: other files there come from an upload that failed.
-    """
+    """Refuses an address that is taken, or that cannot be written, before any work is done."""
     with errors_in_words(address, "write"):
         system, path = file_system(address)
         system.invalidate_cache()
@@ -120,11 +110,7 @@ def _require_place(address: str, last: str, *, replace: bool, is_partial: bool) 
 
 
 def _upload_folder(folder: Path, address: str, last: str, *, is_partial: bool) -> None:
-    """Uploads a folder, its file `last` at the end; what is replaced loses that file first.
-
-    Args:
-        is_partial: as for `_require_place`; those files are removed.
-    """
+    """Uploads a folder, its file `last` at the end; what is replaced loses that file first."""
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     with errors_in_words(address, "write"):
         system, path = file_system(address)

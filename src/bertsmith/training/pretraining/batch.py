@@ -15,17 +15,12 @@ class PretrainingBatch:
     """A micro-batch with its targets.
 
     Attributes:
-        read: the positions that a head reads.
         predicted: int64 [M], indices into the last hidden states for the masked-LM head; None without predictions.
         targets: int64 [M], the gold pieces at those positions.
         first: int64 [N], indices of [CLS] in the last hidden states; None if no label is predicted.
-        labels: int64 [N], the pair labels.
         backward: int64 [M'], indices into the last hidden states whose backward half predicts the previous piece; None
             unless the objective has two directions.
-        backward_targets: int64 [M'], the previous pieces.
-        step: the step, counted from 0.
         step_predictions: predictions in the whole step, of one direction.
-        step_rows: rows in the whole step.
     """
 
     batch: Batch

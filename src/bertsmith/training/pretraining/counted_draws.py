@@ -1,9 +1,8 @@
 """Counter-based random numbers: many small draws at once, each a pure function of its key and index.
 
-A step of 256 rows needs about 60,000 draws, and each must depend on its instance alone, that is on (seed, pass,
-document, ordinal), never on neighboring rows. A generator object per instance would cost more than the rest of the
-data work, so the draws are *counted*: draw `c` of an instance is output `c + 1` of splitmix64 seeded with the
-instance's key, which can be computed without the earlier outputs.
+A step of 256 rows needs about 60,000 draws, each of which depends on its instance alone. A generator per instance would
+cost more than the rest of the data work, so the draws are *counted*: draw `c` of an instance is output `c + 1` of
+splitmix64 seeded with the instance's key, which can be computed without the earlier outputs.
 """
 
 import numpy as np

@@ -29,13 +29,7 @@ _MICRO_TOKENS = 2048
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskedScores:
-    """How well a model predicts masked pieces.
-
-    Attributes:
-        loss: the mean negative log-probability of the masked pieces, in nats.
-        accuracy: the fraction of them that are the first guess.
-        top: top-TOP accuracy, the fraction of them among the TOP most likely pieces.
-    """
+    """Mean loss in nats, the share of right first guesses, and that of pieces among the TOP most likely."""
 
     loss: float
     accuracy: float

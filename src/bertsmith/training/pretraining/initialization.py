@@ -9,9 +9,6 @@ piece occurs, which pieces occur near each other, and that the words right next 
 * the position table holds sines and cosines, and in the first two layers some heads have queries and keys that use
   them to attend to a fixed neighbor: the token before, the one after, and so on.
 
-All of them are ordinary parameters, which training changes like any others. No tensor is added, so the model has the
-layout that it always had.
-
 D width, H heads, W width of a head, V pieces.
 
 Source: log frequencies as bias: Karpathy, "A Recipe for Training Neural Networks" (2019). Word vectors: Kim (2014) and
@@ -56,10 +53,6 @@ def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: i
     occur. Without learned positions, or with a projection above them, there are no neighbor heads. Next to
     fixed sines the vectors are larger, and the norm of the masked-LM head, which is multiplied with them, is
     smaller in return.
-
-    Args:
-        model: a randomly initialized model, which is changed in place. If it is divided among processes, all of them
-            call this, and hold what is changed as a whole meanwhile.
     """
     with whole_parameters(model, *_CHANGED):
         _initialize(model, corpus, seed)

@@ -2,16 +2,13 @@
 
 Letters: B tracks of a direction, T tokens of a micro-batch, M predicted positions, D width.
 
-A step is a window of every track. A model of two directions has B tracks that are read from left to right, and B others
-of the same text that are read from right to left: what the backward half remembers is what follows. Each track
-begins with the state in which the step before left it, without gradients (truncated backpropagation through time). The
-state belongs to the run like parameters and moments do: a checkpoint holds it, and a resumed run ends with the same
-bytes as an uninterrupted one.
+A step is a window of every track; in a model of two directions, B tracks are read from left to right, and B others of
+the same text from right to left. Each track begins with the state in which the step before left it, without gradients
+(truncated backpropagation through time). Checkpoints hold the state like parameters and moments.
 
 Source: Merity, Keskar and Socher (2018), "Regularizing and Optimizing LSTM Language Models", sections 4 and 5; main.py
-of their code. For two directions: `BidirectionalLMDataset` and `train` of the code of ELMo (allenai/bilm-tf), which
-feeds the last state of both directions into the next step; there it is the words of each sentence that are reversed,
-in order of the sentences, here it is the whole text.
+of their code. For two directions: `BidirectionalLMDataset` and `train` of the code of ELMo (allenai/bilm-tf), where the
+words of each sentence are reversed instead of the whole text.
 """
 
 import dataclasses
@@ -65,9 +62,7 @@ class TrackBatch:
             after the first.
         predicted: int64 [M], the positions that are predicted.
         targets: int64 [M], the gold pieces there.
-        step: the step, counted from 0.
         step_predictions: predictions in the whole step, of this direction.
-        step_tracks: B.
     """
 
     term: LossTerm
@@ -80,15 +75,7 @@ class TrackBatch:
 
 
 class LanguageModeling(Workload):
-    """The workload that trains a recurrent language model; for its arguments see `Pretraining`.
-
-    Args:
-        run: tracks (rows per step), penalties, the rates of the layers, sampled pieces.
-        unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
-
-    Attributes:
-        texts: the tracks of each direction, in the order of the terms of the objective.
-    """
+    """The workload that trains a recurrent language model; for its arguments see `Pretraining`."""
 
     model: EncoderForPreTraining
 
@@ -157,10 +144,7 @@ class LanguageModeling(Workload):
         return self.windows.length(step) / self.windows.base
 
     def carried(self, step: int) -> Mapping[str, Tensor]:
-        """The state of all tracks before a step, [tracks, width] each; none before the first.
-
-        Of two directions, the B tracks of the second one follow the first.
-        """
+        """The state of all tracks before a step, [tracks, width] each, the second direction last; empty before step 0."""
         return self._states.get(step, {})
 
     def carry(self, step: int, tensors: Mapping[str, Tensor]) -> None:
@@ -180,10 +164,7 @@ class LanguageModeling(Workload):
         return True
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
-        """The windows of a step; a pure function of the step.
-
-        Of two directions, the tokens of one count: each is read once from either side, as in a row.
-        """
+        """The windows of a step, a pure function of it; the tokens of two directions count once."""
         assert world == 1, "the state of a track belongs to one process"
         length, start = self.windows.length(step), self.windows.start(step)
         batches = [

@@ -26,10 +26,7 @@ def factor_of_layer(model: EncoderForPreTraining, name: str, decay: float) -> fl
 
 
 def unigram_loss(counts: npt.NDArray[np.int64], documents: Documents, vocabulary: Vocabulary) -> float:
-    """The loss in nats, on other documents, of a model that only knows how often each piece occurs in the corpus.
-
-    The frequencies are smoothed; see `smoothed_frequencies`.
-    """
+    """The loss in nats, on other documents, of a model that only knows how often each piece occurs in the corpus."""
     seen = np.zeros(len(counts), dtype=np.int64)
     for document in range(documents.num_documents):
         seen += np.bincount(documents.document_tokens(document), minlength=len(counts))

@@ -71,10 +71,9 @@ class Masker:
     def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> Targets:
         """The masked rows, each with round(share * length) predictions, at least 1 and at most `most_predictions`.
 
-        `[CLS]` and `[SEP]` are never chosen, but count in the length. Each chosen position becomes `[MASK]`, is kept,
-        or becomes a uniform draw from the whole vocabulary, special pieces included; this is decided independently for
-        each position, even within a word. A row has fewer predictions if its candidates run out or, with whole words,
-        if none of the remaining words fits.
+        `[CLS]` and `[SEP]` are never chosen, but count in the length. Whether a chosen position becomes `[MASK]`, is
+        kept, or becomes a uniform draw from the whole vocabulary is decided for each position, even within a word. A
+        row has fewer predictions if its candidates run out or none of the remaining words fits.
 
         Args:
             token_ids: int32 [T].
@@ -125,11 +124,7 @@ class Masker:
 def _choose(rows: Ints, sizes: Ints, order: Words, wanted: Ints) -> Flags:
     """Which units are chosen, bool [U]: in random order, as long as they fit into the number wanted for their row.
 
-    Args:
-        rows: the row of each unit, int64 [U], ascending.
-        sizes: the number of tokens of each unit, int64 [U].
-        order: the random number of each unit, uint64 [U].
-        wanted: the maximum number of tokens to choose in each row, int64 [N].
+    `rows`, `sizes` and `order` are of the units, `wanted` of the rows.
     """
     per_row = np.bincount(rows, minlength=len(wanted))
     begins = np.cumsum(per_row) - per_row

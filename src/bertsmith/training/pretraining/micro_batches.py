@@ -20,12 +20,7 @@ from bertsmith.training.pretraining.targets import NOTHING, FindTargets, Ints
 
 
 class RowsWithTargets:
-    """Rows with their targets, sorted by length.
-
-    Args:
-        pairs: whether a label of each row is predicted.
-        step: the step that they belong to, counted from 0.
-    """
+    """Rows of a step with their targets, sorted by length; `pairs` says whether a label of each row is predicted."""
 
     def __init__(self, rows: Rows, find_targets: FindTargets, *, pairs: bool, step: int) -> None:
         self.rows, self.pairs, self.step = rows, pairs, step
@@ -43,12 +38,7 @@ class RowsWithTargets:
     def cut(
         self, most_tokens: int, *, rank: int = 0, world: int = 1, lanes: int = 1, least_parts: int = 1
     ) -> list[Ints]:
-        """The rows of a rank, split by tokens: the indices of the rows of each part.
-
-        Args:
-            rank, world: every `world`-th row, starting at `rank`; by default all.
-            lanes, least_parts: at least as many parts as lanes are worth their while, or as this number.
-        """
+        """The indices of the rows of each part: every `world`-th row, starting at `rank`, split by tokens."""
         order, lengths = self.order[rank::world], self.rows.lengths
         if not len(order):
             raise ConfigError(

@@ -45,12 +45,7 @@ _SCORED_POSITIONS = 512  # scored at a time
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CountedScores:
-    """How well a counting model predicts masked pieces.
-
-    Attributes:
-        loss: the mean negative log-probability of the masked pieces, in nats.
-        top: the fraction of them that are among the most probable pieces; five by default. A tie counts as a miss.
-    """
+    """Mean loss in nats, and the share of pieces among the `top` most probable; a tie counts as a miss."""
 
     loss: float
     top: float
@@ -61,10 +56,8 @@ class NgramBaseline:
 
     Args:
         pairs: how often each piece is followed by each other piece, float64 [V, V].
-        counts: how often each piece occurs, float64 [V].
         exponent: a, the weight of the neighbors.
         strength: b, how much is lent to the unigram model.
-        spare_ids: pieces of the vocabulary that are not in use; see `smoothed_frequencies`.
     """
 
     def __init__(
@@ -105,11 +98,7 @@ class NgramBaseline:
         return cls(*together, exponent=exponent, strength=strength, spare_ids=spare_ids)
 
     def unigram_scores(self, target_ids: Ints, top: int = 5) -> CountedScores:
-        """The scores of the unigram model.
-
-        Args:
-            target_ids: int [M], the masked pieces; at least one.
-        """
+        """The scores of the unigram model."""
         chances = self.unigram[target_ids]
         hits = self._at_least(chances) - 1 < top
         return CountedScores(loss=float(-np.log(chances).mean()), top=float(hits.mean()))

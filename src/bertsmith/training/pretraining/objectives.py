@@ -1,10 +1,4 @@
-"""The pre-training objectives, one object each: what a row is, what is predicted in it, and which parts that trains.
-
-All other code looks an objective up in `OBJECTIVES` and uses the object; nothing branches on a name. A new objective is
-a new entry, with its own walk (`spans.py`) or targets (`targets.py`, `masking.py`) if it needs them.
-
-Torch is not loaded here: settings and data statistics need the objectives, but no model.
-"""
+"""The pre-training objectives, one object each: what a row is, what is predicted in it, and which parts that trains."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -44,8 +38,6 @@ class LossTerm:
         name: the prefix of its sums and figures in the log, e.g. `mlm_loss`, `mlm_accuracy`; `lm` of language models.
         logits: returns its logits, [targets, classes], from the output of the model; None if no row has a target.
         targets: returns its targets, int64 [targets], from a micro-batch.
-        step_count: returns the number by which the sum over the step is divided.
-        has_perplexity: whether the held-out figures include a perplexity.
     """
 
     name: str
@@ -90,7 +82,6 @@ class Objective:
     """How documents become rows, what a model predicts in them, and which heads it needs for that.
 
     Attributes:
-        name: the value of the setting `objective`.
         shortest_document: the minimum number of tokens for a document to make a row.
         positive_pairs: the name for pairs with label 1; None if a row has one part.
         relation: what the head of pairs judges about the second part: that it follows the first, or that both are in
@@ -100,7 +91,7 @@ class Objective:
         is_causal: whether each token attends only to itself and those to its left.
         is_backward: whether the model reads from right to left, and predicts the piece before.
         carries_state: whether the corpus is read as tracks of contiguous text, with the state of a recurrent model
-            carried from step to step, of each direction; otherwise it is read in rows that do not know of each other.
+            carried from step to step; otherwise it is read in rows that do not know of each other.
         repeats_text: whether both parts of a row are the same text, of which the second is regenerated.
     """
 

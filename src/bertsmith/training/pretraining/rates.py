@@ -16,18 +16,10 @@ class RatesReport:
     """Counts over the measured rows; every percentage in the table is a ratio of two of them.
 
     Attributes:
-        rows: the number of rows measured.
-        tokens: their tokens, special tokens included.
-        predicted: predicted positions.
-        masked: predicted positions replaced by `[MASK]`.
         kept: predicted positions left unchanged, including those whose random piece happened to be the same.
-        replaced: predicted positions replaced by another piece.
         special_predicted: predicted positions that are `[CLS]` or `[SEP]`; must be 0.
         rows_without_predictions: rows without any predicted position, although the objective masks.
         positive: rows with label 1: random next, or swapped.
-        negative: rows with label 0: actual next, or in order.
-        truncated_rows: rows that lost tokens to truncation.
-        truncated_tokens: the tokens they lost.
         left_out_documents: documents of the corpus that are too short for a row.
         length_counts: the number of rows with 0, 1, 2 ... `max_length` tokens.
     """

@@ -99,11 +99,7 @@ _RECURRENT: Mapping[str, Any] = {
 def settings_from_recipe(
     options: Mapping[str, Any],
 ) -> tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
-    """The settings of a run, from the given ones by name and, for the others, their recipe.
-
-    Raises:
-        ConfigError: a name, a value or the recipe is unknown.
-    """
+    """The settings of a run, from the given ones by name and, for the others, their recipe."""
     classes = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
     split_settings(options, classes)  # a name that does not exist is refused as it was given
     parts = split_settings(with_recipe(options), classes)

@@ -36,11 +36,7 @@ OTHER_CHARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """A table of examples for the report, such as filled masks.
-
-    Attributes:
-        header: the names of the columns; empty for no header.
-    """
+    """A table of examples for the report, such as filled masks."""
 
     title: str
     header: Sequence[str] = ()

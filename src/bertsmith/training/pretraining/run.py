@@ -75,14 +75,9 @@ def pretrain(
     """Pre-trains a model on a corpus and writes RUN/model and RUN/report.html.
 
     Args:
-        corpus: a folder written by `build_corpus`, or its address.
-        out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
             if the run was stopped before its number of steps was known, while steps were timed for its minutes.
-        on_evaluation: see `train`.
-        teaching: a teacher to learn from, with an objective of masked pieces.
         by_processor: a budget in minutes counts processor time, see `Clock.of_run`; for a single process on a CPU.
-        request: what the user asked for, kept in the run folder.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
@@ -321,8 +316,6 @@ class _Start:
     """The model that a run starts from.
 
     Attributes:
-        model: the model, before what it may take from the corpus.
-        digests: that of its source; none for a new model.
         kept_parts: parts that are written though nothing trains them. The pooler is such a part: fine-tuning starts
             better from the pooler of the source than from a random one.
         history: `continued_from` of the metadata, None for a new model.

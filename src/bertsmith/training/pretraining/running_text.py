@@ -19,9 +19,6 @@ def warn_without_running_text(corpus: Corpus, data: PretrainingDataSettings) -> 
 
     What is before such a sentence, in the state of the model or in its row, then says nothing about it: the sentences
     are in random order, or blank lines divide them.
-
-    Args:
-        data: the objective, and whether rows run on over the borders of sentences.
     """
     if data.contiguous:
         use = f"rows of up to {data.max_length} tokens hold one sentence each"

@@ -1,9 +1,8 @@
 """Which tokens of scripts without spaces belong to one word, for whole-word masks.
 
-BERT reads every Chinese character as a token of its own, and a Thai phrase as one word, so the pieces do not show where
-words are. A segmenter finds them: the package `rjieba` for Chinese, `budoux` for Japanese and Thai
-(docs/decisions/0023-words-without-spaces.md). It is asked while rows are masked, so a corpus is the same with and
-without it. A border inside a piece is ignored, and a word never crosses a token of another script.
+The pieces do not show where words are: every Chinese character is a token of its own, and a Thai phrase is one word. The
+package `rjieba` finds Chinese words, `budoux` Japanese and Thai ones (docs/decisions/0023-words-without-spaces.md), while
+rows are masked. A border inside a piece is ignored, and a word never crosses a token of another script.
 
 Source: Cui et al. (2019), "Pre-training with whole word masking for Chinese BERT".
 
@@ -128,11 +127,7 @@ LANGUAGES = {
 
 
 def segmenter(setting: str) -> Segment:
-    """The function that splits a text of a language into words whose concatenation is the text.
-
-    Args:
-        setting: a key of `LANGUAGES`.
-    """
+    """The function that splits a text of a language, a key of `LANGUAGES`, into words that join to the text."""
     language = LANGUAGES[setting]
     try:
         return language.load()
@@ -160,23 +155,13 @@ def pieces_of(setting: str, vocabulary: Vocabulary) -> Flags:
 def warn_of_words(
     rules: TextRules, vocabulary: Vocabulary, counts: npt.NDArray[np.int64], settings: Sequence[str]
 ) -> None:
-    """Says what keeps whole-word masks from covering words: see `warn_of_missing_words` and `warn_of_lost_marks`.
-
-    Args:
-        counts: how often each piece occurs in it, int64 [V].
-        settings: the languages whose words are masked.
-    """
+    """Says what keeps whole-word masks from covering the words of the languages in `settings`."""
     warn_of_missing_words(vocabulary, counts, settings)
     warn_of_lost_marks(rules, settings)
 
 
 def warn_of_missing_words(vocabulary: Vocabulary, counts: npt.NDArray[np.int64], settings: Sequence[str]) -> None:
-    """Says that whole-word masks do not cover the words of a language, if a good part of the tokens is in it.
-
-    Args:
-        counts: how often each piece occurs in the corpus, int64 [V].
-        settings: the languages whose words are masked.
-    """
+    """Says that whole-word masks do not cover the words of a language, if a good part of the tokens is in it."""
     total = max(1, counts.sum())
     fractions = {setting: float(counts[pieces_of(setting, vocabulary)].sum() / total) for setting in LANGUAGES}
     # Chinese characters are part of the Japanese ones; among kana they are Japanese.
@@ -193,11 +178,7 @@ def warn_of_missing_words(vocabulary: Vocabulary, counts: npt.NDArray[np.int64],
 
 
 def warn_of_lost_marks(rules: TextRules, settings: Sequence[str]) -> None:
-    """Says that a segmenter reads text whose vowels, tones and voicing marks the text rules have removed.
-
-    Args:
-        settings: the languages whose words are masked.
-    """
+    """Says that a segmenter reads text whose vowels, tones and voicing marks the text rules have removed."""
     asked = [setting for setting in ("japanese_words", "thai_words") if setting in settings]
     if asked and rules.strips_accents and not rules.keep_letter_marks:
         options = " and ".join(f"--{setting.replace('_', '-')}" for setting in asked)
@@ -211,9 +192,6 @@ class SegmentedWords:
     """Finds the words among the tokens of scripts without spaces.
 
     With both, Chinese characters next to kana are Japanese, and all others are Chinese.
-
-    Args:
-        segments: for each setting of `LANGUAGES` that is on its segmenter, see `segmenter`.
     """
 
     def __init__(self, vocabulary: Vocabulary, segments: dict[str, Segment]) -> None:
@@ -235,12 +213,7 @@ class SegmentedWords:
         self._codes = np.array([ord(character) for character in "".join([*texts, _BORDER])], dtype="<u4")
 
     def continues(self, token_ids: npt.NDArray[np.int32], by_pieces: Flags) -> Flags:
-        """Whether a token belongs to the same word as the token before it, bool [T].
-
-        Args:
-            token_ids: int32 [T].
-            by_pieces: what holds where one of the two is in no such script, bool [T].
-        """
+        """Whether a token continues the word of the token before it, bool [T]; `by_pieces` decides in other scripts."""
         result = by_pieces.copy()
         for setting, is_member in self._members(token_ids).items():
             decides = is_member.copy()

@@ -1,9 +1,8 @@
 """Splits a document into instances, for each row layout.
 
-A walk takes a document's sentence boundaries (token offsets, starting with 0, strictly increasing), the target length
-of the pass and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to
-`fields`: document, start and end of A; document, start and end of B; label. Documents are ranks among the usable ones.
-Draws are in the order of the original code, so a walk can be checked against it draw by draw.
+A walk receives a document's sentence boundaries (token offsets, starting with 0), the target length of the pass and a
+function that returns the next uniform number. It appends seven integers per instance to `fields`: document, start and
+end of A; the same of B; label. Documents are ranks among the usable ones. Draws are in the order of the original code.
 """
 
 from array import array
@@ -46,10 +45,8 @@ def walk_next_sentence(
 ) -> None:
     """Appends pairs with their actual next (label 0) or a random next (label 1) from another document.
 
-    The span of a random next stays open: its start is `OPEN`, its end the number of tokens wanted, and the draw that
-    chooses its first sentence goes to `openings`. The walk itself only needs to know that the unused sentences of the
-    chunk were put back. In a corpus of one document the ten tries fail, and the random next is from the same document,
-    as in the original.
+    The start of a random next stays `OPEN`, its end is the number of tokens wanted, and the draw that chooses its first
+    sentence goes to `openings`. In a corpus of one document it is from the same document, as in the original.
     """
     last, first = len(edges) - 1, 0
     while first < last:
@@ -86,8 +83,8 @@ def walk_sentence_order(
 ) -> None:
     """Appends pairs from one document in order (label 0) or swapped (label 1), each with probability 0.5.
 
-    A chunk of a single sentence is cut at a random token, because a pair needs two parts; a final sentence of one token
-    joins the previous chunk, because it cannot be cut. The document must have at least two tokens.
+    A single sentence is cut at a random token, because a pair needs two parts; a final sentence of one token joins the
+    previous chunk. The document must have at least two tokens.
     """
     last, first = len(edges) - 1, 0
     while first < last:
@@ -177,7 +174,6 @@ def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:
     Args:
         lengths: tokens of A and B, int64 [N, 2].
         room: the maximum number of tokens of both together.
-        keys: the keys of the instances, uint64 [N].
     """
     lost = np.stack(pair_cuts(lengths[:, 0], lengths[:, 1], room), axis=1)
     front = np.zeros_like(lost)

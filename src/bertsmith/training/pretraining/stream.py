@@ -1,11 +1,5 @@
 """Pre-training instances: which spans of which documents form each row of the run, by the rules of 2018.
 
-The rules are from `create_instances_from_document` in the original `create_pretraining_data.py`. The target length
-is drawn once per document and pass; sentences are collected up to it; the chunk is split at a random sentence into A
-and B; with probability 0.5 (always, if the chunk is a single sentence) B comes from another document and the unused
-sentences are put back; a pair that is too long loses tokens at random ends of the longer part. `spans.py` implements
-these rules.
-
 The source of every random draw, so that none depends on workers, ranks, restarts or the order of calls:
 
 * the order of the documents in an epoch: (seed, epoch);
@@ -293,13 +287,7 @@ class PretrainingStream:
         return int(self._walk(epoch, ranks)[2].sum())
 
     def _walk(self, epoch: int, ranks: Ints) -> tuple[Ints, npt.NDArray[np.float64], Ints]:
-        """The instances of the given documents, in walk order.
-
-        Returns:
-            The fields of each instance, int64 [N, 7], with the spans of random nexts still open; the draw for the first
-            sentence of each random next, float64 [number of random nexts]; the number of instances of each document,
-            int64.
-        """
+        """The fields of the instances, int64 [N, 7], in walk order; the draws of open random nexts; document sizes."""
         settings, seed, pass_number = self.settings, self.settings.seed, self._pass(epoch)
         walk = walk_contiguous if settings.contiguous else OBJECTIVES[settings.objective].walk
         room = settings.room

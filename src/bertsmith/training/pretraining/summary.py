@@ -12,10 +12,7 @@ _OF_THE_WORK = ("tokens", "sequences", "gradient_norm", "learning_rate", "skippe
 
 
 def summary_lines(result: TrainResult) -> list[str]:
-    """The lines that the command prints: the work, the scores of the last logged steps, and those on held-out rows.
-
-    The held-out scores are of the model that was kept.
-    """
+    """The lines that the command prints: the work, the scores of the last logged steps, and those on held-out rows."""
     speed = result.metrics.get("tokens_per_second")
     work = f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')} in {duration(result.seconds)}"
     lines = [work + (f", {speed:,.0f} tokens/s at the end" if speed else "")]

@@ -1,9 +1,8 @@
 """A corpus as parallel tracks of contiguous text, in the order of its documents, cut into the windows of steps.
 
-All documents, each as `[CLS] text [SEP]`, are one stream of tokens that starts again at its end. B tracks read it
-from B places at equal distances, so after as many tokens per track as lie between two of them, each token was read
-once. Step after step, each track reads on where it stopped; windows vary in length, so that they begin at other tokens
-in every pass. Read backward, the stream begins at the end of the last document.
+All documents, each as `[CLS] text [SEP]`, are one stream of tokens that starts again at its end. B tracks read it from
+B places at equal distances; each reads on where it stopped in the step before. Windows vary in length, so that they
+begin at other tokens in every pass. Read backward, the stream begins at the end of the last document.
 
 Everything is a function of (seed, step).
 
@@ -29,9 +28,6 @@ _AT_ONCE = 1024  # windows that are drawn together
 
 class Windows:
     """The lengths of the windows of all steps: base with probability 0.95, else half, plus N(0, 5), at least 5.
-
-    Args:
-        varied: whether they vary; otherwise all have the base length.
 
     >>> Windows(base=70, seed=1).length(3) == Windows(base=70, seed=1).length(3)
     True
@@ -65,13 +61,7 @@ class Windows:
 
 
 class TokenTracks:
-    """B tracks over the tokens of documents.
-
-    Args:
-        tracks: B.
-        shortest: tokens that a track should have at least before the next one begins.
-        backward: read from right to left.
-    """
+    """B tracks over the tokens of documents, each of at least `shortest` tokens."""
 
     def __init__(
         self, documents: Documents, vocabulary: Vocabulary, *, tracks: int, shortest: int, backward: bool = False
@@ -98,10 +88,8 @@ class TokenTracks:
     def window(self, start: int, length: int) -> tuple[Ints, Ints]:
         """The tokens of a window of each track and the piece to predict at each, int64 [B, length], in text order.
 
-        Args:
-            start: the tokens that each track read before.
-
-        A piece to predict is the following one, or the preceding one if the tracks are read backward.
+        The window starts `start` tokens after the beginning of its track. A piece to predict is the following one, or
+        the preceding one if the tracks are read backward.
         """
         taken = [self._tokens((begin + start) % self.num_tokens, length + 1) for begin in self._starts.tolist()]
         tokens = np.stack(taken)  # [B, length + 1], in reading order

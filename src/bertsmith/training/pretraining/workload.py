@@ -2,9 +2,8 @@
 
 Letters: T tokens, N rows of a micro-batch, M predicted positions, R positions that are read, V vocabulary.
 
-A step is a fixed list of rows, the same on every rank. It is sorted by length, distributed over the ranks, and split
-into micro-batches by tokens. Losses are divided by the counts of the whole step, so the gradient is the same however
-the step is split.
+A step is a fixed list of rows, the same on every rank, sorted by length and split into micro-batches by tokens. Losses
+are divided by the counts of the whole step, so the gradient is the same however the step is split.
 
 Source: Devlin et al. (2018), section 3.1 and appendix A; `model_fn_builder` in the original run_pretraining.py.
 """
@@ -56,11 +55,7 @@ _EVALUATION: Mapping[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of the run with one row length.
-
-    Attributes:
-        share: the fraction of the steps that belongs to this phase.
-    """
+    """A part of the run with one row length, and its share of the steps."""
 
     stream: PretrainingStream
     find_targets: FindTargets
@@ -71,20 +66,12 @@ class Pretraining(Workload):
     """The workload that pre-trains an encoder.
 
     Args:
-        model: the model with both heads.
-        held_out: documents for evaluation, or None.
-        rows_per_step: rows per optimizer step.
-        tokens_per_step: a token budget instead.
         long_length: the row length of the last phase, or None for one length throughout.
         long_share: the fraction of the steps in that phase; 0.1 in the paper.
-        micro_tokens: the maximum tokens per micro-batch.
-        evaluation_rows: the maximum held-out rows per evaluation.
         unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
         sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
             figures of the steps are then of the sample, held-out figures are exact.
-        layer_decay: learning rate of each layer as a fraction of the layer above.
         teaching: a teacher, whose loss replaces the objective's, which predicts masked pieces alone.
-        most_lanes: the maximum number of lanes; by default as many as the machine is worth.
     """
 
     model: EncoderForPreTraining
@@ -235,11 +222,7 @@ class Pretraining(Workload):
         return line
 
     def _sums(self, model: nn.Module, stream: PretrainingStream, rank: Rank) -> dict[str, float]:
-        """The sums over the first rows of a held-out stream, whose micro-batches the processes divide among them.
-
-        They are added in the order of the micro-batches, so the sums are as in one process: the same bytes, unless
-        it would make fewer micro-batches than there are processes.
-        """
+        """The sums over the first rows of a held-out stream, in the order of its micro-batches, as in one process."""
         rows = stream.materialise(self._evaluation_plan(stream))
         work = self._with_targets(rows, self.objective.find_targets(stream.vocabulary, stream.settings), 0)
         parts = work.cut(self.micro_tokens, least_parts=rank.count)
