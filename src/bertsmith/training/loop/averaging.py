@@ -100,12 +100,7 @@ class AveragedSgd(Optimizer):
 
 
 def require_averaging(processes: int, directions: Mapping[str, bool]) -> None:
-    """Checks that it can be seen when held-out text no longer improves.
-
-    Args:
-        processes: that train together.
-        directions: for each value that the workload evaluates, whether a higher one is better.
-    """
+    """Checks that it can be seen when held-out text no longer improves."""
     require(
         "loss" in directions,
         expected="a held-out loss, from which nt-asgd sees when to average",

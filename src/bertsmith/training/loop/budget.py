@@ -39,24 +39,14 @@ _LOOKS = 1000  # at most this many times per run is the time compared with the b
 
 @dataclass(frozen=True, kw_only=True)
 class Durations:
-    """Seconds that the parts of a run take.
-
-    Attributes:
-        step: an optimizer step.
-        evaluation: an evaluation on held-out data.
-        checkpoint: writing a checkpoint.
-    """
+    """Seconds that the parts of a run take."""
 
     step: float
     evaluation: float
     checkpoint: float
 
     def fitting(self, seconds: float, settings: TrainSettings) -> tuple[int, int, float]:
-        """The number of steps that fit into some seconds, the steps between evaluations, and the seconds for one step.
-
-        Args:
-            seconds: what is left of the budget for steps, evaluations, checkpoints and the model folder.
-        """
+        """The number of steps that fit into some seconds, the steps between evaluations, the seconds for one step."""
         each = self.step
         # The last checkpoint and the model folder, which is about a third the size of a checkpoint.
         fixed = 2 * self.checkpoint
@@ -86,9 +76,6 @@ def resolve(
 
     Args:
         trainer: the trainer whose workload is timed; its parameters and moments are the same afterwards.
-        evaluate: runs the evaluation of step 0.
-        save: writes the checkpoint of step 0.
-        clock: the time of the run so far.
         resumed: the run was there before, so only its budget can be changed.
 
     Raises:
@@ -156,11 +143,7 @@ def _resolve_minutes(
 
 
 class BudgetError(ConfigError):
-    """The time budget is too short for a single step.
-
-    Attributes:
-        minutes: the minimum budget.
-    """
+    """The time budget is too short for a single step; `minutes` is the minimum."""
 
     def __init__(self, *, expected: str, found: str, fix: str, minutes: float) -> None:
         super().__init__(expected=expected, found=found, fix=fix)
@@ -184,9 +167,6 @@ class Deadline:
     """Keeps a run within its budget in minutes: the number of steps that fit, from recent steps.
 
     Args:
-        settings: the settings of the run, with a budget in minutes.
-        resolved: what `resolve` returned for it.
-        clock: says how closely the budget is kept.
         may_grow: whether the run may get more steps than planned; see `Workload.has_even_steps`.
     """
 
@@ -216,13 +196,7 @@ class Deadline:
         return step < pace.steps and not is_decided and step % max(1, pace.planned // _LOOKS) == 0
 
     def replan(self, step: int, pace: Pace, spent: float) -> int | None:
-        """The new number of steps of the run; None if it will end in time as it is.
-
-        Args:
-            step: completed steps.
-            pace: the current pace.
-            spent: seconds since the run started.
-        """
+        """The new number of steps of the run; None if it will end in time as it is."""
         if self._seen < _FIRST_LOOK * _WINDOW * self.seconds:
             return None
         each = self._worked / self._steps
@@ -249,7 +223,6 @@ def time_of_a_step(
 
     Args:
         spent: returns the fraction of the budget spent so far.
-        clock: what the seconds are counted by.
     """
     before = {name: tensor.clone() for name, tensor in model_tensors(trainer.trained).items()}
     trainer.workload.fix_steps(_TRIAL_RUN)

@@ -59,13 +59,10 @@ class Position:
     """The position in a run: everything besides tensors that is needed to resume as if it had not stopped.
 
     Attributes:
-        step: completed steps, including skipped ones.
         tokens: real tokens of these steps, over all ranks.
-        sequences: sequences of these steps, over all ranks.
         seconds: wall-clock time of the run, summed over its resumed parts.
         processor_seconds: processor time of the run, summed over its threads and resumed parts.
         updates: optimizer updates; a step whose loss or gradient was not finite makes none.
-        guard: the state of the loss guard.
         pending: sums over the steps since the last log line.
     """
 
@@ -227,11 +224,7 @@ def _require_types(state: Position | LossGuard) -> None:
 
 
 def write_best(path: Path, model: nn.Module, rank: Rank | None = None) -> None:
-    """Writes the whole parameters of a model to one file, replacing the previous one.
-
-    Args:
-        rank: this process among those that train together; all of them call it, and rank 0 writes.
-    """
+    """Writes the whole parameters of a model to one file, replacing the previous one."""
     _write_whole(path, model, rank or Rank(), "the best model")
 
 

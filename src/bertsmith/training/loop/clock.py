@@ -39,12 +39,7 @@ class Clock:
 
     @staticmethod
     def of_run(rank: Rank, device: str, *, by_processor: bool, before: Mapping[str, Any]) -> "Clock":
-        """The clock of a run that starts, or of one that is resumed, which keeps the one that it was started with.
-
-        Args:
-            by_processor: of a run that starts.
-            before: the record of a run that is resumed.
-        """
+        """The clock of a run that starts, or of one that is resumed, which keeps the one that it was started with."""
         by_processor = by_processor or bool(flat(before.get("settings", {})).get(BY_PROCESSOR))
         require(
             not by_processor or (rank.count == 1 and device == "cpu"),

@@ -23,7 +23,6 @@ class Level:
     """A value that stays the same over a run, drawn as a dashed line into the chart of another value.
 
     Attributes:
-        name: of the value in the log.
         charts: names of values; the level goes into the chart of the first one that the run has logged.
         text: what the legend says; with several runs, up to the first colon.
     """
@@ -38,11 +37,6 @@ class LoggedRun:
     """A run as a page shows it.
 
     Attributes:
-        name: what the page calls it.
-        color: of its curves.
-        folder: its folder.
-        train: the lines of its log about training steps, at least one.
-        evaluation: the lines about evaluations.
         events: how many other lines there are: steps that were skipped or spiked.
     """
 
@@ -70,15 +64,7 @@ def read_logged_run(path: Path, name: str, color: str) -> LoggedRun:
 def curve(
     name: str, label: str, runs: Sequence[LoggedRun], *, levels: Sequence[Level] = (), from_zero: bool = False
 ) -> str:
-    """The chart of one logged value with its legend: training as lines, held-out values as points.
-
-    Args:
-        name: of the value in the log.
-        label: of the y axis, with the unit.
-        runs: one or several.
-        levels: drawn where they belong to this chart.
-        from_zero: let the y axis start at 0.
-    """
+    """The chart of one logged value with its legend: training as lines, held-out values as points."""
     alone = len(runs) == 1
     axis = "step" if alone else "tokens"
     series: list[Series] = []

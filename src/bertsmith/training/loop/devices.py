@@ -25,8 +25,6 @@ class Gpu:
         memory: GB, as published.
         half: dense bf16 and fp16 products with sums in fp32, TFLOP/s; without the doubling of sparse matrices.
         single: fp32 products outside the tensor cores, which is what torch uses by default, TFLOP/s.
-        has_bf16: whether it multiplies bf16.
-        source: where the figures are published.
     """
 
     pattern: str
@@ -93,7 +91,6 @@ def peak_of(device_name: str, precision: str) -> float | None:
 
     Args:
         device_name: as `torch.cuda.get_device_name` returns it.
-        precision: of the matrix products.
 
     >>> peak_of("NVIDIA H200", "bf16"), peak_of("Tesla T4", "bf16"), peak_of("NVIDIA A10G", "bf16")
     (989500000000000.0, None, None)

@@ -13,9 +13,7 @@ class Evaluations:
     """The held-out values of each evaluated step.
 
     Args:
-        lines: the evaluation lines of the log so far.
         keep_best: the value to keep the best model by, without its prefix, or None.
-        directions: for each value that the workload evaluates, whether a higher one is better.
     """
 
     def __init__(
@@ -35,13 +33,7 @@ class Evaluations:
         return step in self._by_step
 
     def add(self, step: int, tokens: int, values: Mapping[str, float]) -> None:
-        """Adds an evaluation.
-
-        Args:
-            step: the number of completed steps.
-            tokens: the real tokens of these steps.
-            values: the held-out values, with their prefix.
-        """
+        """Adds an evaluation."""
         self._by_step[step] = {"tokens": tokens, **values}
 
     def tokens(self, step: int) -> int:

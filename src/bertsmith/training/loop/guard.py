@@ -88,14 +88,7 @@ def of_process(broken: Sequence[int], rank: Rank) -> str:
 
 
 def too_many_skipped(guard: LossGuard, step: int, values: str, precision: str, last: int | None) -> TrainingError:
-    """The error for too many steps in a row that were not finite.
-
-    Args:
-        step: the last of them.
-        values: its loss and gradient.
-        precision: that of the run.
-        last: the step of the newest checkpoint.
-    """
+    """The error for too many steps in a row that were not finite."""
     kept = f"the last checkpoint, of step {last}, was written before them" if last else "there is no checkpoint yet"
     return TrainingError(
         expected="a finite loss and gradient",
@@ -106,12 +99,7 @@ def too_many_skipped(guard: LossGuard, step: int, values: str, precision: str, l
 
 
 def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Rank) -> None:
-    """Checks that a finished run has trained its model; all processes call it.
-
-    Args:
-        precision: that of the run, which the advice leaves out.
-        rank: this process, which looks at the rows that it holds.
-    """
+    """Checks that a finished run has trained its model; all processes call it."""
     advice = f"{remedies(precision)}, or look for extreme values in the training data"
     if guard.skipped and not guard.steps:
         raise TrainingError(
@@ -132,11 +120,7 @@ def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Ra
 
 @contextlib.contextmanager
 def divergence_in_words(precision: str) -> Iterator[None]:
-    """Says what to do about a training whose model computes NaN or infinity when it is scored.
-
-    Args:
-        precision: that of the run, which the advice leaves out.
-    """
+    """Says what to do about a training whose model computes NaN or infinity when it is scored."""
     try:
         yield
     except NotFiniteError as error:
@@ -159,7 +143,6 @@ class StopRequest:
     handle signals.
 
     Attributes:
-        requested: one of the signals came.
         is_urgent: the signal was SIGTERM.
     """
 

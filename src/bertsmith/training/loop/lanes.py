@@ -42,11 +42,7 @@ def lanes_for(tokens: int, lanes: int) -> int:
 
 
 class Lanes:
-    """Threads that each compute one micro-batch at a time, and share the threads of torch among themselves.
-
-    Args:
-        count: the number of lanes.
-    """
+    """Threads that each compute one micro-batch at a time, and share the threads of torch among themselves."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -72,7 +68,6 @@ class Lanes:
         Args:
             loss: returns the loss of a micro-batch, with its graph, and sums for the log.
             micro_batches: at most `count` of them are in progress at a time.
-            parameters: the parameters to train.
         """
         upcoming = iter(micro_batches)
         running: deque[Future[tuple[Loss, Sequence[Tensor | None]]]] = deque()

@@ -14,10 +14,6 @@ TOKENS, SECONDS, OPERATIONS = "loop.tokens", "loop.seconds", "loop.operations"
 def speed(sums: Mapping[str, float], peak: float | None) -> dict[str, float]:
     """The tokens per second of some steps and, if they are known, the model FLOPs utilization of this process.
 
-    Args:
-        sums: the tokens, seconds and floating-point operations of the steps.
-        peak: of the device, in floating-point operations per second.
-
     >>> speed({TOKENS: 100.0, SECONDS: 2.0, OPERATIONS: 8e12}, 1e13)
     {'tokens_per_second': 50.0, 'utilization': 0.4}
     """
@@ -29,12 +25,7 @@ def speed(sums: Mapping[str, float], peak: float | None) -> dict[str, float]:
 
 
 class MetricsLog:
-    """Writes the log lines of a run; use it as a context manager.
-
-    Args:
-        run: the run folder; lines are appended to its metrics.jsonl.
-        tensorboard: also write the numbers to RUN/tensorboard.
-    """
+    """Writes the log lines of a run; use it as a context manager."""
 
     def __init__(self, run: RunFolder, tensorboard: bool = False) -> None:
         self.run = run

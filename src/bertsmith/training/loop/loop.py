@@ -52,9 +52,6 @@ def train(
 
     Args:
         workload: the model, on its device, and the work. Its model is trained in place.
-        settings: the training settings; must equal those in the run folder.
-        run: the run folder; only rank 0 writes to it.
-        rank: this process among those that train together (see `distributed.process_group`).
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
         on_evaluation: called by rank 0 after each evaluation, with the completed steps and the values, as logged.
         clock: counts a budget in minutes, from the moment when the caller made it; by default wall-clock time.

@@ -117,12 +117,9 @@ class Optimizer(abc.ABC):
     The moments of a parameter are `m` and `v`, or `m` alone.
 
     Args:
-        module: the module whose parameters are trained.
         weight_decay: fraction of a decayed parameter that is added to its update.
-        betas: decay rates of the first and the second moment.
         epsilon: added to the square root of the second moment, outside the root.
         bias_correction: divide the moments by 1 - beta**updates. The 2018 code does not.
-        rate_factor: returns the factor on the learning rate for a parameter name.
         matrix_rate: for Muon, the learning rate of the hidden matrices as a multiple of that of the others.
     """
 

@@ -54,10 +54,8 @@ class Run:
         """The run in a folder that is new, or that holds a started run, in the process group of `torchrun`.
 
         Args:
-            path: RUN.
             resume: resume the run in the folder. If `torchrun` has restarted the processes, the run that they had
                 started is resumed in any case.
-            device: where the processes compute.
             parts: entries of the folder, of which a started run has at least one; "" is the folder itself.
             besides: entries that a new run may find in its folder, see `run_folder.PREPARED`.
 
@@ -87,10 +85,6 @@ class Run:
         Args:
             record, digests, may_change: see `RunFolder.prepare`.
             request: the request of a new run, written as request.toml: a settings file that starts the same run.
-
-        Raises:
-            RunError: another process has the lock, settings or digests differ from those of the resumed run, or those
-                of the processes from each other.
         """
         self._held.enter_context(self.locked())
         self.folder = RunFolder.prepare(

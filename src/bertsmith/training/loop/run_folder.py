@@ -77,8 +77,6 @@ class RunFolder:
     """The folder of a run; use `create`, `resume` or `open` to get one.
 
     Attributes:
-        path: the folder.
-        record: the content of settings.json.
         is_new: whether `create` made it, so that nothing in it is older than this object.
     """
 
@@ -100,7 +98,6 @@ class RunFolder:
         """A new run folder with its settings.json.
 
         Args:
-            path: a folder that does not exist or is empty, apart from `PREPARED` and traces of an interrupted start.
             settings: plain values, nested by topic; the training settings are under "train".
             digests: digests of the inputs, by name; they must be the same when the run is resumed.
         """
@@ -119,12 +116,7 @@ class RunFolder:
 
     @staticmethod
     def open(path: Path) -> "RunFolder":
-        """The run in an existing folder.
-
-        Raises:
-            RunError: the folder is not a run folder.
-            InputError: its settings.json has another format.
-        """
+        """The run in an existing folder."""
         if not (path / SETTINGS_FILE).is_file():
             raise RunError(expected=f"a run in '{path}'", found=f"no {SETTINGS_FILE}", fix="check the path")
         record = read_json(path / SETTINGS_FILE)
@@ -227,12 +219,7 @@ class RunFolder:
         carried: Mapping[str, Tensor],
         rank: Rank | None = None,
     ) -> Path:
-        """Writes a checkpoint and returns its folder; keeps only the last `keep` checkpoints.
-
-        Args:
-            carried: see `Workload.carried`.
-            rank: of this process, if the model is divided among several: all of them call it.
-        """
+        """Writes a checkpoint and returns its folder; keeps only the last `keep` checkpoints."""
 
         def sync_log() -> None:  # so that it survives a power cut like the checkpoint
             with space_for("the log", self.path, _RESUME):

@@ -98,15 +98,7 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 
 
 def learning_rate(schedule: str, step: float, *, peak: float, warmup: int, total: int) -> float:
-    """The learning rate of the update after `step` updates.
-
-    Args:
-        schedule: one of `SCHEDULES`.
-        step: updates already made.
-        peak: the highest learning rate.
-        warmup: steps of the linear warm-up; 0 for none.
-        total: steps of the whole run.
-    """
+    """The learning rate of the update after `step` updates."""
     if schedule not in SCHEDULES:
         raise ConfigError.unknown("schedule", schedule, SCHEDULES)
     return SCHEDULES[schedule](step, peak=peak, warmup=warmup, total=total)

@@ -115,14 +115,11 @@ class TrainSettings:
             )
             self.pace(self.steps or 0)
         for name in (*BUDGETS, "evaluate_every", "save_every", "save_minutes", "patience", "muon_rate"):
-            value = getattr(self, name)
-            require_number(name, value, above=0)
+            require_number(name, getattr(self, name), above=0)
         for name in ("learning_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
-            value = getattr(self, name)
-            require_number(name, value, above=0)
+            require_number(name, getattr(self, name), above=0)
         for name in ("warmup_share", "beta1", "beta2"):
-            value = getattr(self, name)
-            require_number(name, value, least=0, below=1)
+            require_number(name, getattr(self, name), least=0, below=1)
         require_other(
             self.patience is None or self.keep_best is not None,
             "patience",
@@ -131,8 +128,7 @@ class TrainSettings:
         require_number("weight_decay", self.weight_decay, least=0)
         require_number("seed", self.seed, least=0)
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZER_NAMES)):
-            value = getattr(self, name)
-            require_known(name, value, known)
+            require_known(name, getattr(self, name), known)
         require_limits(self)
         if self.steps is not None:
             self.warmup(self.steps)

@@ -18,7 +18,7 @@ from bertsmith.training.loop.evaluations import PREFIX, Evaluations
 from bertsmith.training.loop.guard import LossGuard, of_process, too_many_skipped
 from bertsmith.training.loop.log import OPERATIONS, SECONDS, TOKENS, MetricsLog, speed
 from bertsmith.training.loop.pace import Pace
-from bertsmith.training.loop.result import OnEvaluation, TrainResult, result_of
+from bertsmith.training.loop.result import OnEvaluation, TrainResult
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.trainer import StepOutcome, Trainer
 from bertsmith.training.loop.workload import StepPlan
@@ -31,17 +31,11 @@ class TrainingState:
 
     Args:
         trainer: the model and the optimizer, which receive the values of the checkpoint.
-        run: the run folder.
-        log: its log.
-        clock: the time of the run.
-        on_evaluation: see `loop.train`.
 
     Attributes:
         position: the completed steps, and what was counted in them.
         pace: the number of steps, after `fix_budget`.
         deadline: the end of a budget in minutes.
-        guard: the losses of the past, which tell a spike.
-        first: whether this is rank 0.
     """
 
     def __init__(
@@ -160,12 +154,7 @@ class TrainingState:
         return verdict != "skip"
 
     def count(self, plan: StepPlan, applied: StepOutcome | None, seconds: float) -> None:
-        """Adds a step to the position.
-
-        Args:
-            applied: its outcome; None if it was skipped.
-            seconds: how long it took.
-        """
+        """Adds a step to the position."""
         added = {TOKENS: float(plan.tokens)}
         if applied is not None:
             added |= {_LOSS: applied.loss, _NORM: applied.gradient_norm, _STEPS: 1.0, **applied.sums}
@@ -289,4 +278,21 @@ class TrainingState:
     def result(self) -> TrainResult:
         """The result of the training, after its last step."""
         best = int(distributed.from_first_rank(self.evaluations.best_step() or 0, self.rank)) or None
-        return result_of(self.position, self.guard, self.evaluations, self.run, self.clock, best, self.total)
+        position, guard = self.position, self.guard
+        kept = position.step if best is None else best
+        latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
+        return TrainResult(
+            steps=position.step,
+            tokens=position.tokens,
+            sequences=position.sequences,
+            seconds=self.clock.seconds,
+            processor_seconds=self.clock.processor_seconds,
+            skipped=guard.skipped,
+            spikes=guard.spikes,
+            metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
+            best_step=best,
+            kept_step=kept,
+            kept_tokens=position.tokens if best is None else self.evaluations.tokens(best),
+            scores=self.evaluations.scores(kept),
+            stopped_early=position.step < self.total,
+        )

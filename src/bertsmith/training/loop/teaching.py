@@ -54,7 +54,6 @@ class Teaching(abc.ABC):
         """The contribution of a micro-batch to the loss of its step, and more sums for the log.
 
         Args:
-            model: the student.
             output: what it returned for the micro-batch.
             trace: from `new_trace`, after that forward pass.
             own: the workload's own loss of the micro-batch, already divided by the totals of the step.

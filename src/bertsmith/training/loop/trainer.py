@@ -43,9 +43,6 @@ class Trainer:
     """Model and optimizer of one rank, and the parts of a step; used by `train` and by the budget.
 
     Args:
-        workload: the model and the work.
-        settings: the training settings.
-        rank: this process among those that train together.
         stop: whether a stop was requested; every step shares it with all ranks.
     """
 

@@ -56,11 +56,7 @@ class ProcessMemory:
         return self.parameters + self.gradients + self.moments + self.activations + self.gathered
 
     def peak(self, kind: str) -> int:
-        """About the most that a process may take besides Python and torch.
-
-        Args:
-            kind: "cpu", where a training keeps the memory that its steps free, or "cuda".
-        """
+        """About the most that a process of a kind, "cpu" or "cuda", may take besides Python and torch."""
         return round(self.total * (KEPT_ON_A_CPU if kind == "cpu" else 1.0))
 
 
@@ -83,13 +79,7 @@ def memory_of(
     recomputes: bool = False,
     processes: int = 1,
 ) -> ProcessMemory:
-    """The memory of a process that trains a model.
-
-    Args:
-        length: tokens of each of these rows.
-        lanes: micro-batches that are computed side by side.
-        recomputes: whether what is inside a layer is computed again in the backward pass.
-    """
+    """The memory of a process that trains a model."""
     model = bare_model(config)
     if recomputes:
         model.encoder.recompute_layers()
@@ -148,12 +138,7 @@ def activation_bytes(
     length: int,
     predictions: int,
 ) -> int:
-    """The bytes that a micro-batch adds to model and gradients at the peak of its forward and backward pass.
-
-    Args:
-        rows: of the micro-batch, all of one length.
-        length: tokens of each row.
-    """
+    """The bytes that a micro-batch adds to model and gradients at the peak of its forward and backward pass."""
     ids = np.zeros(rows * length, dtype=np.int64)
     batch = Batch.from_flat(ids, ids, np.full(rows, length))
     starts = np.arange(rows) * length
@@ -194,14 +179,7 @@ def _fill(model: nn.Module) -> None:
 
 
 class Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of the storages that operations create inside the block, as long as they are used.
-
-    Args:
-        before: tensors that are there already, which are not counted.
-
-    Attributes:
-        peak: the most bytes at a time.
-    """
+    """Counts the bytes of the storages that operations create inside the block, as long as they are used."""
 
     def __init__(self, before: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

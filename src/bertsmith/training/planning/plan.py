@@ -109,11 +109,7 @@ class RunPlan:
 
 
 def steps_of(training: TrainSettings, durations: Durations, start: float, tokens_per_step: float) -> int:
-    """The number of steps of a run with a budget.
-
-    Args:
-        start: the seconds until the first step.
-    """
+    """The number of steps of a run with a budget, whose first step begins after `start` seconds."""
     if training.steps is not None:
         return training.steps
     if training.tokens is not None:
@@ -130,11 +126,7 @@ def steps_of(training: TrainSettings, durations: Durations, start: float, tokens
 
 
 def seconds_of(steps: int, training: TrainSettings, durations: Durations, start: float) -> dict[str, float]:
-    """The seconds of a run by part, as the training loop spends them.
-
-    Args:
-        start: the seconds until the first step.
-    """
+    """The seconds of a run by part, as the training loop spends them; its first step begins after `start` seconds."""
     interval = training.evaluate_every or -(-steps // EVALUATIONS)
     evaluations = -(-steps // interval) + training.evaluate_at_start
     working = start + steps * durations.step + evaluations * durations.evaluation
@@ -154,9 +146,6 @@ def seconds_of(steps: int, training: TrainSettings, durations: Durations, start:
 
 def ending(seconds: float, start: datetime | None = None) -> str:
     """When something ends that takes some seconds, in the time zone of this machine.
-
-    Args:
-        start: when it starts [now].
 
     >>> ending(90_000, datetime.fromisoformat("2018-10-11T09:30+00:00")), ending(1e12)
     ('Fri 2018-10-12 10:30 UTC', 'in more than 100 years')

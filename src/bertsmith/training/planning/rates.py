@@ -50,15 +50,7 @@ class Rates:
 
     Attributes:
         source: `MEASURED` here, `READ` from a plan, or `ESTIMATED`.
-        device: to which the seconds apply.
-        kind: "cpu" or "cuda".
         memory: of the machine, or of the GPU, in bytes; 0 if unknown.
-        lanes: micro-batches that are computed side by side.
-        tokens_per_step: the mean.
-        sequences_per_step: the mean.
-        seconds_per_step: of an optimizer step.
-        seconds_per_evaluation: on the held-out text.
-        seconds_per_checkpoint: to write one.
         seconds_to_start: from opening the corpus to the first step.
     """
 
@@ -88,9 +80,7 @@ def measure_rates(workload: Workload, settings: TrainSettings, seconds: float, t
     """The rates of a few real steps, one evaluation and one checkpoint on this machine; nothing is kept of them.
 
     Args:
-        workload: it is trained for the time being, and restored.
         seconds: how long steps are measured at most, roughly; a few that take a tenth of it are enough.
-        to_start: the seconds that it took to make the workload.
     """
     device = next(workload.model.parameters()).device
     devices = [device.index or 0] if device.type == "cuda" else []
@@ -136,10 +126,7 @@ def _checkpoint_seconds(trainer: Trainer) -> float:
 def read_rates(path: Path, *, parameters: int, precision: str | None, step: Mapping[str, Any]) -> tuple[Rates, str]:
     """The rates in a file that `bertsmith plan --json` wrote on another machine, and their precision.
 
-    Args:
-        parameters: of the model that is planned; the other plan must be one of a model of that size.
-        precision: the precision that was asked for, if any; the other plan must have it.
-        step: the settings that a step depends on; the other plan must have the same.
+    A plan of another size of model, another precision than the one asked for, or other settings of a step is refused.
     """
     plan = read_json(path)
     if wrong := misfit(plan, _KEYS):
@@ -161,12 +148,7 @@ def read_rates(path: Path, *, parameters: int, precision: str | None, step: Mapp
 
 
 def estimated_rates(device: str, memory: int, reached: float, *, work: float, tokens: float, sequences: float) -> Rates:
-    """The rates of a GPU that is not here.
-
-    Args:
-        memory: in bytes.
-        reached: the floating-point operations per second of products that it reaches.
-    """
+    """The rates of a GPU that is not here."""
     return Rates(
         source=ESTIMATED,
         device=device,

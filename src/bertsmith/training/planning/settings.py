@@ -44,8 +44,7 @@ class PlanSettings:
     def __post_init__(self) -> None:
         require_limits(self)
         for name in ("machines", "processes", "bandwidth", "passes", "probe_seconds"):
-            value = getattr(self, name)
-            require_number(name, value, above=0)
+            require_number(name, getattr(self, name), above=0)
         require_number("utilization", self.utilization, above=0, most=1)
         require(
             self.device in ("auto", "cpu") or self.rates is None,

@@ -97,8 +97,7 @@ class PretrainingDataSettings:
             "keep_share",
             "random_share",
         ):
-            value = getattr(self, name)
-            require_number(name, value, least=0, most=1)
+            require_number(name, getattr(self, name), least=0, most=1)
         require(
             self.masked_share > 0 or not self.masked,
             expected=f"masked_share above 0 for an objective with masks ({self.objective})",
@@ -122,8 +121,7 @@ class PretrainingDataSettings:
         for name in self.segmented:
             require_other(self.whole_word, f"--{name.replace('_', '-')}", "--whole-word")
         for name in ("max_predictions", "dupe_factor", "block_tokens"):
-            value = getattr(self, name)
-            require_number(name, value, least=1)
+            require_number(name, getattr(self, name), least=1)
 
     @property
     def pairs(self) -> bool:
@@ -261,15 +259,13 @@ class PretrainingRunSettings:
             "long_length",
             "sampled_pieces",
         ):
-            value = getattr(self, name)
-            require_number(name, value, above=0)
+            require_number(name, getattr(self, name), above=0)
         require(
             0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a fraction"
         )
         require_number("layer_decay", self.layer_decay, above=0, most=1)
         for name in ("activation_penalty", "change_penalty"):
-            value = getattr(self, name)
-            require_number(name, value, least=0)
+            require_number(name, getattr(self, name), least=0)
         require_number("dropout", self.dropout, least=0, below=1)
         sources = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
         require(
