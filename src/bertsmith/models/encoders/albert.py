@@ -31,6 +31,7 @@ class AlbertConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "albert"
     display_name: ClassVar[str] = "ALBERT"
+    names: ClassVar[str] = "models.encoders.albert:NAMES"
     json_names: ClassVar[Mapping[str, str]] = {"classifier_dropout": "classifier_dropout_prob"}
     omitted: ClassVar[frozenset[str]] = frozenset({"is_causal"})
     sizes: ClassVar[Mapping[str, tuple[int, int, int, int]]] = {
@@ -94,17 +95,9 @@ class AlbertConfig(EncoderConfig):
         groups = "one set" if self.num_hidden_groups == 1 else f"{self.num_hidden_groups} sets"
         return f"{super().shape_in_words}, {groups} of parameters, embeddings of width {self.embedding_size}"
 
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """See `EncoderConfig`."""
-        return NAMES.count(self, pooler=pooler, heads=heads)
-
 
 class AlbertModel(TransformerEncoder):
-    """Word, segment and position embeddings, a projection, post-norm layers with shared parameters, a pooler with tanh.
-
-    Attributes:
-        depth: the number of layers that are computed.
-    """
+    """Word, segment and position embeddings, a projection, post-norm layers with shared parameters, a pooler with tanh."""
 
     config: AlbertConfig
 

@@ -47,10 +47,15 @@ GRADIENT_TOKENS = 20 * 70
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AwdLstmConfig(ConfigWithoutAttention):
-    """The shape of an AWD-LSTM; the rates of dropout are ULMFiT's."""
+    """The shape of an AWD-LSTM; the rates of dropout are ULMFiT's.
+
+    >>> AwdLstmConfig().num_parameters(pooler=False) - 30522 * 400
+    20211600
+    """
 
     model_type: ClassVar[str] = "awd-lstm"
     display_name: ClassVar[str] = "AWD-LSTM"
+    names: ClassVar[str] = "models.encoders.awd_lstm:NAMES"
     always_causal: ClassVar[bool] = True
     is_recurrent: ClassVar[bool] = True
     piece_head: ClassVar[str] = "table"
@@ -116,22 +121,11 @@ class AwdLstmConfig(ConfigWithoutAttention):
         """The width of the input of a layer."""
         return self.hidden_size if layer == 0 else self.intermediate_size
 
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """The number of parameters, with a pooler and, on request, with the bias of the pieces.
-
-        >>> AwdLstmConfig().num_parameters(pooler=False) - 30522 * 400
-        20211600
-        """
-        return NAMES.count(self, pooler=pooler, heads=heads)
-
 
 class AwdLstmDropout:
     """The five masks of one forward pass, which are sampled once and apply to any part of the rows.
 
     Source: Merity, Keskar and Socher (2018), section 4.
-
-    Args:
-        noise: without it nothing is dropped.
     """
 
     def __init__(self, config: AwdLstmConfig, batch: Batch, noise: Noise | None, dtype: torch.dtype) -> None:
@@ -184,9 +178,6 @@ def _rows_of(lengths: Sequence[int], rows: Sequence[int], x: Tensor) -> Tensor:
 
 class AwdLstmModel(EncoderWithoutAttention):
     """Word vectors, LSTM layers and a pooler.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller.
 
     Attributes:
         gradient_tokens: the tokens of a row, the last ones that are read, that gradients flow through.
@@ -260,11 +251,7 @@ class AwdLstmModel(EncoderWithoutAttention):
         states: Sequence[State | None],
         drops: AwdLstmDropout,
     ) -> tuple[list[Tensor], list[State]]:
-        """The hidden states of each layer before dropout, and their last states.
-
-        Args:
-            rows: the number of each sequence in the batch, which its dropout depends on.
-        """
+        """The hidden states of each layer before dropout, and their last states."""
         outputs, last = list[Tensor](), list[State]()
         for number, (layer, state) in enumerate(zip(cast("Sequence[LstmLayer]", self.layers), states, strict=True)):
             x = drops.features(number, x, lengths, rows)

@@ -37,10 +37,15 @@ from bertsmith.models.parts.parameter_names import ParameterNames, Row
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BiLstmConfig(ConfigWithoutAttention):
-    """The shape of a bidirectional LSTM."""
+    """The shape of a bidirectional LSTM.
+
+    >>> BiLstmConfig(vocab_size=10, hidden_size=4).num_parameters(pooler=False)
+    168
+    """
 
     model_type: ClassVar[str] = "bilstm"
     display_name: ClassVar[str] = "BiLSTM"
+    names: ClassVar[str] = "models.encoders.bilstm:NAMES"
     piece_head: ClassVar[str] = "table"
     omitted: ClassVar[frozenset[str]] = ConfigWithoutAttention.omitted | {
         "intermediate_size",
@@ -73,14 +78,6 @@ class BiLstmConfig(ConfigWithoutAttention):
         """See `EncoderConfig`; C the cells of one direction, G the gates of all of them."""
         cells = self.hidden_size // 2
         return super().axes | {"C": cells, "G": 4 * cells}
-
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """The number of parameters, with a pooler and, on request, with the bias of the pieces.
-
-        >>> BiLstmConfig(vocab_size=10, hidden_size=4).num_parameters(pooler=False)
-        168
-        """
-        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
 class BiLstmModel(EncoderWithoutAttention):

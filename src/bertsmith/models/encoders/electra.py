@@ -32,6 +32,7 @@ class ElectraConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "electra"
     display_name: ClassVar[str] = "ELECTRA"
+    names: ClassVar[str] = "models.encoders.electra:NAMES"
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
     head_activation: ClassVar[str] = "gelu"
@@ -65,10 +66,6 @@ class ElectraConfig(EncoderConfig):
         result = super().named(name, **changes)
         is_full = "embedding_size" not in changes and result.hidden_size >= cls.hidden_size
         return dataclasses.replace(result, embedding_size=result.hidden_size) if is_full else result
-
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """See `EncoderConfig`."""
-        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
 def require_width(width: int) -> None:

@@ -50,6 +50,7 @@ class ElmoConfig(ConfigWithoutAttention):
 
     model_type: ClassVar[str] = "elmo"
     display_name: ClassVar[str] = "ELMo"
+    names: ClassVar[str] = "models.encoders.elmo:NAMES"
     spells_pieces: ClassVar[bool] = True
     two_directions: ClassVar[bool] = True
     piece_head: ClassVar[str] = "directions"
@@ -87,8 +88,7 @@ class ElmoConfig(ConfigWithoutAttention):
             fix="correct it",
         )
         for name in ("cell_clip", "projection_clip"):
-            value = getattr(self, name)
-            require_number(name, value, least=0)
+            require_number(name, getattr(self, name), least=0)
 
     @property
     def filters(self) -> int:
@@ -124,10 +124,6 @@ class ElmoConfig(ConfigWithoutAttention):
     def head_dropout(self, part: str, *, pooled: bool) -> float:
         """The dropout before a head: none unless given, because the encoder's own output is dropped already."""
         return self.classifier_dropout or 0.0
-
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """See `EncoderConfig`; the pooler is not counted unless requested."""
-        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
 class ElmoModel(EncoderWithoutAttention):
@@ -210,14 +206,7 @@ class ElmoLayer(nn.Module):
     def forward(
         self, x: Tensor, lengths: tuple[int, ...], state: State | None, *, backward: bool
     ) -> tuple[Tensor, State]:
-        """The outputs of one direction [T, H], and its state after the last token that was read.
-
-        Args:
-            x: the inputs of that direction [T, H].
-            lengths: tokens of each sequence.
-            state: before the first token that is read; zeros if not given.
-            backward: which direction.
-        """
+        """The outputs of one direction [T, H], and its state after the last token that was read."""
         lstm = self.get_submodule("backward_lstm" if backward else "forward_lstm")
         outputs, after = lstm(x, lengths, state, backward=backward)
         return outputs if self.is_first else outputs + x, after

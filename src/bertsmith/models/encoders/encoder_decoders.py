@@ -25,20 +25,12 @@ _MODELS = Registry[Callable[..., "EncoderDecoder"]](
 
 
 def new_encoder_decoder(config: EncoderConfig, *, seed: int | None = 0) -> "EncoderDecoder":
-    """A new model of this shape.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller.
-    """
+    """A new model of this shape."""
     return _MODELS[config.model_type](config, seed=seed)
 
 
 def encoder_decoder_config(values: Any, where: str) -> EncoderConfig:
-    """The configuration in a `config.json`.
-
-    Args:
-        where: the folder, for messages.
-    """
+    """The configuration in a `config.json`."""
     kind = values.get("model_type") if isinstance(values, Mapping) else None
     require(
         isinstance(kind, str) and kind in ENCODER_DECODERS,

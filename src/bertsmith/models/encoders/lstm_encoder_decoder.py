@@ -93,11 +93,7 @@ class LstmConfig(ConfigWithoutAttention):
 
 
 class LstmEncoderDecoder(EncoderDecoder):
-    """A bidirectional LSTM, an LSTM, and a score that compares the states of the two.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller.
-    """
+    """A bidirectional LSTM, an LSTM, and a score that compares the states of the two."""
 
     config: LstmConfig
 

@@ -41,6 +41,7 @@ class ModernBertConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "modernbert"
     display_name: ClassVar[str] = "ModernBERT"
+    names: ClassVar[str] = "models.encoders.modernbert:NAMES"
     has_pooler: ClassVar[bool] = False
     pooler_activation: ClassVar[str] = "gelu"
     head_activation: ClassVar[str] = "gelu"
@@ -100,8 +101,7 @@ class ModernBertConfig(EncoderConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta"):
-            value = getattr(self, name)
-            require_number(name, value, above=0)
+            require_number(name, getattr(self, name), above=0)
         require(
             self.head_size % 2 == 0,
             expected="heads of an even width, for rotary positions",
@@ -176,10 +176,6 @@ class ModernBertConfig(EncoderConfig):
             )
             changed["global_attn_every_n_layers"] = distance
         return super().from_dict(changed)
-
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """See `EncoderConfig`."""
-        return NAMES.count(self, pooler=pooler, heads=heads)
 
 
 class ModernBertLayer(Layer):

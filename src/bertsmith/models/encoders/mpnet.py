@@ -45,6 +45,7 @@ class MpnetConfig(EncoderConfig):
 
     model_type: ClassVar[str] = "mpnet"
     display_name: ClassVar[str] = "MPNet"
+    names: ClassVar[str] = "models.encoders.mpnet:NAMES"
     head_activation: ClassVar[str] = "gelu"
     absent: ClassVar[Mapping[str, Any]] = {"layer_norm_eps": 1e-12}
     omitted: ClassVar[frozenset[str]] = frozenset({"type_vocab_size", "position_embedding_type", "is_causal"})
@@ -75,10 +76,6 @@ class MpnetConfig(EncoderConfig):
         """See `EncoderConfig`; B ranges of distance, A heads."""
         return super().axes | {"B": self.relative_attention_num_buckets, "A": self.num_attention_heads}
 
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """See `EncoderConfig`."""
-        return NAMES.count(self, pooler=pooler, heads=heads)
-
 
 class MpnetModel(TransformerEncoder):
     """Word and position embeddings, post-norm layers with a shared bias by distance, a pooler with tanh."""
@@ -103,7 +100,6 @@ def bias_by_distance(table: Tensor, longest: int) -> Tensor:
 
     Args:
         table: a bias for each range of distance, [ranges, A].
-        longest: P.
     """
     distances = torch.arange(1 - longest, longest, device=table.device)
     return table[ranges_of(distances)].T
@@ -114,9 +110,6 @@ def ranges_of(distances: Tensor) -> Tensor:
 
     >>> ranges_of(torch.tensor([0, -1, -7, -8, -127, -500, 1, 500])).tolist()
     [0, 1, 7, 8, 15, 15, 17, 31]
-
-    Args:
-        distances: the position of the key minus the query's.
     """
     half = _RANGES // 2
     single = half // 2

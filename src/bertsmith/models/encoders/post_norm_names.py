@@ -67,13 +67,9 @@ def post_norm_names(
     """The table of an architecture; `dataclasses.replace` adds what it alone has.
 
     Args:
-        prefix: see `ParameterNames`.
-        class_prefix: see `ParameterNames`.
-        layer: the parameters of one layer, from `post_norm_layer`.
         transform: its names of the layer and of the norm of the masked-LM head.
         pieces: its name of what holds the bias of the pieces in that head.
         copies: its names of second copies: of the word table (a weight), and of that bias (a bias), if it has one.
-        segments: whether the embeddings have segments.
         projection: its name of the layer from the embeddings to the hidden states; none if both have the same width.
     """
     theirs, width = f"{prefix}embeddings", "E" if projection else "D"

@@ -59,11 +59,7 @@ class StaticConfig(ConfigWithoutAttention):
 
 
 class StaticModel(EncoderWithoutAttention):
-    """A table of vectors.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller.
-    """
+    """A table of vectors."""
 
     def __init__(self, config: EncoderConfig, *, seed: int | None = 0) -> None:
         super().__init__(config, seed=seed)

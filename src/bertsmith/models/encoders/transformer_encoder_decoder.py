@@ -110,11 +110,7 @@ class DecoderLayer(Layer):
 
 
 class Transformer(EncoderDecoder):
-    """Layers of an encoder and of a decoder.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller.
-    """
+    """Layers of an encoder and of a decoder."""
 
     config: TransformerConfig
 

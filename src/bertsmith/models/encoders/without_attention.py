@@ -73,11 +73,7 @@ class ConfigWithoutAttention(EncoderConfig):
 
 
 class EncoderWithoutAttention(Encoder):
-    """Vectors of pieces, layers, and a pooler if the architecture has one.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller, which may build a larger model.
-    """
+    """Vectors of pieces, layers, and a pooler if the architecture has one."""
 
     embeddings: nn.Module
 

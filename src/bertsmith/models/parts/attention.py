@@ -125,9 +125,6 @@ def dense_attention(
     """The context vectors [n, A, r, d] and the probabilities [n, A, r, s], computed as in the formula.
 
     Args:
-        query: [n, A, r, d].
-        key: [n, A, s, d].
-        value: [n, A, s, d].
         mask: True where a key may be seen, or numbers that are added to the scores; it broadcasts to [n, A, r, s].
         keep: 1 or 0 for each probability [n, A, r, s]; the kept ones are multiplied by `scale_kept`.
     """
@@ -194,10 +191,6 @@ def products_are_faster(query: Tensor, weights: int) -> bool:
     """Whether two batched products take less time than the fused kernel; `benchmarks/attention_products.py` times both.
 
     In bf16 on a processor with instructions for it, unless there is little to compute and no gradient.
-
-    Args:
-        query: of one run.
-        weights: the number of its attention weights, over all heads.
     """
     if query.dtype != torch.bfloat16 or query.device.type != "cpu" or "bf16" not in fast_precisions("cpu"):
         return False

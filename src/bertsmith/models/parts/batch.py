@@ -55,8 +55,6 @@ class Batch:
         """A batch from flat arrays, as `text.tokenizers.pack` makes them.
 
         Args:
-            token_ids: [T].
-            segment_ids: [T].
             lengths: [N], at least one token each.
             row_ids: [N]; 0, 1, 2 ... if not given.
         """
@@ -302,9 +300,6 @@ def gather_rows(
 
     Args:
         rows: indices of rows, int64 [n].
-        token_ids: of all rows, [T].
-        segment_ids: of all rows, [T].
-        lengths: the number of tokens in each row, int64 [N].
         wanted: flat positions, int64 [R], ascending, at least one in each of `rows`; None for every position.
         wanted_per_row: the number of wanted positions in each row, int64 [N]; required with `wanted`.
         row_ids: the ids of the rows in the batch, [n]; 0, 1, 2 ... if not given.

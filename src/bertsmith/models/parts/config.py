@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.registry import imported
 from bertsmith.base.core.settings import help_field, require, require_known, require_number, to_dict
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh", "linear")
@@ -76,6 +77,7 @@ class EncoderConfig:
     has_attention: ClassVar[bool] = True
     spells_pieces: ClassVar[bool] = False  # its input is how a WordPiece is spelled
     is_static: ClassVar[bool] = False  # the vector of a token does not depend on its neighbors
+    names: ClassVar[str] = ""  # the table of parameter names that counts them, if the layers are not BERT's
     # Whether `transformers` has this architecture, and whether it can be written as an ONNX graph.
     in_transformers: ClassVar[bool] = True
     has_graph: ClassVar[bool] = True
@@ -140,11 +142,9 @@ class EncoderConfig:
             fix="change one of them",
         )
         for name in (field.name for field in dataclasses.fields(self) if "dropout" in field.name):
-            value = getattr(self, name)
-            require_number(name, value, least=0, below=1)
+            require_number(name, getattr(self, name), least=0, below=1)
         for name in ("initializer_range", "layer_norm_eps"):
-            value = getattr(self, name)
-            require_number(name, value, above=0, most=1)
+            require_number(name, getattr(self, name), above=0, most=1)
         require(
             0 <= self.pad_token_id < self.vocab_size,
             expected=f"pad_token_id within the vocabulary of {self.vocab_size} pieces",
@@ -152,8 +152,7 @@ class EncoderConfig:
             fix="correct pad_token_id",
         )
         for name, known in (("hidden_act", ACTIVATIONS), ("position_embedding_type", POSITIONS)):
-            value = getattr(self, name)
-            require_known(name, value, known)
+            require_known(name, getattr(self, name), known)
 
     def _require_types(self) -> None:
         """Checks that every field has the type of its annotation, which JSON may not have."""
@@ -339,6 +338,9 @@ class EncoderConfig:
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
         """The number of parameters of the encoder, with its pooler and, on request, with the pre-training heads."""
+        if self.names:
+            table: Any = imported(self.names)
+            return int(table.count(self, pooler=pooler, heads=heads))
         width, inner = self.hidden_size, self.intermediate_size
         positions = self.max_position_embeddings if self.position_embedding_type == "absolute" else 0
         norms = 2 if self.norms_embeddings else 0

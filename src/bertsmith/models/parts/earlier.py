@@ -19,10 +19,6 @@ from bertsmith.models.parts.runs import Runs, runs_of
 class Earlier:
     """The past of sequences that attention continues: their earlier keys and values, and where the new tokens are.
 
-    Args:
-        memory: of the sequences of the batch, or an empty one; `save` replaces it.
-        batch: the tokens that follow.
-
     Attributes:
         positions: int64 [T], the position of each token of the batch in its sequence.
         longest: P, the tokens of the longest sequence, the earlier ones included.

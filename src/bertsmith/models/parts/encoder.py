@@ -29,12 +29,10 @@ class Trace:
     """Intermediate results of a forward pass.
 
     Attributes:
-        with_attentions: whether to record attentions.
         hidden_states: L+1 tensors [T, D]: the embeddings after norm and dropout, then each layer. If only some
             positions are read, the last one is [R, D].
         attentions: for each layer a list of N tensors [A, s, s] (in the last layer [A, r, s] if only some positions are
             read).
-        with_queries: whether to record queries and keys; only a Transformer has them.
         queries: the queries and keys of each layer, [T, D] each, with their gradients.
     """
 
@@ -176,9 +174,6 @@ class Encoder(nn.Module, abc.ABC):
         """The level of a parameter above the input: 0 for the embeddings, 1 to L for the layers, L+1 for the pooler.
 
         A norm after the last layer belongs to it.
-
-        Args:
-            name: a name from `named_parameters`.
         """
         part, _, rest = name.partition(".")
         if part == "embeddings":

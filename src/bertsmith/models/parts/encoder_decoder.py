@@ -27,9 +27,6 @@ class EncoderDecoder(nn.Module, abc.ABC):
 
     It is no `Encoder`: it has two inputs. Its folder has the files of every model folder, but only `translation/` reads
     it.
-
-    Args:
-        embeddings: of both sides, without initial values.
     """
 
     config: EncoderConfig

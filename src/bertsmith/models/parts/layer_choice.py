@@ -74,7 +74,6 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
 
     Args:
         name: one of `CHOICES`, or numbers from -L-1 to L such as "-1,-2".
-        num_layers: L.
 
     >>> layer_choice("concat-last-4", 12).layers, layer_choice("sum-all", 3).layers, layer_choice("-1, 0", 3).layers
     ((9, 10, 11, 12), (1, 2, 3), (3, 0))

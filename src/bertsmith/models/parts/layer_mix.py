@@ -18,13 +18,7 @@ from bertsmith.models.parts.layer_choice import LayerChoice
 class WeightedMix(nn.Module):
     """A learned weighted average of hidden states: gamma * sum over j of softmax(scores)_j h_j, initially the mean.
 
-    Args:
-        count: n, the number of hidden states.
-        normalized: each hidden state is first brought to mean 0 and variance 1.
-
-    Attributes:
-        scores: [n], initially 0.
-        gamma: the scale of the result, initially 1.
+    With `normalized`, each hidden state is first brought to mean 0 and variance 1.
 
     Source: Peters et al. (2018), equation 1.
     """
@@ -44,20 +38,12 @@ class WeightedMix(nn.Module):
         return self.scores.square().sum()
 
     def forward(self, picked: Tensor) -> Tensor:
-        """The vectors [T, D] from hidden states [T, n, D].
-
-        Args:
-            picked: from `LayerChoice.pick`.
-        """
+        """The vectors [T, D] from hidden states [T, n, D]."""
         return self.gamma * torch.einsum("tnd,n->td", _normalized(picked, self.normalized), self.shares())
 
 
 class Concatenated(nn.Module):
-    """The concatenation of hidden states, without parameters.
-
-    Args:
-        normalized: see `WeightedMix`.
-    """
+    """The concatenation of hidden states, without parameters."""
 
     def __init__(self, *, normalized: bool = False) -> None:
         super().__init__()

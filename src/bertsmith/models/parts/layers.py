@@ -48,12 +48,7 @@ class PreparedLinear(nn.Module, abc.ABC):
 
 
 class ScaledLinear(nn.Linear):
-    """A linear layer with initial values of its own.
-
-    Attributes:
-        initial_deviations: standard deviation of the initial matrix, 1 / sqrt(inputs).
-        initial_bias: the initial bias, see `initialize`.
-    """
+    """A linear layer with initial values of its own."""
 
     def __init__(self, inputs: int, outputs: int, initial_bias: float = 0.0) -> None:
         super().__init__(inputs, outputs)
@@ -150,9 +145,6 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
 
     Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
     larger model.
-
-    Args:
-        names: the parameters to set; None for all.
 
     Source: `create_initializer` in the original modeling.py.
     """

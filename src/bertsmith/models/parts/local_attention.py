@@ -43,10 +43,6 @@ def local_attention(
     """The context vectors [n, A, r, d].
 
     Args:
-        query: [n, A, r, d].
-        key: [n, A, s, d].
-        value: [n, A, s, d].
-        window: w.
         positions: int64 [n, r], the position of each query in its sequence; None if every token is one, and r is s.
         keep: 1 or 0 for each weight, [n, A, local_weights(s, w)]; the kept ones are multiplied by `scale_kept`.
     """

@@ -56,11 +56,7 @@ class LstmLayer(nn.Module):
     """A layer of LSTM, with a projection of its output and optional clipping.
 
     Args:
-        inputs: K.
-        cells: C.
         projection: O, if the output is projected.
-        cell_clip: the largest magnitude of a cell.
-        projection_clip: the largest magnitude of a projected output.
 
     Attributes:
         initial_deviations: standard deviations of the initial matrices. That of the inputs keeps their scale, which a
@@ -114,7 +110,6 @@ class LstmLayer(nn.Module):
             x: the inputs [T, K].
             lengths: tokens of each sequence, at least one; they add up to T.
             state: the state before the first token that is read; zeros if not given.
-            backward: read each sequence from its last token to its first.
             hidden_weight: used in place of the matrix between hidden states, [4C, O].
         """
         steps = time_steps(lengths, backward=backward)
@@ -133,11 +128,7 @@ class LstmLayer(nn.Module):
         return read[back], (hidden[rows_back], cells[rows_back])
 
     def weights(self, dtype: torch.dtype, hidden_weight: Tensor | None = None) -> list[Tensor]:
-        """The parameters in this dtype, as `torch.lstm` lists them.
-
-        Args:
-            hidden_weight: see `forward`.
-        """
+        """The parameters in this dtype, as `torch.lstm` lists them."""
         recurrent = self.weight_hh_l0 if hidden_weight is None else hidden_weight
         weights = [self.weight_ih_l0, recurrent, self.bias_ih_l0, self.bias_hh_l0]
         if self.projection is not None:
@@ -145,11 +136,7 @@ class LstmLayer(nn.Module):
         return [weight.to(dtype) for weight in weights]
 
     def step(self, x: Tensor, state: State, weights: list[Tensor]) -> State:
-        """The state after one further token of each sequence, whose input [N, K] may depend on the state before.
-
-        Args:
-            weights: from `weights`, in the dtype of `x`.
-        """
+        """The state after one further token of each sequence, whose input [N, K] may depend on the state before."""
         from_input, recurrent, input_bias, recurrent_bias, *projection = weights
         return self._next(F.linear(x, from_input, input_bias + recurrent_bias), state, recurrent, projection)
 
@@ -206,14 +193,7 @@ class BiLstm(nn.Module):
 def _by_torch(
     x: Tensor, counts: npt.NDArray[np.int64], hidden: Tensor, cells: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The hidden states [T, O] in reading order, and the last state of each sequence, longest first, by torch's LSTM.
-
-    Args:
-        x: inputs in reading order.
-        counts: sequences of each time step.
-        hidden, cells: the first state, longest sequence first.
-        weights: as `torch.lstm` lists them.
-    """
+    """The hidden states [T, O] in reading order, and the last state of each sequence, longest first, by torch's LSTM."""
     read, last_hidden, last_cells = torch.lstm(
         x,
         torch.from_numpy(counts),

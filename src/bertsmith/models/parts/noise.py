@@ -30,12 +30,7 @@ class Noise(Protocol):
 
 
 def dropped(x: Tensor, noise: Noise | None, probability: float, counts: Sequence[int]) -> Tensor:
-    """`x` [T, W] after dropout; the elements that are kept make up for the others.
-
-    Args:
-        noise: without it nothing is dropped.
-        counts: how many of the T vectors belong to each row.
-    """
+    """`x` [T, W] after dropout; the elements that are kept make up for the others."""
     if noise is None or not probability:
         return x
     keep = noise.keep(probability, [count * x.shape[1] for count in counts], x.dtype)
@@ -72,11 +67,7 @@ class RowNoise:
 
 
 class NoiseOfTexts:
-    """The noise of rows, for the sequences of their texts, which share the generator of the row, the first text first.
-
-    Args:
-        places: see `batch.TextsApart`.
-    """
+    """The noise of rows, for the sequences of their texts, which share the generator of the row, the first text first."""
 
     def __init__(self, noise: Noise, places: Sequence[int]) -> None:
         self._noise, self._places = noise, places

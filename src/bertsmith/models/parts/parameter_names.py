@@ -186,7 +186,6 @@ class ParameterNames:
         """The shapes of the parameters of one part, by our name.
 
         Args:
-            labels: the number of rows of a classifier.
             vectors_of_row: the number of concatenated vectors of the encoder's width that a classifier reads.
         """
         shapes = {row.ours: _shape(row, config, labels) for row in self.parts[part]}

@@ -24,11 +24,7 @@ class Turn(NamedTuple):
 
 
 def turn_of(positions: Tensor, base: float, width: int) -> Turn:
-    """The turn of tokens at these positions, int64 [T], for heads of width d.
-
-    Args:
-        base: the angle of the slowest pair of numbers grows by about 1 / base per token.
-    """
+    """The turn of tokens at these positions, int64 [T], for heads of width d."""
     # In fp32 and in this order, as in the models that were trained so: at position 8,000 the last digits are visible.
     rates = 1.0 / (base ** (torch.arange(0, width, 2, dtype=torch.float32, device=positions.device) / width))
     angles = positions.float().unsqueeze(1) * rates

@@ -94,12 +94,7 @@ class DotScore(Score):
 
 
 class GeneralScore(Score):
-    """h^T W s, of a query h and a key s.
-
-    Attributes:
-        weight: W [Q, K].
-        initial_deviations: see `initialize`.
-    """
+    """h^T W s, of a query h and a key s; `weight` is W [Q, K]."""
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
@@ -124,7 +119,6 @@ class ConcatScore(Score):
         query_weight: the columns of W for the query [H, Q].
         key_weight: those for the key [H, K].
         weight: v [H].
-        initial_deviations: see `initialize`.
     """
 
     def __init__(self, query_width: int, key_width: int, inner_width: int) -> None:
@@ -151,11 +145,7 @@ class ConcatScore(Score):
 
 
 class AttentionalState(nn.Module):
-    """tanh(W [c; h]), of a context vector c and the query h that found it.
-
-    Attributes:
-        weight: W [Q, E + Q].
-        initial_deviations: see `initialize`.
+    """tanh(W [c; h]), of a context vector c and the query h that found it; `weight` is W [Q, E + Q].
 
     Source: Luong et al. (2015), equation 5.
     """

@@ -35,13 +35,7 @@ def is_faster_by_sequence(query: Tensor, keys: int) -> bool:
 
 
 def attend_by_sequence(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The context vectors [n, A, r, d], as the transposed view of [n, r, A, d]; `torch.jit` can script it.
-
-    Args:
-        query: [n, A, r, d].
-        key: [n, A, s, d].
-        value: [n, A, s, d].
-    """
+    """The context vectors [n, A, r, d], as the transposed view of [n, r, A, d]; `torch.jit` can script it."""
     context = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
     transposed = key.transpose(2, 3)
     nothing = query.new_empty([1])  # beta = 0: it is not read

@@ -50,8 +50,6 @@ class Pass:
     """The state that all layers share in one forward pass.
 
     Attributes:
-        noise: the source of dropout, if any.
-        trace: receives attentions, if it asks for them.
         earlier: keys and values of the tokens before the batch.
         bias: added to the scores of attention before the softmax, [A, 2P - 1]: by the position of the key minus that of
             the query, plus P - 1; P tokens of the longest sequence.
@@ -69,11 +67,7 @@ class Pass:
 
 
 class TransformerEncoder(Encoder):
-    """Embeddings, layers and a pooler.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller, which may build a larger model.
-    """
+    """Embeddings, layers and a pooler; without a `seed` the caller sets the initial values."""
 
     recomputes = False  # whether the states inside a layer are computed again in the backward pass
     fast_path: "FastPath | None" = None  # once prepared
@@ -275,11 +269,7 @@ class Layer(nn.Module):
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
 
     def forward(self, hidden: Tensor, shared: Pass, read: Read | None, name: str) -> Tensor:
-        """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`.
-
-        Args:
-            name: of the layer among those of the pass, for `Pass.earlier`.
-        """
+        """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`."""
         residual = hidden if read is None else hidden[read.positions]  # [R, D]
         context = self.attend(hidden, residual, shared, read, name)
         counts = shared.batch.lengths if read is None else read.counts
@@ -296,20 +286,12 @@ class Layer(nn.Module):
         return linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
 
     def add_attention(self, residual: Tensor, context: Tensor, keep: Tensor | None) -> Tensor:
-        """The states [R, D] after attention, from the context vectors [R, D].
-
-        Args:
-            keep: what dropout keeps of the output of attention, [R, D]; None for all.
-        """
+        """The states [R, D] after attention, from the context vectors [R, D]."""
         probability = self.config.hidden_dropout_prob
         return norm(joined(residual, context, self.attention_output, keep, probability), self.attention_norm)
 
     def feed_forward(self, attended: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """The next hidden states [R, D], from the states after attention.
-
-        Args:
-            keep: what dropout keeps of the output of the feed-forward network, [R, D]; None for all.
-        """
+        """The next hidden states [R, D], from the states after attention."""
         inner = linear(attended.to(dtype), self.intermediate, then=self.config.hidden_act)  # [R, I]
         probability = self.config.hidden_dropout_prob
         return norm(joined(attended, inner, self.output, keep, probability), self.output_norm)
