@@ -92,11 +92,7 @@ class _OnEncoder(nn.Module):
 
 
 class EncoderForPreTraining(_OnEncoder):
-    """An encoder with the masked-LM head and, if its architecture has one, the next-sentence head.
-
-    Args:
-        seed: seed for initializing encoder and heads; None leaves that to the caller.
-    """
+    """An encoder with the masked-LM head and, if its architecture has one, the next-sentence head."""
 
     def __init__(self, encoder: Encoder, *, seed: int | None = 0) -> None:
         super().__init__(encoder)
@@ -150,7 +146,6 @@ class EncoderForTask(_OnEncoder):
     """An encoder with the head of a task, such as a classifier.
 
     Args:
-        seed: seed for initializing encoder and head; None leaves that to the caller.
         predicts: whether it also has the head that scores pieces, for an auxiliary loss.
     """
 

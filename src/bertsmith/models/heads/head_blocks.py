@@ -22,11 +22,7 @@ _INNER_DROPOUT = 0.1  # of the hidden units, where there is dropout at all
 
 
 def concat_of_rows(hidden: Tensor, batch: Batch, read: Read) -> Tensor:
-    """[h, max, mean] of each row, [N, 3D], at least in fp32: concat pooling of the hidden states [T, D].
-
-    Args:
-        read: the position that represents each row, in a causal encoder the last token; its hidden state is h.
-    """
+    """[h, max, mean] of each row, [N, 3D], at least in fp32: concat pooling of the hidden states [T, D]."""
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     pooled = (max_of_rows(exact, batch.lengths), mean_of_rows(exact, batch.lengths))
     return torch.cat([read.pick(exact), *pooled], dim=1)

@@ -28,12 +28,10 @@ class Head:
     """The head of a fine-tuned model: one linear layer, or a head that the user wrote.
 
     Attributes:
-        part: its name, "classifier" or "span".
         outputs: K, the number of logits per position.
         pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
         reads: what that vector is, one of `our_names.READS`; of a head that is not pooled, "bilstm" or "pooler", which
             is ignored.
-        own: the class of the user's head.
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
         is_vector: whether that vector is the result itself. `outputs` is then of a layer on the vectors of two
             rows and their difference, which only training has; 0 for none.

@@ -55,14 +55,7 @@ class PieceSampler:
 
 
 def sampled_logits(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, sample: PieceSample) -> Tensor:
-    """Logits [M, 1 + S]: first of each target, then of the sample; a target's second one is -infinity.
-
-    Args:
-        hidden: [M, H].
-        weight: of the softmax, [V, H].
-        bias: [V].
-        targets: int64 [M].
-    """
+    """Logits [M, 1 + S]: first of each target, then of the sample; a target's second one is -infinity."""
     levels = bias - sample.log_chances.to(bias.dtype)  # [V]
     gold = (hidden * F.embedding(targets, weight).to(hidden.dtype)).sum(dim=1) + levels[targets].to(hidden.dtype)
     others = F.linear(hidden, weight[sample.pieces].to(hidden.dtype), levels[sample.pieces].to(hidden.dtype))  # [M, S]

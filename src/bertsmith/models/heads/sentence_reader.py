@@ -39,8 +39,6 @@ class TokenReader(nn.Module):
     """The states of two layers of BiLSTM over the hidden states of each token, [T, 2C].
 
     Args:
-        width: D.
-        cells: C.
         normalized: each of them is first brought to mean 0 and variance 1.
     """
 
@@ -60,7 +58,6 @@ class SentenceReader(nn.Module):
     """From the hidden states of one or two texts of each row to a vector of the row, [N, 512].
 
     Args:
-        choice, width, cells, normalized: see `TokenReader`.
         is_pair: whether a row has two texts.
         attends: whether the tokens of both texts attend to each other.
     """
@@ -91,7 +88,6 @@ class SentenceReader(nn.Module):
 
         Args:
             picked: hidden states [T, n, D] of the texts.
-            lengths: tokens of each text.
             places: for each row, the place of its text among the sequences; of two texts, of the first and the second.
         """
         states = self.first(dropped(self.mix(picked), noise, DROPOUT, lengths), lengths)

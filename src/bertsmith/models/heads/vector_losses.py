@@ -48,9 +48,7 @@ class VectorLoss:
 
         Args:
             vectors: [R, D].
-            counts: the texts of each unit, int64 [U].
             targets: see `SimilarityTask`: [U], or the ids of the texts [U, texts].
-            layer: of the objective softmax, from 3D to K, or infersent, from 4D.
             total: the units of the step, by which sums over units are divided.
         """
         parts = [vectors, *(vectors[:, :width] for width in self.widths)]
@@ -100,9 +98,6 @@ def _ranking(vectors: Tensor, counts: Tensor, first: Tensor, ids: Tensor, scale:
 
     A text of another unit does not count if it equals the first text, or one that belongs to an equal first text in
     this step.
-
-    Args:
-        ids: of the texts of each unit, int64 [U, texts], NO_TEXT where there is none.
     """
     units = len(counts)
     is_first = torch.zeros(len(vectors), dtype=torch.bool, device=vectors.device)

@@ -30,13 +30,7 @@ _WIDTH_OF_HEAD = 64
 
 
 class WindowReader(nn.Module):
-    """From the vectors of windows to vectors of the texts or pairs that they belong to, [U, 512].
-
-    Args:
-        kind: "transformer" or "bilstm".
-        width: D.
-        is_pair: whether a unit has two texts.
-    """
+    """From the vectors of windows to vectors of the texts or pairs that they belong to, [U, 512]."""
 
     def __init__(self, kind: str, width: int, dropout: float, *, is_pair: bool) -> None:
         super().__init__()
@@ -59,13 +53,7 @@ class WindowReader(nn.Module):
         self.hidden = ScaledLinear((4 if is_pair else 1) * states, READER_UNITS)
 
     def forward(self, vectors: Tensor, windows: WindowsOfTexts, noise: Noise | None) -> Tensor:
-        """The vectors [U, 512] of the units.
-
-        Args:
-            vectors: of the windows in the order of the batch, [N, D].
-            windows: which windows belong to a unit, and in which order.
-            noise: the source of dropout of the rows of the batch.
-        """
+        """The vectors [U, 512] of the units."""
         of_unit = vectors[list(windows.order)]
         lengths = windows.counts
         if self.is_pair:
@@ -89,11 +77,7 @@ class WindowReader(nn.Module):
 
 
 class _NoiseOfUnits:
-    """The noise of rows, for sequences of windows: a unit has the noise of its first window.
-
-    Args:
-        windows: which rows belong to a unit.
-    """
+    """The noise of rows, for sequences of windows: a unit has the noise of its first window."""
 
     def __init__(self, noise: Noise, windows: WindowsOfTexts) -> None:
         self._noise, self._rows, self._firsts = noise, len(windows.order), windows.firsts

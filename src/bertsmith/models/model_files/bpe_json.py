@@ -45,27 +45,27 @@ def wordpiece_json(ids: Mapping[str, int], rules: TextRules, special: SpecialPie
 def byte_level_json(
     ids: dict[str, int], merges: Sequence[Any], special: SpecialPieces, *, is_spaced: bool = False
 ) -> dict[str, Any]:
-    """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`.
-
-    Args:
-        merges: lines, or pairs of pieces.
-        is_spaced: a text is read as if it began with a space.
-    """
-    processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
+    """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": is_spaced, "trim_offsets": True, "use_regex": True}
     return {
         **HEAD,
         "added_tokens": [{**added_json(piece, ids.get(piece)), "lstrip": piece == special.mask} for piece in special],
         "normalizer": None,
         "pre_tokenizer": byte_level,
-        "post_processor": {
-            "type": "RobertaProcessing",
-            **processor,
-            "trim_offsets": True,
-            "add_prefix_space": is_spaced,
-        },
+        "post_processor": roberta_processor(ids, special, is_spaced=is_spaced),
         "decoder": {**byte_level, "add_prefix_space": True},
         "model": _byte_pairs(ids, merges, unknown=None, suffix=""),
+    }
+
+
+def roberta_processor(ids: Mapping[str, int], special: SpecialPieces, *, is_spaced: bool = False) -> dict[str, Any]:
+    """The post-processor that puts RoBERTa's pieces around texts."""
+    return {
+        "type": "RobertaProcessing",
+        "sep": [special.sep, ids.get(special.sep)],
+        "cls": [special.cls, ids.get(special.cls)],
+        "trim_offsets": True,
+        "add_prefix_space": is_spaced,
     }
 
 
@@ -84,11 +84,7 @@ def gpt_json(ids: Mapping[str, int], merges: Sequence[Any]) -> dict[str, Any]:
 
 
 def learned_json(ids: Mapping[str, int], merges: Sequence[str], rules: TextRules) -> dict[str, Any]:
-    """The `tokenizer.json` of a BPE that was learned here: as GPT's, with the special pieces and the rows of BERT.
-
-    Args:
-        rules: how text is cleaned and split; their longest word has no meaning for byte pairs.
-    """
+    """The `tokenizer.json` of a BPE that was learned here: as GPT's, with the special pieces and the rows of BERT."""
     plain = gpt_json(ids, merges)
     special = SPECIAL_PIECES
     return {

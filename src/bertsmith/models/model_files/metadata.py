@@ -45,11 +45,7 @@ class ModelMetadata:
 
     Attributes:
         task: "pretraining" or a kind of task; None for a model of another tool.
-        labels: names of the classifier's rows, in their order.
         spec: the task, from `TaskSpec.to_dict`.
-        own_head: the name of the user's head, if it has one.
-        trained_on: digests of the data.
-        training: settings and results of the training, for people to read.
         steps: optimizer steps of pre-training; in a fine-tuned model, of its base model.
         tokens: tokens of pre-training, likewise.
         continued_from: of a model whose pre-training continued from another one: the "task" of that one, and the
@@ -60,8 +56,6 @@ class ModelMetadata:
         baseline: of a fine-tuned model, the best baseline on the same dev examples: its "name", "metric" and "score",
             the number of "examples", and the "p_value" of the difference; see `weakness.weakness_of`.
         text_rules: the settings besides the vocabulary that determine the ids of a text.
-        architecture: the class of `transformers` in a model of another tool.
-        problem_type: the kind of problem of a classifier, in a model of another tool.
         scoring: how another tool's classifier reads texts and what it computes from its outputs, see
             `checkpoints.cross_encoders`.
     """
@@ -202,11 +196,7 @@ class ModelMetadata:
 
 
 def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
-    """The metadata of a model folder; empty if there is none.
-
-    Args:
-        verify: compare the files of the folder with the digests in the metadata.
-    """
+    """The metadata of a model folder; empty if there is none."""
     path = folder / METADATA
     info = read_json(path) if path.exists() else {}
     if not isinstance(info, dict):
@@ -247,11 +237,7 @@ def altered_files(folder: Path, names: Sequence[str]) -> CheckpointError:
 
 
 def digest_state(folder: Path, digests: Any) -> DigestState:
-    """The comparison of the files in a folder with recorded digests; every file is read.
-
-    Args:
-        digests: `digests` of the metadata; anything but an object with entries counts as none.
-    """
+    """The comparison of the files in a folder with recorded digests; every file is read."""
     if not isinstance(digests, dict) or not digests:
         return DigestState(0, ())
     altered = [

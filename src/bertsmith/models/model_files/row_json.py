@@ -55,11 +55,7 @@ def template_json(
     *,
     second_segment: int = 0,
 ) -> dict[str, Any]:
-    """The post-processor that puts these pieces around texts.
-
-    Args:
-        second_segment: of the second text and of what follows it; all other tokens are in segment 0.
-    """
+    """The post-processor that puts these pieces around texts."""
 
     def named(pieces: Sequence[str], segment: int = 0) -> list[dict[str, Any]]:
         return [{"SpecialToken": {"id": piece, "type_id": segment}} for piece in pieces]

@@ -62,7 +62,6 @@ class SentencePieceFile:
     """The content of a file that is read.
 
     Attributes:
-        pieces: each with its log-probability, in the order of the ids.
         charsmap: the compiled table of normalization; empty if there is none.
     """
 
@@ -166,13 +165,7 @@ def _specials(ids: Mapping[str, int], special: SpecialPieces) -> list[dict[str, 
 def unigram_json(
     pieces: Sequence[Any], unknown: int, normalizers: Sequence[dict[str, Any]], *, is_spaced: bool = True
 ) -> dict[str, Any]:
-    """A description without added tokens and template.
-
-    Args:
-        pieces: each with its log-probability.
-        normalizers: the steps of normalization.
-        is_spaced: a text is read as if it began with a space.
-    """
+    """A description without added tokens and template."""
     scheme = "always" if is_spaced else "never"
     metaspace = {"type": "Metaspace", "replacement": _MARK, "prepend_scheme": scheme, "split": True}
     return {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bertsmith.base.core.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.base.storage.files import read_object
-from bertsmith.models.model_files.bpe_json import byte_level_json, gpt_json, wordpiece_json
+from bertsmith.models.model_files.bpe_json import byte_level_json, gpt_json, roberta_processor, wordpiece_json
 from bertsmith.models.model_files.row_json import (
     ADDED_TOKENS,
     BYTE_LEVEL,
@@ -60,8 +60,6 @@ class TokenizerClass(NamedTuple):
     """A class of `transformers` that builds its own steps.
 
     Attributes:
-        special: its special pieces, if the files name no others.
-        ends: its pieces for the beginning and the end of a text.
         build: returns the description, given the one in the file, the switches, and the special pieces: of a row,
             and the same with the pieces for the ends of a text around a row.
     """
@@ -93,15 +91,9 @@ def _bert(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialP
 
 def _mpnet(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
     ids = file["model"]["vocab"]
-    processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
     return {
         **wordpiece_json(ids, bert_rules(switches), special),
-        "post_processor": {
-            "type": "RobertaProcessing",
-            **processor,
-            "trim_offsets": True,
-            "add_prefix_space": False,
-        },
+        "post_processor": roberta_processor(ids, special),
     }
 
 
@@ -206,11 +198,7 @@ def class_of(folder: Path) -> TokenizerClass | None:
 
 
 def described(folder: Path, file: Json) -> Json:
-    """The description of a folder's tokenizer as `AutoTokenizer` builds it, with its added tokens.
-
-    Args:
-        file: the description in its `tokenizer.json`, or the one that its older files stand for.
-    """
+    """The description of a folder's tokenizer as `AutoTokenizer` builds it, with its added tokens."""
     chosen, source = class_of(folder), f"'{folder / PIPELINE}'"
     config = read_object(folder / SWITCHES)
     switches = Switches(config, folder / SWITCHES)

@@ -58,9 +58,6 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
     """The tokenizer of a folder with WordPieces and notes on where its rules come from; None without a vocabulary.
 
     It is a `WordPieceTokenizer` if the text is cleaned and split by rules that BERT has.
-
-    Args:
-        metadata: its text rules take precedence over those in other files.
     """
     path, lines = folder / PIPELINE, folder / VOCABULARY
     file, notes = read_object(path), list[str]()
@@ -159,12 +156,7 @@ Describe = Callable[[Path], tuple[Path, dict[str, Any]] | None]
 def read_tokenizer(
     folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL, describe: Describe | None = None
 ) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer of a folder whose architecture does not say which kind it is, and notes; None without a vocabulary.
-
-    Args:
-        metadata: see `read_wordpiece`.
-        usual, describe: see `read_pipeline`, for a vocabulary of another kind than WordPiece.
-    """
+    """The tokenizer of a folder whose architecture does not say which kind it is, and notes; None without a vocabulary."""
     file, lines = read_object(folder / PIPELINE), folder / VOCABULARY
     model = _model_of(file, folder) if file else {}
     kind = model.get("type")
@@ -204,7 +196,6 @@ def read_pipeline(
     """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 
     Args:
-        metadata: not used; the description is complete.
         usual: the special pieces, where the files do not name them.
         describe: returns an older file of the folder and the description in it, or None.
     """
@@ -233,9 +224,6 @@ def read_gpt_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer
     """The tokenizer of a folder with a GPT, and notes; None if there is no vocabulary.
 
     It comes from `tokenizer.json`, or from `vocab.json` and `merges.txt`; a GPT that was trained here has WordPieces.
-
-    Args:
-        metadata: see `read_wordpiece`.
     """
     description, vocabulary = read_object(folder / PIPELINE), folder / PIECES
     source = folder / PIPELINE

@@ -56,7 +56,6 @@ def write_tokenizer(
     """Writes the files from which `transformers` builds the same tokenizer.
 
     Args:
-        config: of the model, which determines its inputs.
         max_length: maximum tokens of a row, to which other libraries truncate; None for the limit of the encoder.
         needs_segments: whether the head needs segment ids even if the encoder does not.
     """

@@ -193,7 +193,7 @@ class BiLstm(nn.Module):
 def _by_torch(
     x: Tensor, counts: npt.NDArray[np.int64], hidden: Tensor, cells: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The hidden states [T, O] in reading order, and the last state of each sequence, longest first, by torch's LSTM."""
+    """The hidden states [T, O] in reading order, and the last states, longest sequence first, by the LSTM of torch."""
     read, last_hidden, last_cells = torch.lstm(
         x,
         torch.from_numpy(counts),

@@ -67,7 +67,7 @@ class RowNoise:
 
 
 class NoiseOfTexts:
-    """The noise of rows, for the sequences of their texts, which share the generator of the row, the first text first."""
+    """The noise of rows for the sequences of their texts, which share the generator of the row, first text first."""
 
     def __init__(self, noise: Noise, places: Sequence[int]) -> None:
         self._noise, self._places = noise, places

@@ -60,11 +60,7 @@ def observe(model: nn.Module) -> None:
 
 
 def observed_scales(model: nn.Module) -> dict[str, InputScale]:
-    """The scales of the inputs of every layer, by number and name, such as "0.query" (which key and value share).
-
-    Args:
-        model: contains one encoder, observed while it read at least one row.
-    """
+    """The scales of the inputs of every layer, by number and name, such as "0.query" (which key and value share)."""
     encoder = next(module for module in model.modules() if isinstance(module, TransformerEncoder))
     scales = {}
     for number, layer in enumerate(encoder.layers):

@@ -36,7 +36,6 @@ class PreparedFastPath:
 
     Args:
         layers_plain: is faster for the numbers of tokens of `prefers_plain`; None if nothing is.
-        heads: A.
     """
 
     def __init__(
@@ -64,11 +63,7 @@ class PreparedFastPath:
         return not products_are_faster(hidden, self._heads * hidden.shape[0] ** 2 // rows)
 
     def __call__(self, hidden: Tensor, rows: int, most: int) -> list[Tensor]:
-        """The hidden states [T, D] after each of the lowest layers, at most `most`, in the same dtype.
-
-        Args:
-            hidden: of `rows` sequences, [T, D].
-        """
+        """The hidden states [T, D] after each of the lowest layers, at most `most`, in the same dtype."""
         layers = self._layers
         if self._layers_plain is not None and prefers_plain(hidden):
             layers = self._layers_plain

@@ -54,8 +54,6 @@ class Int8Linear(PreparedLinear):
     """A linear layer with int8 weights and one scale per token; its output has the dtype of the activations.
 
     Args:
-        weight: [O, K].
-        bias: [O].
         bits: bits per weight: 8, or 7 if sums of two products must fit into 16 bits.
     """
 
@@ -81,9 +79,6 @@ class FixedInt8Linear(PreparedLinear):
     """A linear layer with int8 weights whose inputs have scales that calibration fixed.
 
     Args:
-        weight: [O, K].
-        bias: [O].
-        bits: as in `Int8Linear`.
         dtype: of the outputs, fp32 or bf16.
         next_scale: if given, the result after an activation is handed out as the uint8 integers of this scale, which
             the next layer reads.

@@ -36,8 +36,6 @@ class PackedLinear(PreparedLinear):
     when another batch first needs it.
 
     Args:
-        weight: [O, K].
-        bias: [O].
         dtype: of the products, fp32 or bf16; they are accumulated in fp32.
 
     Attributes:

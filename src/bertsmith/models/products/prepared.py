@@ -52,7 +52,6 @@ def prepare(
     reader has checked them.
 
     Args:
-        model: a `TransformerEncoder`, or a model that contains one.
         kept: with int8, the linear layers that stay in the dtype of the activations: "output" for all layers,
             "11.output" for one.
         scales: with int8, the scales that calibration fixed, from `observed_scales`; None for one scale per token.

@@ -28,13 +28,7 @@ PASSES = 3  # of a training step, in forward passes: one forward, and twice its 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Floating-point operations by part.
-
-    Attributes:
-        layers: of the linear layers.
-        attention: of the products of queries and keys, and of weights and values.
-        head: of the head that scores pieces.
-    """
+    """Floating-point operations by part."""
 
     layers: float = 0.0
     attention: float = 0.0
@@ -63,14 +57,7 @@ def forward_work(
     queries: npt.NDArray[np.integer],
     predictions: int,
 ) -> Work | None:
-    """The work of a forward pass; None for an encoder that is not a Transformer.
-
-    Args:
-        head: what scores pieces, from hidden states and the word table.
-        lengths: the tokens of each sequence.
-        queries: of each sequence, the positions that the last layer computes.
-        predictions: M.
-    """
+    """The work of a forward pass; None for an encoder that is not a Transformer."""
     if not isinstance(encoder, TransformerEncoder):
         return None
     tokens, read = int(lengths.sum()), int(queries.sum())
