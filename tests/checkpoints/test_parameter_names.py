@@ -5,7 +5,7 @@ import torch
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.checkpoints.google_names import from_google, to_google
+from bertsmith.models.checkpoints.google import from_google, to_google
 from bertsmith.models.checkpoints.plan import plan_loading
 from bertsmith.models.encoders.bert import NAMES
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining

@@ -31,7 +31,7 @@ _COPIED_BYTES = 2**22  # at a time
 
 
 def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CACHE_BYTES) -> Path:
-    """The local path of a copy of what is at an address, downloaded unless there is one; a local path stays as it is."""
+    """The local path of a copy of what is at an address, downloaded if there is none; a local path stays as it is."""
     require_host(source)
     address = address_of(source)
     if address is None:

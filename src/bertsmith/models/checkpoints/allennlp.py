@@ -57,7 +57,6 @@ def read_allennlp(folder: Path, *, rules: TextRules | None = None, allow_unknown
 
     Args:
         rules: text rules; by default text is not changed beyond its split into words.
-        allow_unknown: skip tensors with unknown names, and report them.
     """
     options, weights = (_only(folder, pattern) for pattern in ("*options.json", "*.hdf5"))
     vocabulary, notes = _read_vocabulary(folder)

@@ -31,78 +31,68 @@ from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 TokenizerReader = Callable[[Path, ModelMetadata], tuple[Tokenizer | None, list[str]]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Architecture:
     """The classes and functions of one architecture; their module is imported when they are used.
 
-    Args:
-        config_name, encoder_name, table_name: of its `config`, `encoder` and `names`, below `models`.
+    Attributes:
+        module: below `models.encoders`; it holds the encoder and the table of names.
+        prefix: of the names of its classes, such as "Bert" in `BertConfig` and `BertModel`.
         read_tokenizer: reads the tokenizer of a folder, given the content of `bertsmith.json`; returns None if there is
             no vocabulary, and a list of notes on where the rules come from.
     """
 
-    config_name: str
-    encoder_name: str
-    table_name: str
+    module: str
+    prefix: str
     read_tokenizer: TokenizerReader = read_tokenizer
+    config_name: str = ""
+    table: str = "NAMES"
 
     @property
     def config(self) -> type[EncoderConfig]:
         """Its configuration."""
-        return cast("type[EncoderConfig]", imported(f"models.{self.config_name}"))
+        name = self.config_name or f"encoders.{self.module}:{self.prefix}Config"
+        return cast("type[EncoderConfig]", imported(f"models.{name}"))
 
     @property
     def encoder(self) -> Callable[..., Encoder]:
         """Its encoder; called with a configuration and the seed for initialization."""
-        return cast("type[Encoder]", imported(f"models.{self.encoder_name}"))
+        return cast("type[Encoder]", imported(f"models.encoders.{self.module}:{self.prefix}Model"))
 
     @property
     def names(self) -> ParameterNames:
         """Its parameters in Hugging Face folders."""
-        return cast("ParameterNames", imported(f"models.{self.table_name}"))
+        return cast("ParameterNames", imported(f"models.encoders.{self.module}:{self.table}"))
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "bert": Architecture("parts.config:BertConfig", "encoders.bert:BertModel", "encoders.bert:NAMES"),
-    "distilbert": Architecture(
-        "encoders.distilbert:DistilBertConfig", "encoders.distilbert:DistilBertModel", "encoders.distilbert:NAMES"
-    ),
-    "openai-gpt": Architecture(
-        "encoders.gpt:GptConfig", "encoders.gpt:GptModel", "encoders.gpt:NAMES", read_gpt_tokenizer
-    ),
-    "roberta": Architecture(
-        "encoders.roberta:RobertaConfig", "encoders.roberta:RobertaModel", "encoders.roberta:NAMES", read_pipeline
-    ),
-    "electra": Architecture(
-        "encoders.electra:ElectraConfig", "encoders.electra:ElectraModel", "encoders.electra:NAMES"
-    ),
+    "bert": Architecture(module="bert", prefix="Bert", config_name="parts.config:BertConfig"),
+    "distilbert": Architecture(module="distilbert", prefix="DistilBert"),
+    "openai-gpt": Architecture(module="gpt", prefix="Gpt", read_tokenizer=read_gpt_tokenizer),
+    "roberta": Architecture(module="roberta", prefix="Roberta", read_tokenizer=read_pipeline),
+    "electra": Architecture(module="electra", prefix="Electra"),
     "albert": Architecture(
-        "encoders.albert:AlbertConfig",
-        "encoders.albert:AlbertModel",
-        "encoders.albert:NAMES",
-        functools.partial(read_tokenizer, usual=OF_ALBERT, describe=describe_albert),
+        module="albert",
+        prefix="Albert",
+        read_tokenizer=functools.partial(read_tokenizer, usual=OF_ALBERT, describe=describe_albert),
     ),
     "modernbert": Architecture(
-        "encoders.modernbert:ModernBertConfig",
-        "encoders.modernbert:ModernBertModel",
-        "encoders.modernbert:NAMES",
-        functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
+        module="modernbert",
+        prefix="ModernBert",
+        read_tokenizer=functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
     ),
     "xlm-roberta": Architecture(
-        "encoders.roberta:XlmRobertaConfig",
-        "encoders.roberta:RobertaModel",
-        "encoders.roberta:XLM_NAMES",
-        functools.partial(read_tokenizer, describe=describe_xlm_roberta),
+        module="roberta",
+        prefix="Roberta",
+        read_tokenizer=functools.partial(read_tokenizer, describe=describe_xlm_roberta),
+        config_name="encoders.roberta:XlmRobertaConfig",
+        table="XLM_NAMES",
     ),
-    "mpnet": Architecture("encoders.mpnet:MpnetConfig", "encoders.mpnet:MpnetModel", "encoders.mpnet:NAMES"),
-    "awd-lstm": Architecture(
-        "encoders.awd_lstm:AwdLstmConfig", "encoders.awd_lstm:AwdLstmModel", "encoders.awd_lstm:NAMES"
-    ),
-    "static-vectors": Architecture(
-        "encoders.static:StaticConfig", "encoders.static:StaticModel", "encoders.static:NAMES"
-    ),
-    "elmo": Architecture("encoders.elmo:ElmoConfig", "encoders.elmo:ElmoModel", "encoders.elmo:NAMES", read_wordpiece),
-    "bilstm": Architecture("encoders.bilstm:BiLstmConfig", "encoders.bilstm:BiLstmModel", "encoders.bilstm:NAMES"),
+    "mpnet": Architecture(module="mpnet", prefix="Mpnet"),
+    "awd-lstm": Architecture(module="awd_lstm", prefix="AwdLstm"),
+    "static-vectors": Architecture(module="static", prefix="Static"),
+    "elmo": Architecture(module="elmo", prefix="Elmo", read_tokenizer=read_wordpiece),
+    "bilstm": Architecture(module="bilstm", prefix="BiLstm"),
 }
 
 
@@ -118,11 +108,7 @@ def require_architecture(name: str) -> Architecture:
 
 
 def read_config(values: Mapping[str, Any]) -> EncoderConfig:
-    """The configuration in a `config.json`; without a `model_type` it is read as a BERT.
-
-    Raises:
-        ConfigError: the architecture is unknown, or the configuration invalid.
-    """
+    """The configuration in a `config.json`; without a `model_type` it is read as a BERT."""
     kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"
     if isinstance(kind, str) and kind != encoder_type(kind):
         kind = encoder_type(kind)
@@ -144,9 +130,5 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
 
 
 def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> Encoder:
-    """An encoder of this shape.
-
-    Args:
-        seed: seed for initialization; None leaves that to the caller.
-    """
+    """An encoder of this shape."""
     return architecture_of(config).encoder(config, seed=seed)

@@ -29,8 +29,6 @@ class Pretrained:
     """A model ready for use.
 
     Attributes:
-        model: parameters in fp32.
-        tokenizer: vocabulary and rules, or None if the source has no vocabulary.
         new_heads: the parts (pooler, mlm, nsp) that the source lacks; they are randomly initialized.
     """
 
@@ -86,7 +84,6 @@ class TaskModel:
     """An encoder with the head of a task.
 
     Attributes:
-        model: parameters in fp32.
         new_parts: the parts (pooler, classifier, span) that are randomly initialized.
         left_out: the parts of the source that this model does not use.
     """
@@ -114,10 +111,8 @@ def load_for_task(
 
     Args:
         keep_head: keep the head of the source, which must then have one; otherwise the head is new.
-        changes: fields of the configuration to override, such as the dropout.
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
-        division: see `load_pretrained`.
         mapped: the parameters are the tensors of the folder where these are fp32, without memory of their own, since
             they are usually mapped from a file; for a model that is not trained.
     """
@@ -224,12 +219,7 @@ def save_pretrained(
 def untrained(
     config: EncoderConfig, seed: int, vocabulary: Vocabulary | None = None, division: Division | None = None
 ) -> EncoderForPreTraining:
-    """A randomly initialized model.
-
-    Args:
-        vocabulary: of the model; only an encoder that reads how pieces are spelled needs it.
-        division: see `load_pretrained`.
-    """
+    """A randomly initialized model."""
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
     give_memory(model, {}, seed, division)
@@ -246,13 +236,7 @@ def give_memory(
     *,
     mapped: bool = False,
 ) -> None:
-    """Allocates the parameters of a model on the meta device in fp32, and sets their values.
-
-    Args:
-        tensors: values by name; the other parameters are randomly initialized.
-        division: see `load_pretrained`.
-        mapped: see `load_for_task`.
-    """
+    """Allocates the parameters of a model on the meta device in fp32, and sets their values."""
 
     def values(name: str) -> Tensor:
         if name not in tensors:

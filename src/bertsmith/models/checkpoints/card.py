@@ -147,7 +147,6 @@ def write_card(
     """Writes the card of a model next to its files, as Markdown with the header that the hub reads.
 
     Args:
-        tensors: parameters by our name, the encoder's prefixed with `bert.`.
         library: the library besides bertsmith that reads these files, one of `LIBRARIES`; bertsmith itself for a model
             that `transformers` cannot compute.
     """

@@ -35,9 +35,6 @@ def read_scoring(folder: Path, values: Mapping[str, Any]) -> Mapping[str, Any] |
 
     That is the `activation` ("default" if a CrossEncoder names none; absent if the folder has no CrossEncoder),
     the default `prompt`, all `prompts`, `max_length` in tokens and `lowercase`.
-
-    Args:
-        values: the content of its `config.json`.
     """
     if not is_cross_encoder(folder):
         recorded, classes = _recorded(values), values.get("architectures")

@@ -3,9 +3,12 @@
 A folder holds `bert_config.json`, `vocab.txt` and a checkpoint of TensorFlow 1 (`bert_model.ckpt.index` and
 `bert_model.ckpt.data-00000-of-00001`, or `model.ckpt-1000.*` of a run). Matrices of dense layers are stored there as
 [in, out] and are transposed; values are never changed, so a round trip gives the same bytes.
+
+Source of the names: the variable scopes of the original modeling.py, run_classifier.py and run_squad.py.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +18,23 @@ from torch import Tensor
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
 from bertsmith.base.core.settings import require
-from bertsmith.base.storage.files import atomic_folder, read_json, regular_bytes, require_file, write_json, write_text
+from bertsmith.base.storage.files import (
+    atomic_folder,
+    read_object,
+    regular_bytes,
+    require_file,
+    write_json,
+    write_text,
+)
 from bertsmith.models.checkpoints.card import write_card
-from bertsmith.models.checkpoints.google_names import from_google, to_google
-from bertsmith.models.checkpoints.model_folder import ModelFolder, fit_vocabulary, parts_of, require_numbers
-from bertsmith.models.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
+from bertsmith.models.checkpoints.model_folder import (
+    ModelFolder,
+    fit_vocabulary,
+    parts_of,
+    require_numbers,
+    tensors_to_write,
+)
+from bertsmith.models.checkpoints.plan import LoadingPlan, plan_loading
 from bertsmith.models.checkpoints.transformers_folder import opening_of
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
 from bertsmith.models.encoders.bert import NAMES
@@ -27,7 +42,7 @@ from bertsmith.models.model_files.metadata import ModelMetadata, read_metadata, 
 from bertsmith.models.model_files.tokenizer_files import guess_rules, read_rules
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
 from bertsmith.models.parts.our_names import BLOCKS, OWN_HEAD, READER, with_prefix
-from bertsmith.models.parts.parameter_names import Match
+from bertsmith.models.parts.parameter_names import Match, Skip
 from bertsmith.models.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -50,17 +65,46 @@ FIELDS = (
     "vocab_size",
 )
 _OBJECT_GRAPH = ("/.ATTRIBUTES/", "_CHECKPOINTABLE_OBJECT_GRAPH")
+_BY_GOOGLE = {row.google: Match(row.ours, row.transposed) for row in NAMES.rows()}
+_NUMBER = re.compile(r"(?<=^bert/encoder/layer_)(0|[1-9][0-9]{0,2})(?=/)")
+_SLOTS = ("/adam_m", "/adam_v", "/Adam", "/Adam_1")
+_COUNTERS = ("global_step", "beta1_power", "beta2_power")
+
+
+def from_google(name: str) -> Match | Skip | None:
+    """Our name for a variable of a Google checkpoint; None for an unknown one. The prefix `bert/` may be absent.
+
+    >>> from_google("bert/encoder/layer_3/output/dense/kernel")
+    Match(ours='bert.layers.3.output.weight', transposed=True, copy=False)
+    >>> from_google("cls/squad/output_weights/adam_m")
+    Skip(reason='optimizer state')
+    >>> from_google("output_bias")
+    Match(ours='classifier.bias', transposed=False, copy=False)
+    """
+    if name in _COUNTERS:
+        return Skip("a counter of the optimizer")
+    if name.endswith(_SLOTS):
+        return Skip("optimizer state")
+    full = f"bert/{name}" if name.startswith(("embeddings/", "encoder/", "pooler/")) else name
+    number = _NUMBER.search(full)
+    template = full if number is None else full[: number.start()] + "{i}" + full[number.end() :]
+    match = None if "{i}" in full else _BY_GOOGLE.get(template)
+    return None if match is None else match._replace(ours=match.ours.replace("{i}", number[0] if number else ""))
+
+
+def to_google(ours: str) -> tuple[str, bool]:
+    """The Google name of one of our parameters, and whether its matrix is stored transposed.
+
+    >>> to_google("bert.layers.2.intermediate.weight")
+    ('bert/encoder/layer_2/intermediate/dense/kernel', True)
+    """
+    row, number = NAMES.row_of(ours)
+    return row.google.replace("{i}", number), row.transposed
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerState:
-    """The state of Google's optimizer.
-
-    Attributes:
-        first: running mean of the gradient (`adam_m`), by our parameter name.
-        second: running mean of its square (`adam_v`), by our parameter name.
-        step: the global step; None if the checkpoint has none.
-    """
+    """The moments of Google's optimizer (`adam_m`, `adam_v`) by our parameter name, and its global step, if any."""
 
     first: Mapping[str, Tensor]
     second: Mapping[str, Tensor]
@@ -79,11 +123,8 @@ def read_google(
 
     Args:
         source: the folder, a prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
-        config: the shape of the model, if there is no `bert_config.json` next to it.
         rules: text rules; by default from the metadata, or else as in the original code, with the casing that fits
             the vocabulary.
-        allow_unknown: skip variables with unknown names, and report them.
-        verify: compare every tensor with its checksum.
     """
     bundle, config, plan = _open(source, config, allow_unknown)
     bundle.check_data()
@@ -134,25 +175,11 @@ def write_google(
     optimizer: OptimizerState | None = None,
     replace: bool = False,
 ) -> None:
-    """Writes a model as a folder that Google's code reads: configuration, vocabulary, checkpoint, and our metadata.
-
-    Args:
-        tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
-        metadata: further information on the model, for `bertsmith.json`.
-        optimizer: moments and step, for a checkpoint that training can resume from.
-        replace: overwrite an existing folder that contains a model.
-    """
+    """Writes a model as a folder that Google's code reads: configuration, vocabulary, checkpoint, and our metadata."""
     folder, metadata = Path(path), metadata or ModelMetadata()
     _require_writable(config, tensors, tokenizer, metadata)
     assert isinstance(config, BertConfig)
-    ours = {with_prefix(name): tensor for name, tensor in tensors.items()}
-    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
-    plan_loading(shapes, Match, config, NAMES, "the model to be written", vectors_of_row=metadata.vectors_of_row)
-    metadata.check_labels(ours)
-    if tokenizer is not None:
-        fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
-    if config.position_embedding_type != "absolute":
-        ours[POSITIONS] = fixed_positions(config, ours)
+    ours = tensors_to_write(config, NAMES, tensors, tokenizer, metadata)
     variables = dict(_to_disk(name, tensor) for name, tensor in ours.items())
     if optimizer is not None:
         for slot, moments in (("adam_m", optimizer.first), ("adam_v", optimizer.second)):
@@ -270,10 +297,7 @@ def _open(
     if config is None:
         path = bundle.prefix.parent / CONFIG
         require_file(path, "the configuration of a Google checkpoint")
-        values = read_json(path)
-        if not isinstance(values, dict):
-            raise InputError(expected=f"a JSON object in '{path}'", found=type(values).__name__, fix="restore the file")
-        config = BertConfig.from_dict(values)
+        config = BertConfig.from_dict(read_object(path))
     shapes = {name: entry.shape for name, entry in bundle.entries.items()}
     plan = plan_loading(
         shapes,

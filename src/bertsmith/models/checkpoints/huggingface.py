@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertsmith.base.core.errors import CheckpointError, InputError, some
-from bertsmith.base.storage.files import atomic_folder, read_json, require_file, write_json
+from bertsmith.base.core.errors import CheckpointError, some
+from bertsmith.base.storage.files import atomic_folder, read_object, require_file, write_json
 from bertsmith.models.checkpoints.architectures import architecture_of, read_config
 from bertsmith.models.checkpoints.card import write_card
 from bertsmith.models.checkpoints.cross_encoders import read_scoring
@@ -24,8 +24,9 @@ from bertsmith.models.checkpoints.model_folder import (
     fit_vocabulary,
     parts_of,
     require_numbers,
+    tensors_to_write,
 )
-from bertsmith.models.checkpoints.plan import POSITIONS, WORD_TABLE, LoadingPlan, fixed_positions, plan_loading
+from bertsmith.models.checkpoints.plan import WORD_TABLE, LoadingPlan, plan_loading
 from bertsmith.models.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
 from bertsmith.models.checkpoints.transformers_folder import config_of_folder, longest_of, opening_of, write_code
 from bertsmith.models.checkpoints.weights import ADAPTER, MODEL_FOLDER, adapter_error, read_weights, write_safetensors
@@ -41,8 +42,8 @@ from bertsmith.models.model_files.metadata import (
 from bertsmith.models.model_files.tokenizer_files import lowercased, with_rules, with_segments
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS, with_prefix
-from bertsmith.models.parts.parameter_names import Match, ParameterNames
+from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -50,13 +51,7 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 def read_model_folder(
     path: Path | str, *, rules: TextRules | None = None, allow_unknown: bool = False, verify: bool = False
 ) -> ModelFolder:
-    """The model in a Hugging Face folder, written by bertsmith or by other tools.
-
-    Args:
-        rules: text rules to use instead of the folder's.
-        allow_unknown: skip tensors with unknown names, and report them.
-        verify: compare the files with the digests in `bertsmith.json`.
-    """
+    """The model in a Hugging Face folder, written by bertsmith or by other tools."""
     folder = Path(path)
     source = f"'{shown(folder)}'"
     values = _read_config(folder)
@@ -150,19 +145,10 @@ def write_model_folder(
 
     Args:
         tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
-        metadata: further information on the model, for `bertsmith.json`.
-        replace: overwrite an existing folder that contains a model.
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
     names = architecture_of(config).names
-    ours = {with_prefix(name): tensor for name, tensor in tensors.items()}
-    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
-    plan_loading(shapes, Match, config, names, "the model to be written", vectors_of_row=metadata.vectors_of_row)
-    if tokenizer is not None:
-        fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
-    metadata.check_labels(ours)
-    if config.position_embedding_type != "absolute" and any(row.ours == POSITIONS for row in names.embeddings):
-        ours[POSITIONS] = fixed_positions(config, ours)
+    ours = tensors_to_write(config, names, tensors, tokenizer, metadata)
     opening = opening_of(config, names, parts_of(ours, config), metadata)
     named = {
         names.to_huggingface(name, opening.tensors_of): tensor.T if names.transposes(name) else tensor
@@ -198,11 +184,7 @@ def write_model_folder(
 
 def _read_config(folder: Path) -> dict[str, Any]:
     require_file(folder / "config.json", "the configuration of a model")
-    values = read_json(folder / "config.json")
-    if not isinstance(values, dict):
-        raise InputError(
-            expected=f"a JSON object in '{folder / 'config.json'}'", found=type(values).__name__, fix="restore the file"
-        )
+    values = read_object(folder / "config.json")
     quantization = values.get("quantization_config") or ((folder / "quantize_config.json").exists() and "GPTQ")
     if quantization:
         method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization

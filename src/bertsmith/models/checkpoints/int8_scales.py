@@ -24,11 +24,7 @@ _WEIGHTS = "model.safetensors"
 
 
 def write_scales(folder: ModelFolder, scales: Mapping[str, InputScale], rows: int) -> dict[str, Any]:
-    """Writes the scales of a model next to its metadata; returns what the note on int8 says about them.
-
-    Args:
-        rows: the number of rows that they were measured on.
-    """
+    """Writes the scales of a model next to its metadata; returns what the note on int8 says about them."""
     path = folder.path / SCALES
     values = {name: {**scale._asdict(), "balance": list(scale.balance)} for name, scale in scales.items()}
     write_text(path, json.dumps({"scales": values}) + "\n")
@@ -41,13 +37,7 @@ def write_scales(folder: ModelFolder, scales: Mapping[str, InputScale], rows: in
 
 
 class RecordedInt8(NamedTuple):
-    """The record of `bertsmith quantize` in a model, as far as it is used.
-
-    Attributes:
-        kept: the linear layers that stay in higher precision.
-        scales: the fixed scales of the inputs; None for one scale per token.
-        digest: of the file of the scales; "" without them.
-    """
+    """The record of `bertsmith quantize` in a model, as far as it is used."""
 
     kept: tuple[str, ...]
     scales: Mapping[str, InputScale] | None

@@ -53,13 +53,7 @@ def load_any(
         source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
             its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, "starter"
             for the model in the package, or an id such as `google-bert/bert-base-uncased`.
-        rules: text rules to use instead of the folder's.
-        allow_unknown: skip tensors with unknown names, and report them.
         cache, endpoint, offline: see `hub.resolve`; used only for an id or an address.
-
-    Raises:
-        InputError: there is no model that can be read.
-        ConfigError, CheckpointError, VocabularyError: files are damaged or do not belong together.
     """
     if isinstance(source, ModelFolder):
         return source
@@ -70,11 +64,7 @@ def load_any(
 def locate(
     source: Path | str, *, cache: Path | str | None = None, endpoint: str | None = None, offline: bool = False
 ) -> tuple[Path, Kind]:
-    """Where the files of a model are, and of which kind they are.
-
-    Args:
-        source, cache, endpoint, offline: as in `load_any`.
-    """
+    """Where the files of a model are, and of which kind they are."""
     path = Path(source)
     kind = kind_of(path)
     if kind is None:

@@ -10,10 +10,11 @@ from torch import Tensor
 from bertsmith.base.core.errors import CheckpointError, VocabularyError, some
 from bertsmith.base.core.finite import not_finite
 from bertsmith.models.checkpoints.hub import shown
-from bertsmith.models.checkpoints.plan import LoadReport
+from bertsmith.models.checkpoints.plan import POSITIONS, LoadReport, fixed_positions, plan_loading
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import OWN_HEAD, PARTS, part_of
+from bertsmith.models.parts.our_names import OWN_HEAD, PARTS, part_of, with_prefix
+from bertsmith.models.parts.parameter_names import Match, ParameterNames
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
@@ -28,9 +29,7 @@ class ModelFolder:
     """A model read from disk.
 
     Attributes:
-        path: where it was read from.
         tensors: parameters by our name, the encoder's prefixed with `bert.`; dtype as stored.
-        tokenizer: vocabulary and rules; None if the folder has no vocabulary.
         metadata: the content of `bertsmith.json` (task, labels), or what other tools' files say if there is none.
     """
 
@@ -96,6 +95,26 @@ def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -
         found=str(pieces),
         fix="use the vocab.txt that the model was trained with",
     )
+
+
+def tensors_to_write(
+    config: EncoderConfig,
+    names: ParameterNames,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    metadata: ModelMetadata,
+) -> dict[str, Tensor]:
+    """The parameters of a model by our full name, checked, with the table of positions that other tools need."""
+    source = "the model to be written"
+    ours = {with_prefix(name): tensor for name, tensor in tensors.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
+    plan_loading(shapes, Match, config, names, source, vectors_of_row=metadata.vectors_of_row)
+    if tokenizer is not None:
+        fit_vocabulary(tokenizer.vocabulary, config, source)
+    metadata.check_labels(ours)
+    if config.position_embedding_type != "absolute" and any(row.ours == POSITIONS for row in names.embeddings):
+        ours[POSITIONS] = fixed_positions(config, ours)
+    return ours
 
 
 def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:

@@ -25,8 +25,6 @@ class OnnxShape:
 
     Attributes:
         parts: the parts beyond embeddings and layers that were exported, such as "pooler" and "mlm".
-        max_tokens: maximum tokens of a row, special tokens included.
-        is_causal: each token sees only the tokens to its left.
         int8_bits: the bits of a weight in the int8 graph; 0 if there is none.
     """
 
@@ -43,11 +41,7 @@ class OnnxShape:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnnxFolder:
-    """The folder of an ONNX export.
-
-    Attributes:
-        metadata: the content of `bertsmith.json`.
-    """
+    """The folder of an ONNX export."""
 
     path: Path
     shape: OnnxShape

@@ -91,10 +91,7 @@ def plan_loading(
 
     Args:
         translate: returns the meaning of a stored name, such as `from_google`.
-        source: the name of the checkpoint in the report and in error messages.
         name_there: returns the stored name for one of ours, for error messages; by default the same name.
-        allow_unknown: report unknown names instead of raising an error.
-        vectors_of_row: the number of concatenated vectors of the encoder's width that the classifier reads.
     """
     # The configuration is not trusted either: listing the tensors of a billion layers would exhaust memory.
     if config.num_distinct_layers > max(len(stored), 1):

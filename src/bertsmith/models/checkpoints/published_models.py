@@ -21,10 +21,6 @@ class Published:
 
     Attributes:
         name: Google's name of the archive; of other models their name on the hub.
-        hub_id: the weights on the hub.
-        config: its shape.
-        cased: whether capital letters are kept.
-        languages: what it was trained on.
     """
 
     name: str
@@ -141,12 +137,7 @@ def find(name: str) -> Published | None:
 
 
 def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[str, Path]:
-    """The published checkpoints that are on this machine, by name: in the hub's cache, or as folders.
-
-    Args:
-        folders: where to look for folders with Google's names, such as `DIR/uncased_L-2_H-128_A-2`.
-        cache: folder of fetched models; by default the one that all tools for the hub share.
-    """
+    """The published checkpoints that are on this machine, by name: in the hub's cache, or as folders."""
     import huggingface_hub  # takes a moment
 
     for folder in folders:

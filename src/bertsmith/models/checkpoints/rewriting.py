@@ -27,9 +27,6 @@ def convert(
     Optimizer state is copied from Google to Google; otherwise it is dropped, and the report counts it as skipped.
 
     Args:
-        source: anything that `load_any` accepts.
-        to: "huggingface" or "google".
-        rules, allow_unknown: see `load_any`.
         replace: overwrite an existing folder that contains a model, but never the source.
     """
     if to not in KINDS:

@@ -69,8 +69,6 @@ class SentenceRecipe:
 
     Attributes:
         encoder: the folder with the weights: the folder itself, or one inside it.
-        pooling: mean, cls or max.
-        normalize: vectors are scaled to length 1.
         max_length: maximum tokens per row, including [CLS] and [SEP]; None if not specified.
         lowercase: texts are lower-cased, whatever the encoder's tokenizer says.
         prompt: a prefix for every text.
@@ -95,10 +93,6 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
 
     Args:
         pooled: False: read only the encoder and how it reads texts, whatever the folder does with its vectors.
-
-    Raises:
-        InputError: a file is not JSON.
-        CheckpointError: the folder needs something unsupported, such as a dense layer.
     """
     if not (folder / MODULES).exists() or is_cross_encoder(folder):
         return None
@@ -184,11 +178,7 @@ def about_of(folder: Path) -> dict[str, Any]:
 
 
 def encoder_settings(encoder: Path, task: str | None) -> dict[str, Any]:
-    """How a folder has its encoder read texts; empty if it says nothing.
-
-    Args:
-        task: what the encoder must give; None: anything.
-    """
+    """How a folder has its encoder read texts; empty if it says nothing."""
     names = (_ENCODER_SETTINGS, *_OLD_ENCODER_SETTINGS)
     path, said = next(
         ((path, said) for path in (encoder / name for name in names) if (said := read_object(path))),
@@ -346,8 +336,6 @@ def write_recipe(
     """Writes the files that make a model folder one of sentence-transformers.
 
     Args:
-        pooling: mean, cls or max.
-        max_length: maximum tokens per row, including [CLS] and [SEP].
         prompts: by their names; empty ones are left out.
         lacks_pooler: the encoder of `transformers` would have a pooler, but the folder has none.
         is_static: the encoder has one vector per piece. Its means are scaled to length 1, because that library does not

@@ -62,11 +62,7 @@ class Opening:
 def opening_of(
     config: EncoderConfig, names: ParameterNames, parts: Collection[str], metadata: ModelMetadata
 ) -> Opening:
-    """The ways to open a model.
-
-    Args:
-        parts: see `ModelFolder.parts`.
-    """
+    """The ways to open a model."""
     tensors_of, declared = class_of(names, parts, metadata.task, metadata.reads), metadata.architecture or ""
     of_others = next((ending for ending in _TASKS.values() if declared.endswith(f"For{ending}")), "")
     task = of_others if metadata.task is None else _TASKS.get(metadata.task, "")
@@ -110,9 +106,6 @@ def _only_here(config: EncoderConfig, parts: Collection[str], metadata: ModelMet
 
 def class_of(names: ParameterNames, parts: Collection[str], task: str | None, reads: str = "pooler") -> str:
     """The class of `transformers` with these parts; the bare encoder for a head that no class has.
-
-    Args:
-        reads: what the head of a task on whole rows reads, one of `our_names.READS`.
 
     >>> from bertsmith.models.encoders.bert import NAMES
     >>> class_of(NAMES, ("pooler", "mlm", "nsp"), None), class_of(NAMES, ("pooler", "classifier"), "choice")
@@ -175,11 +168,7 @@ def config_json(
 def config_of_folder(
     config: EncoderConfig, opening: Opening, metadata: ModelMetadata, stored: str, outputs: int
 ) -> dict[str, Any]:
-    """The content of `config.json` next to weights, with what keeps other libraries from computing another model.
-
-    Args:
-        stored: see `config_json`.
-    """
+    """The content of `config.json` next to weights, with what keeps other libraries from computing another model."""
     values = config_json(config, opening, metadata, stored)
     if opening.only_here and config.in_transformers:
         del values["architectures"]

@@ -97,7 +97,7 @@ class AlbertConfig(EncoderConfig):
 
 
 class AlbertModel(TransformerEncoder):
-    """Word, segment and position embeddings, a projection, post-norm layers that share parameters, a pooler with tanh."""
+    """Word, segment and position embeddings, a projection, layers that share parameters, a pooler with tanh."""
 
     config: AlbertConfig
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.base.core.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.base.core.settings import require_labels
 from bertsmith.base.core.version import __version__
-from bertsmith.base.storage.files import FORMAT, digest_file, read_json, require_format, write_json
+from bertsmith.base.storage.files import FORMAT, digest_file, read_object, require_format, write_json
 from bertsmith.models.parts.our_names import VECTORS_OF_ROW
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -198,9 +198,7 @@ class ModelMetadata:
 def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
     """The metadata of a model folder; empty if there is none."""
     path = folder / METADATA
-    info = read_json(path) if path.exists() else {}
-    if not isinstance(info, dict):
-        raise InputError(expected=f"a JSON object in '{path}'", found=type(info).__name__, fix="restore the file")
+    info = read_object(path)
     require_format(info, path)
     metadata = ModelMetadata.from_dict(info, f"'{path}'")
     if verify:

@@ -156,7 +156,7 @@ Describe = Callable[[Path], tuple[Path, dict[str, Any]] | None]
 def read_tokenizer(
     folder: Path, metadata: ModelMetadata, usual: SpecialPieces = BYTE_LEVEL, describe: Describe | None = None
 ) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer of a folder whose architecture does not say which kind it is, and notes; None without a vocabulary."""
+    """The tokenizer of a folder whose architecture has several kinds, and notes; None without a vocabulary."""
     file, lines = read_object(folder / PIPELINE), folder / VOCABULARY
     model = _model_of(file, folder) if file else {}
     kind = model.get("type")

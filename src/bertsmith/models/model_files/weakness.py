@@ -28,7 +28,7 @@ def weakness_of(metadata: ModelMetadata) -> str:
 
 
 def saved_baseline(source: Path) -> str:
-    """Where the baseline that is recorded for a model is saved, as the end of a sentence; "" if it is not in its run."""
+    """Where the baseline that is recorded for a model is saved, as the end of a sentence; "" if not in its run."""
     folder = source if (source / METADATA).is_file() else source / "model"
     baseline = read_metadata(folder).baseline or {}
     name = baseline.get("folder")

@@ -23,7 +23,7 @@ REGIONS = ("project", "add_attention", "feed_forward")  # the methods of a layer
 
 
 def compile_layers(encoder: Encoder, device: str, backend: str = "inductor") -> None:
-    """Has `torch.compile` compile the layers of an encoder, when they are first used; its parameters stay as they are."""
+    """Has `torch.compile` compile the layers of an encoder, at first use; its parameters stay as they are."""
     require(
         isinstance(encoder, TransformerEncoder) and all(type(layer) is Layer for layer in encoder.stack),
         expected="an encoder with the layers of BERT, to compile them",

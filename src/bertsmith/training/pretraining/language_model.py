@@ -144,7 +144,7 @@ class LanguageModeling(Workload):
         return self.windows.length(step) / self.windows.base
 
     def carried(self, step: int) -> Mapping[str, Tensor]:
-        """The state of all tracks before a step, [tracks, width] each, the second direction last; empty before step 0."""
+        """The state of all tracks before a step, [tracks, width] each, the second direction last; at first empty."""
         return self._states.get(step, {})
 
     def carry(self, step: int, tensors: Mapping[str, Tensor]) -> None:

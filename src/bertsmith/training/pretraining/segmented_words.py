@@ -1,8 +1,8 @@
 """Which tokens of scripts without spaces belong to one word, for whole-word masks.
 
-The pieces do not show where words are: every Chinese character is a token of its own, and a Thai phrase is one word. The
-package `rjieba` finds Chinese words, `budoux` Japanese and Thai ones (docs/decisions/0023-words-without-spaces.md), while
-rows are masked. A border inside a piece is ignored, and a word never crosses a token of another script.
+The pieces do not show where words are: every Chinese character is a token, and a Thai phrase is one word. The package
+`rjieba` finds Chinese words, `budoux` Japanese and Thai ones (docs/decisions/0023-words-without-spaces.md), while rows
+are masked. A border inside a piece is ignored, and a word never crosses a token of another script.
 
 Source: Cui et al. (2019), "Pre-training with whole word masking for Chinese BERT".
 
