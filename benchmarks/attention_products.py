@@ -24,8 +24,7 @@ import torch.nn.functional as F
 from harness import RESULTS, machine, machine_label, write_result
 from torch import Tensor
 
-from bertsmith.models.parts.attention import attention_in_parts
-from bertsmith.models.parts.sequence_products import attend_by_sequence
+from bertsmith.models.parts.attention import attend_by_sequence, attention_in_parts
 
 SHAPES_IN_FP32 = tuple(
     (1536 // length, length, 12, width)

@@ -42,7 +42,7 @@ SLOW = {
     "bertsmith.inference.cluster.words",
     # Rarely needed: a plain classification of single texts works without them.
     "bertsmith.base.pages.html", "bertsmith.base.storage.downloads", "bertsmith.base.storage.remote",
-    "bertsmith.models.checkpoints.fused_layers", "bertsmith.models.encoders.encoder_decoders",
+    "bertsmith.models.encoders.encoder_decoders",
     "bertsmith.models.heads.head_blocks", "bertsmith.models.parts.earlier", "bertsmith.models.parts.layer_mix",
     "bertsmith.models.parts.local_attention", "bertsmith.models.parts.memory",
     "bertsmith.tasks.baselines.text_cosine", "bertsmith.tasks.baselines.word_model",

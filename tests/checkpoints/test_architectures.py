@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, VocabularyError
 from bertsmith.models.checkpoints.architectures import ARCHITECTURES, architecture_of, read_config
 from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained, save_pretrained, untrained
-from bertsmith.models.checkpoints.fused_layers import split_fused
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.weights import split_fused
 from bertsmith.models.encoders.roberta import RobertaConfig
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.head_spec import Head

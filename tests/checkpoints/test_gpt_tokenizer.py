@@ -17,8 +17,7 @@ from bertsmith.inference.vectors.loading import load_token_features
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.special_pieces import with_special_pieces
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.models.model_files.standalone_tokenizer import read_tokenizer_file
-from bertsmith.models.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer
+from bertsmith.models.model_files.tokenizer_files import read_gpt_tokenizer, read_tokenizer, read_tokenizer_file
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task_data.split import TaskData

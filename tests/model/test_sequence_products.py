@@ -5,10 +5,8 @@ import pytest
 import torch
 
 from bertsmith.models.parts import attention as attention_module
-from bertsmith.models.parts import sequence_products
-from bertsmith.models.parts.attention import attention, dense_attention
+from bertsmith.models.parts.attention import attend_by_sequence, attention, dense_attention, is_faster_by_sequence
 from bertsmith.models.parts.batch import Batch, Read
-from bertsmith.models.parts.sequence_products import attend_by_sequence, is_faster_by_sequence
 from bertsmith.models.products.fast_path import scripted
 
 HEADS, WIDTH = 3, 4
@@ -44,7 +42,7 @@ def test_a_sequence_gets_the_same_numbers_in_any_batch() -> None:
 
 def test_it_is_faster_at_lengths_that_leave_many_keys_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     query = torch.zeros(1)
-    monkeypatch.setattr(sequence_products, "torch_uses_avx512", lambda: True)
+    monkeypatch.setattr(attention_module, "torch_uses_avx512", lambda: True)
     for threads, shortest in ((1, 22), (2, 28)):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         lengths = [length for length in range(1, 300) if is_faster_by_sequence(query, length)]
@@ -58,7 +56,7 @@ def test_it_is_faster_at_lengths_that_leave_many_keys_at_the_end(monkeypatch: py
     assert not is_faster_by_sequence(query.requires_grad_(), 31)
     with torch.no_grad():
         assert is_faster_by_sequence(query, 31)
-    monkeypatch.setattr(sequence_products, "torch_uses_avx512", lambda: False)
+    monkeypatch.setattr(attention_module, "torch_uses_avx512", lambda: False)
     assert not is_faster_by_sequence(torch.zeros(1), 31)
 
 
@@ -77,7 +75,7 @@ def test_attention_takes_it_where_it_is_faster_and_nothing_is_masked(monkeypatch
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     found = {}
     for has_avx512 in (False, True):
-        monkeypatch.setattr(sequence_products, "torch_uses_avx512", lambda has_avx512=has_avx512: has_avx512)
+        monkeypatch.setattr(attention_module, "torch_uses_avx512", lambda has_avx512=has_avx512: has_avx512)
         found[has_avx512] = attention(query, key, value, batch.runs, heads=HEADS)
         assert taken == ([31, 47] if has_avx512 else [])
     torch.testing.assert_close(found[True], found[False], rtol=0, atol=1e-6)

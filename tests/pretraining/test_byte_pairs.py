@@ -13,7 +13,7 @@ from bertsmith.app.library.vocabulary import learn_vocabulary
 from bertsmith.base.core.errors import ConfigError, CorpusError, InputError
 from bertsmith.models.checkpoints.google import write_google
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.model_files.standalone_tokenizer import read_tokenizer_file
+from bertsmith.models.model_files.tokenizer_files import read_tokenizer_file
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task_data.split import TaskData

@@ -32,9 +32,9 @@ from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop.result import TrainResult
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining import run as run_module
+from bertsmith.training.pretraining.report import summary_lines
 from bertsmith.training.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
-from bertsmith.training.pretraining.summary import summary_lines
 from corpus.samples import write_corpus
 
 WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()

@@ -9,7 +9,7 @@ from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from bertsmith.training.pretraining.running_text import warn_without_running_text
+from bertsmith.training.pretraining.fit import warn_without_running_text
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
 
 TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "it", "rained", "."]))

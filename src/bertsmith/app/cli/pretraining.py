@@ -78,7 +78,7 @@ def pretrain(request: "PretrainRequest") -> None:
     from bertsmith.app.library.training import pretrain as run_pretraining
     from bertsmith.base.core.requests import call
     from bertsmith.base.machine.runtime import Rank
-    from bertsmith.training.pretraining.summary import summary_lines
+    from bertsmith.training.pretraining.report import summary_lines
 
     result, out = call(run_pretraining, request), Path(request.out)
     if Rank.from_environment().index == 0:

@@ -113,7 +113,7 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
         return _tokenizer_of(model)
     assert vocab is not None
     if vocab.suffix == ".json" or vocab.is_dir():
-        from bertsmith.models.model_files.standalone_tokenizer import read_tokenizer_file
+        from bertsmith.models.model_files.tokenizer_files import read_tokenizer_file
 
         if cased or rules is not None:
             raise Refused("--cased and --rules need a vocab.txt", "other tokenizers have their own rules")

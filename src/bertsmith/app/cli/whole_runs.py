@@ -136,7 +136,7 @@ def distill_corpus(request: "DistillCorpusRequest") -> None:
     from bertsmith.app.library.distillation import distill_corpus as run_on_corpus
     from bertsmith.base.core.requests import call
     from bertsmith.base.machine.runtime import Rank
-    from bertsmith.training.pretraining.summary import summary_lines
+    from bertsmith.training.pretraining.report import summary_lines
 
     result, out = call(run_on_corpus, request), Path(request.out)
     if Rank.from_environment().index:

@@ -14,7 +14,7 @@ import torch
 from bertsmith.inference.export.onnx_nodes import Nodes, plain
 from bertsmith.models.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.models.encoders.mpnet import bias_by_distance
-from bertsmith.models.parts.rotary import turn_of
+from bertsmith.models.parts.layers import turn_of
 
 LOWEST = float(np.finfo(np.float32).min)
 RELATIVE = "bert.embeddings.relative.weight"

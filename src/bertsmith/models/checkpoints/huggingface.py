@@ -29,8 +29,16 @@ from bertsmith.models.checkpoints.model_folder import (
 from bertsmith.models.checkpoints.plan import WORD_TABLE, LoadingPlan, plan_loading
 from bertsmith.models.checkpoints.sentence_transformers import DOCUMENT, QUERY, write_recipe
 from bertsmith.models.checkpoints.transformers_folder import config_of_folder, longest_of, opening_of, write_code
-from bertsmith.models.checkpoints.weights import ADAPTER, MODEL_FOLDER, adapter_error, read_weights, write_safetensors
-from bertsmith.models.checkpoints.wrappers import without_wrappers
+from bertsmith.models.checkpoints.weights import (
+    ADAPTER,
+    MODEL_FOLDER,
+    adapter_error,
+    join_fused,
+    read_weights,
+    split_fused,
+    without_wrappers,
+    write_safetensors,
+)
 from bertsmith.models.model_files.metadata import (
     METADATA,
     SAFETENSORS,
@@ -75,11 +83,7 @@ def read_model_folder(
     names = architecture.names
     weights, unwrapped = without_wrappers(read_weights(folder), names)
     notes += unwrapped
-    stored = weights
-    if names.fused:
-        from bertsmith.models.checkpoints.fused_layers import split_fused
-
-        stored = split_fused(weights, names)
+    stored = split_fused(weights, names) if names.fused else weights
     for name, bias in names.without_bias.items():
         if name in stored and bias not in stored:
             stored[bias] = stored[name].new_zeros(len(stored[name]))
@@ -154,10 +158,7 @@ def write_model_folder(
         names.to_huggingface(name, opening.tensors_of): tensor.T if names.transposes(name) else tensor
         for name, tensor in ours.items()
     }
-    if names.fused:
-        from bertsmith.models.checkpoints.fused_layers import join_fused
-
-        named = join_fused(named, names)
+    named = join_fused(named, names) if names.fused else named
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         outputs = len(ours.get("classifier.bias", ours.get("span.bias", ())))
         stored = str(next(iter(ours.values())).dtype).removeprefix("torch.")

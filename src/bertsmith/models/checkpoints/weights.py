@@ -10,7 +10,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -22,6 +22,7 @@ from bertsmith.base.processes.sharding import own_rows, whole
 from bertsmith.base.storage.files import FolderKind, atomic_file, digest_bytes, read_json, require_file
 from bertsmith.base.storage.tensor_file import write_tensors
 from bertsmith.models.model_files.metadata import BIN, SAFETENSORS, WEIGHT_FILES
+from bertsmith.models.parts.parameter_names import ParameterNames
 
 # The files that identify a model folder, so that no other folder is ever overwritten by one.
 MODEL_FOLDER = FolderKind(
@@ -190,3 +191,66 @@ def _damaged(path: Path, error: BaseException) -> CheckpointError:
         found=f"a damaged file or one that contains more than tensors ({type(error).__name__}: {reason})",
         fix="copy or download it again",
     )
+
+
+_OF_TORCH = frozenset({"module", "_orig_mod"})  # at any depth, since parts of a model can be wrapped as well
+Value = TypeVar("Value")
+
+
+def without_wrappers(stored: Mapping[str, Value], names: ParameterNames) -> tuple[dict[str, Value], list[str]]:
+    """The stored values by the names of the model itself, and a note if prefixes were removed.
+
+    `DistributedDataParallel` adds "module.", `torch.compile` "_orig_mod.", and a program that holds the model as an
+    attribute its name, which is removed if all names have it and more names are known without it. Nothing is removed if
+    two names would become the same.
+    """
+    originals = {".".join(part for part in name.split(".") if part not in _OF_TORCH): name for name in stored}
+    if len(originals) < len(stored):
+        return dict(stored), []
+    while len({name.partition(".")[0] for name in originals}) == 1 and all("." in name for name in originals):
+        shorter = {name.partition(".")[2]: original for name, original in originals.items()}
+        if _known(shorter, names) <= _known(originals, names):
+            break
+        originals = shorter
+    removed = sorted({original.removesuffix(name) for name, original in originals.items() if name != original})
+    if not removed:
+        return dict(stored), []
+    prefix = removed[0] if len(removed) == 1 else ", ".join(f"{name}." for name in sorted(_OF_TORCH))
+    return (
+        {name: stored[original] for name, original in originals.items()},
+        [f"names are read without the prefix {prefix!r} of a training wrapper"],
+    )
+
+
+def _known(originals: Mapping[str, str], names: ParameterNames) -> int:
+    return sum(names.from_huggingface(name, stored=originals) is not None for name in originals)
+
+
+def split_fused(stored: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, with a name for each layer of a fused one.
+
+    The matrices of F layers of O outputs that are stored as one are [K, F*O], or [F*O, K] unless
+    `ParameterNames.is_transposed`, their biases [F*O]. A tensor that cannot be split keeps its name.
+    """
+    result: dict[str, Tensor] = {}
+    axis = -1 if names.is_transposed else 0
+    for name, tensor in stored.items():
+        layer, _, last = name.rpartition(".")
+        parts = next((parts for end, parts in names.fused.items() if layer.endswith(end)), ())
+        if parts and tensor.dim() and tensor.shape[axis] % len(parts) == 0:
+            pieces = tensor.chunk(len(parts), dim=axis)
+            result |= {f"{layer}.{part}.{last}": piece for part, piece in zip(parts, pieces, strict=True)}
+        else:
+            result[name] = tensor
+    return result
+
+
+def join_fused(named: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
+    """The tensors as Hugging Face stores them, from those with a name for each layer."""
+    result = dict(named)
+    for end, parts in names.fused.items():
+        first = f"{end}.{parts[0]}."
+        for name in [name for name in named if first in name]:
+            pieces = [result.pop(name.replace(first, f"{end}.{part}.")) for part in parts]
+            result[name.replace(first, f"{end}.")] = torch.cat(pieces, dim=-1 if names.is_transposed else 0)
+    return result

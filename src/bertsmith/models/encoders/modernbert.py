@@ -21,10 +21,9 @@ from torch import Tensor
 from bertsmith.base.core.settings import help_field, require, require_known, require_number
 from bertsmith.models.parts.batch import Read
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.layers import activation, linear, norm
+from bertsmith.models.parts.layers import activation, linear, norm, turn_of, turned
 from bertsmith.models.parts.noise import dropped
 from bertsmith.models.parts.parameter_names import ParameterNames, Row, output
-from bertsmith.models.parts.rotary import turn_of, turned
 from bertsmith.models.parts.transformer import Layer, Pass, TransformerEncoder, joined
 
 _POOLINGS = ("cls", "mean")

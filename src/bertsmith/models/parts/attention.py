@@ -7,7 +7,7 @@ Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the wh
 variable-length flash attention, in a window or not: the operation below `torch.nn.attention.varlen.varlen_attn`, which
 has no dropout. The plain version, `dense_attention`, is used where the probabilities themselves are
 needed (for dropout on the CPU, and for the attention view), and where its two batched products take less time than
-PyTorch's fused kernel. Where the fused kernel is slow at the end of a sequence, `sequence_products.py` takes its place.
+PyTorch's fused kernel. Where the fused kernel is slow at the end of a sequence, `attend_by_sequence` takes its place.
 
 Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original modeling.py.
 """
@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertsmith.base.machine.processor import torch_uses_avx512
 from bertsmith.base.machine.runtime import fast_precisions
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.runs import Run, Runs
 from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
-from bertsmith.models.parts.sequence_products import attend_by_sequence, is_faster_by_sequence
 
 _LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
 _CACHED_WEIGHTS = 2**19  # 1 MiB in bf16
@@ -263,3 +263,36 @@ def _flash_attention(
     )[0]
     assert isinstance(context, Tensor)
     return context.reshape(query.shape[0], -1)
+
+
+_LANES = 16  # numbers of fp32 in a register of AVX-512
+_LEAST_LEFT = 6  # keys at the end; with fewer, the fused kernel is at least as fast
+_SHORTEST = {1: 22, 2: 28}  # keys, by the number of threads; with fewer keys, the calls cost more
+_LONGEST = 255  # keys; with more, the scores leave the cache
+
+
+def is_faster_by_sequence(query: Tensor, keys: int) -> bool:
+    """Whether two products per sequence take less time than the fused kernel, for this many queries and keys each.
+
+    In fp32 with AVX-512, without gradients, with one thread or two: the fused kernel takes the exponential of 16 scores
+    at once, but what is left at the end of a row of scores one by one, which for 47 keys and heads of width 32 costs
+    more than everything else; `benchmarks/attention_products.py --precision fp32` times both.
+    """
+    if query.dtype != torch.float32 or query.device.type != "cpu" or not torch_uses_avx512():
+        return False
+    if torch.is_grad_enabled() and query.requires_grad:
+        return False
+    shortest = _SHORTEST.get(torch.get_num_threads(), _LONGEST + 1)
+    return shortest <= keys <= _LONGEST and keys % _LANES >= _LEAST_LEFT
+
+
+def attend_by_sequence(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The context vectors [n, A, r, d], as the transposed view of [n, r, A, d]; `torch.jit` can script it."""
+    context = torch.empty_like(query.transpose(1, 2), memory_format=torch.contiguous_format).transpose(1, 2)
+    transposed = key.transpose(2, 3)
+    nothing = query.new_empty([1])  # beta = 0: it is not read
+    scale = float(query.shape[3]) ** -0.5
+    for row in range(query.shape[0]):
+        scores = torch.baddbmm(nothing, query[row], transposed[row], beta=0, alpha=scale)  # [A, r, s]
+        context[row].copy_(torch.bmm(torch.softmax(scores, -1), value[row]))
+    return context

@@ -40,8 +40,8 @@ from bertsmith.models.parts.noise import Noise, dropped
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
     from bertsmith.models.parts.earlier import Earlier
+    from bertsmith.models.parts.layers import Turn
     from bertsmith.models.parts.memory import Memory
-    from bertsmith.models.parts.rotary import Turn
     from bertsmith.models.parts.source import SourceStates
 
 

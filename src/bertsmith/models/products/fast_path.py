@@ -21,9 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.models.parts.attention import products_are_faster
+from bertsmith.models.parts.attention import attend_by_sequence, is_faster_by_sequence, products_are_faster
 from bertsmith.models.parts.layers import ONEDNN_ACTIVATIONS
-from bertsmith.models.parts.sequence_products import attend_by_sequence, is_faster_by_sequence
 from bertsmith.models.parts.transformer import Layer, TransformerEncoder
 from bertsmith.models.products.int8_linear import FixedInt8Linear, quantize_fixed
 from bertsmith.models.products.packed_linear import PackedLinear, prefers_plain, rows_for_packed

@@ -8,7 +8,7 @@ from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.encoders.encoder_decoders import new_encoder_decoder
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.models.model_files.standalone_tokenizer import read_tokenizer_file
+from bertsmith.models.model_files.tokenizer_files import read_tokenizer_file
 from bertsmith.recipes.translation.model_folder import TASK, write_translation_model
 from bertsmith.recipes.translation.pairs import EncodedPairs, Pair, encode_pairs, read_pairs
 from bertsmith.recipes.translation.settings import TranslationSettings

@@ -1,5 +1,7 @@
 """Checks that a pre-training is possible: corpus and initial model, objective and architecture, model and memory."""
 
+import numpy as np
+
 from bertsmith.base.core.errors import VocabularyError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
@@ -147,3 +149,31 @@ def check_fit(
         fix="choose a smaller model",
     )
     fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
+
+
+# The share of documents that may be single sentences: the corpus checks give advice from the same one on.
+MOST_SINGLE = 0.5
+
+
+def warn_without_running_text(corpus: Corpus, data: PretrainingDataSettings) -> str:
+    """Warns if a run reads text in order, but most documents are single sentences; returns the warning, or "".
+
+    What is before such a sentence, in the state of the model or in its row, then says nothing about it: the sentences
+    are in random order, or blank lines divide them.
+    """
+    if data.contiguous:
+        use = f"rows of up to {data.max_length} tokens hold one sentence each"
+    elif OBJECTIVES[data.objective].carries_state:
+        use = "the state that is carried from one to the next says nothing about it"
+    else:
+        return ""
+    single = int((corpus.sentence_counts == 1).sum())
+    if single <= MOST_SINGLE * corpus.num_documents:
+        return ""
+    result = (
+        f"{single:,} of {corpus.num_documents:,} documents are a single sentence, with a median of "
+        f"{np.median(corpus.document_lengths):.0f} tokens, so {use}; for running text, keep the sentences in order and "
+        "put blank lines only between documents"
+    )
+    warn(result)
+    return result

@@ -42,12 +42,12 @@ from bertsmith.training.pretraining.fit import (
     check_rules,
     check_vocabulary,
     tell_of_few_held_out,
+    warn_without_running_text,
 )
 from bertsmith.training.pretraining.initialization import initialize_from_corpus
 from bertsmith.training.pretraining.language_model import LanguageModeling
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.report import write_report
-from bertsmith.training.pretraining.running_text import warn_without_running_text
 from bertsmith.training.pretraining.segmented_words import segmenter_versions, warn_of_words
 from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.spans import walk_next_sentence
