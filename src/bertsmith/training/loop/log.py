@@ -7,6 +7,8 @@ from typing import Any
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.training.loop.run_folder import RunFolder
 
+# Values of a log line that differ between two identical runs.
+TIMES = ("tokens_per_second", "utilization", "seconds", "time_left")
 # Sums that the loop keeps for the speed; no workload may use these names.
 TOKENS, SECONDS, OPERATIONS = "loop.tokens", "loop.seconds", "loop.operations"
 

@@ -22,7 +22,7 @@ from bertsmith.training.loop.averaging import AveragedSgd
 from bertsmith.training.loop.checkpoint import take_whole
 from bertsmith.training.loop.clock import Clock
 from bertsmith.training.loop.guard import StepAbandoned, StopRequest, require_trained
-from bertsmith.training.loop.log import MetricsLog
+from bertsmith.training.loop.log import TIMES, MetricsLog
 from bertsmith.training.loop.result import OnEvaluation, TrainResult, WriteModel, written
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.schedule import learning_rate
@@ -32,9 +32,6 @@ from bertsmith.training.loop.trainer import Trainer
 from bertsmith.training.loop.workload import StepPlan, Workload
 
 __all__ = ["TIMES", "OnEvaluation", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
-
-# Values of a log line that differ between two identical runs.
-TIMES = ("tokens_per_second", "utilization", "seconds", "time_left")
 
 
 def train(

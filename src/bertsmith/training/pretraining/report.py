@@ -17,7 +17,7 @@ from bertsmith.training.loop.curves import (
     words,
 )
 from bertsmith.training.loop.evaluations import PREFIX
-from bertsmith.training.loop.loop import TIMES
+from bertsmith.training.loop.log import TIMES
 from bertsmith.training.loop.result import TrainResult
 
 LEVELS = (
