@@ -1,5 +1,6 @@
 """Non-finite steps are skipped, loss spikes are reported, a request to stop sets a flag."""
 
+import dataclasses
 import math
 import os
 import signal
@@ -53,7 +54,7 @@ def test_the_memory_comes_back_from_plain_values():
     guard = LossGuard()
     for loss in (3.0, 2.0, math.nan):
         guard.judge(loss, 1.0)
-    assert LossGuard(**guard.to_dict()) == guard
+    assert LossGuard(**dataclasses.asdict(guard)) == guard
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

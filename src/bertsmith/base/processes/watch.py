@@ -36,12 +36,10 @@ class Watch:
         self._seconds += seconds
 
     def look(self, step: int) -> list[float]:
-        """The seconds of each process since the last look; empty for a single process. Warns once of a slow one.
+        """The seconds of each process since the last look. Warns once of a slow one.
 
         All processes call it together.
         """
-        if self.rank.count == 1:
-            return []
         seconds = [float(value) for value in from_all_ranks(self._seconds, self.rank)]
         self._seconds, slow = 0.0, slowest(seconds)
         if slow is not None and slow != self._slow:

@@ -105,7 +105,8 @@ def write_checkpoint(
     assert not carried or rank is None, "each process would write it, and none would find it again"
     folder, kept = checkpoint_folder(parent, position.step), checkpoint_steps(parent)
     earlier = f"the checkpoint of step {kept[-1]} is intact" if kept else "there is no earlier checkpoint"
-    space = functools.partial(space_for, "a checkpoint", parent, f"free some space and resume; {earlier}")
+    fix = f"free some space and resume; {earlier}"
+    space = functools.partial(disk_errors, f"space for a checkpoint in '{parent}'", fix)
     if rank is None:
         with space(), atomic_folder(folder, replace=True) as partial:
             _complete(partial, position, _write(partial, model, optimizer, carried))
@@ -128,11 +129,6 @@ def write_checkpoint(
     return folder
 
 
-def space_for(what: str, folder: Path, fix: str) -> contextlib.AbstractContextManager[None]:
-    """See `disk_errors`; for what is written into a folder."""
-    return disk_errors(f"space for {what} in '{folder}'", fix)
-
-
 @contextlib.contextmanager
 def disk_errors(expected: str, fix: str) -> Iterator[None]:
     """Makes an error of the disk inside the block one that `on_first_rank` and `on_every_rank` pass on."""
@@ -152,7 +148,8 @@ def _write(
     for file, tensors in files.items():
         name = file if rank is None else part_name(file, rank)
         fix = "free some space and resume; older checkpoints are intact"
-        with contextlib.nullcontext() if rank is None else space_for(f"'{name}' of a checkpoint", partial.parent, fix):
+        expected = f"space for '{name}' of a checkpoint in '{partial.parent}'"
+        with contextlib.nullcontext() if rank is None else disk_errors(expected, fix):
             save_tensors(tensors, partial / name, rank)
             sync_file(partial / name)  # which the process that completes the folder may not be able to do for others
             digests[name] = digest_file(partial / name)
@@ -251,7 +248,8 @@ def _write_whole(path: Path, model: nn.Module, rank: Rank, what: str) -> None:
 
     def write() -> None:
         try:
-            with space_for(what, path.parent, "free some space and resume"), atomic_file(path) as file:
+            space = disk_errors(f"space for {what} in '{path.parent}'", "free some space and resume")
+            with space, atomic_file(path) as file:
                 write_tensors(file, tensors, values)
         finally:
             for _ in values:  # which the other processes gather in any case

@@ -5,7 +5,7 @@ import math
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ _MEMORY = 0.98  # decay of the running mean per step: about the last 50 steps
 _STEPS_BEFORE_SPIKES = 50  # the loss falls steeply at first; before this many steps nothing counts as a spike
 _SPIKE_DEVIATIONS = 6.0
 _SPIKE_SHARE = 0.2
+_LOOK = "or look for extreme values in the training data"
 
 
 @dataclass
@@ -62,10 +63,6 @@ class LossGuard:
         self.steps += 1
         return "spike" if spike else "fine"
 
-    def to_dict(self) -> dict[str, Any]:
-        """The state as plain values, for the checkpoint."""
-        return asdict(self)
-
 
 def remedies(precision: str) -> str:
     """What to try after losses that are not finite, without the precision that was used already.
@@ -100,12 +97,11 @@ def too_many_skipped(guard: LossGuard, step: int, values: str, precision: str, l
 
 def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Rank) -> None:
     """Checks that a finished run has trained its model; all processes call it."""
-    advice = f"{remedies(precision)}, or look for extreme values in the training data"
     if guard.skipped and not guard.steps:
         raise TrainingError(
             expected="steps with a finite loss and gradient",
             found=f"{counted(guard.skipped, 'step')}, all skipped, so nothing was learned",
-            fix=advice,
+            fix=f"{remedies(precision)}, {_LOOK}",
         )
     names_by_rank = from_all_ranks(
         not_finite({name: own_rows(tensor) for name, tensor in model.state_dict().items()}), rank
@@ -114,7 +110,7 @@ def require_trained(model: nn.Module, guard: LossGuard, precision: str, rank: Ra
         raise TrainingError(
             expected="finite parameters at the end of training",
             found=f"NaN or infinite values in {counted(len(broken), 'tensor')}, such as {broken[0]}",
-            fix=advice,
+            fix=f"{remedies(precision)}, {_LOOK}",
         )
 
 
@@ -127,7 +123,7 @@ def divergence_in_words(precision: str) -> Iterator[None]:
         raise TrainingError(
             expected="numbers from the trained model",
             found=error.found,
-            fix=f"{remedies(precision)}, or look for extreme values in the training data",
+            fix=f"{remedies(precision)}, {_LOOK}",
         ) from None
 
 

@@ -81,7 +81,7 @@ def train(
             state.evaluate_if_due()
 
         with (
-            Progress(label, state.total, "steps", done=state.position.step) as progress,
+            Progress(label, state.pace.steps, "steps", done=state.position.step) as progress,
             contextlib.closing(state.steps()) as steps,
         ):
             start = clock.now()
@@ -113,15 +113,16 @@ def train(
                 memory.check()
 
                 # The log, and a checkpoint.
-                progress.total = state.total
+                progress.total = state.pace.steps
                 progress.advance(1, state.note(outcome))
-                if state.position.step % settings.log_every == 0 or state.position.step == state.total:
+                if state.position.step % settings.log_every == 0 or state.position.step == state.pace.steps:
                     state.log_line(rate)
                 if state.save_is_due() or outcome.stop:
                     state.save()
                 if outcome.stop:
                     if state.first:
-                        tell(f"stopped after step {state.position.step:,} of {state.total:,}; continue with --resume")
+                        steps_done = f"{state.position.step:,} of {state.pace.steps:,}"
+                        tell(f"stopped after step {steps_done}; continue with --resume")
                     raise KeyboardInterrupt
 
                 # Scores on held-out data.
@@ -129,7 +130,8 @@ def train(
                 start = clock.now()
 
         # The last parameters, or the best, or their averages.
-        state.tell_changes()
+        if state.deadline is not None:
+            state.tell_changes()
         result = state.result()
         if result.best_step is not None:
             run.load_best(trainer.trained, result.best_step)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertsmith.training.loop.checkpoint import space_for
+from bertsmith.training.loop.checkpoint import disk_errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class TrainResult:
 
 def written(write_model: "WriteModel", folder: Path, result: TrainResult) -> None:
     """Writes the model of a run."""
-    with space_for("the model", folder, "free some space and resume; the last checkpoint is intact"):
+    with disk_errors(f"space for the model in '{folder}'", "free some space and resume; the last checkpoint is intact"):
         write_model(folder, result)
 
 

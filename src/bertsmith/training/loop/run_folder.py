@@ -17,6 +17,7 @@ uninterrupted run.
 """
 
 import contextlib
+import functools
 import json
 import shutil
 from collections.abc import Collection, Mapping
@@ -54,7 +55,6 @@ from bertsmith.training.loop.checkpoint import (
     read_checkpoint,
     remove_checkpoints,
     set_aside,
-    space_for,
     write_best,
     write_checkpoint,
 )
@@ -82,16 +82,7 @@ class RunFolder:
 
     def __init__(self, path: Path, record: dict[str, Any], *, is_new: bool = False) -> None:
         self.path, self.record, self.is_new = path, record, is_new
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        """The folder of the trained model."""
-        return self.path / "model"
+        self.checkpoints, self.model = path / "checkpoints", path / "model"
 
     @staticmethod
     def create(path: Path, settings: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> "RunFolder":
@@ -182,13 +173,8 @@ class RunFolder:
         require_equal(
             {name: value for name, value in flat(settings).items() if name not in may_change}, digests or {}, rank
         )
-
-        def begin() -> RunFolder:
-            if resume:
-                return RunFolder.resume(path, settings, digests, may_change=may_change)
-            return RunFolder.create(path, settings, digests)
-
-        return on_first_rank(begin, rank) or RunFolder.open(path)
+        begin = functools.partial(RunFolder.resume, may_change=may_change) if resume else RunFolder.create
+        return on_first_rank(lambda: begin(path, settings, digests), rank) or RunFolder.open(path)
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -222,7 +208,7 @@ class RunFolder:
         """Writes a checkpoint and returns its folder; keeps only the last `keep` checkpoints."""
 
         def sync_log() -> None:  # so that it survives a power cut like the checkpoint
-            with space_for("the log", self.path, _RESUME):
+            with disk_errors(f"space for the log in '{self.path}'", _RESUME):
                 if (self.path / METRICS_FILE).exists():
                     sync_file(self.path / METRICS_FILE)
 
@@ -317,7 +303,7 @@ class RunFolder:
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Appends a line to metrics.jsonl."""
-        with space_for("the log", self.path, _RESUME):
+        with disk_errors(f"space for the log in '{self.path}'", _RESUME):
             append_json_line(self.path / METRICS_FILE, dict(line))
 
     def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:

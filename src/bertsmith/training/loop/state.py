@@ -1,6 +1,7 @@
 """The state of a training between its steps: its position, and its log, checkpoints, evaluations and budget."""
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Generator
 
@@ -77,21 +78,16 @@ class TrainingState:
         self.trainer.workload.carry(position.step, carried)
         return position
 
-    @property
-    def total(self) -> int:
-        """The number of steps of the run."""
-        return self.pace.steps
-
     def steps(self) -> Generator[tuple[int, StepPlan]]:
         """Yields each step with its plan, up to the last step or the end of the patience."""
-        while self.position.step < self.total and not self.out_of_patience():
-            with contextlib.closing(self.trainer.plans(range(self.position.step, self.total))) as plans:
+        while self.position.step < self.pace.steps and not self.out_of_patience():
+            with contextlib.closing(self.trainer.plans(range(self.position.step, self.pace.steps))) as plans:
                 for step, plan in plans:
                     yield step, plan
                     if self.out_of_patience():
                         self.save()
                         return
-                    if self.replan():
+                    if self.deadline is not None and self.replan(self.deadline):
                         break  # what a step does depends on the number of steps
 
     def fix_budget(self) -> None:
@@ -118,11 +114,11 @@ class TrainingState:
         if self.pace.changes:
             self.trainer.workload.change_pace(self.pace)
 
-    def replan(self) -> bool:
+    def replan(self, deadline: budget.Deadline) -> bool:
         """Whether the number of steps changed, so that the run ends within its minutes; rank 0 decides for all."""
-        if self.deadline is None or not self.deadline.looks(self.position.step, self.pace):
+        if not deadline.looks(self.position.step, self.pace):
             return False
-        steps = self.deadline.replan(self.position.step, self.pace, self.clock.spent()) or 0
+        steps = deadline.replan(self.position.step, self.pace, self.clock.spent()) or 0
         steps = int(distributed.from_first_rank(steps, self.rank))
         if not steps:
             return False
@@ -133,10 +129,10 @@ class TrainingState:
         return True
 
     def tell_changes(self) -> None:
-        """Says how many steps fitted into the minutes: at the end, because until then the number can change again."""
+        """Says how many steps fitted into the minutes, at the end: until then their number can change again."""
         steps, planned = self.position.step, self.pace.planned
         is_near = abs(steps - planned) <= self.clock.tolerance * planned
-        if self.deadline is None or self.clock.by_processor or not self.first or steps != self.total or is_near:
+        if self.clock.by_processor or not self.first or steps != self.pace.steps or is_near:
             return
         slower, say = ("slower", warn) if steps < planned else ("faster", tell)
         say(
@@ -208,12 +204,14 @@ class TrainingState:
             "skipped": self.guard.skipped,
             **speed(pending, self.peak),
             "seconds": round(self.clock.seconds, 3),
-            "time_left": round((time.monotonic() - self.clock.started) / done * (self.total - position.step), 1),
+            "time_left": round((time.monotonic() - self.clock.started) / done * (self.pace.steps - position.step), 1),
         }
         if self.first:
             self.log.write("train", position.step, values)
-        if (seconds := self.trainer.watch.look(position.step)) and self.first:
-            self.log.write("processes", position.step, {"seconds": [round(value, 3) for value in seconds]})
+        if self.trainer.watch is not None:
+            seconds = self.trainer.watch.look(position.step)
+            if self.first:
+                self.log.write("processes", position.step, {"seconds": [round(value, 3) for value in seconds]})
         position.pending = {}
 
     def save_is_due(self) -> bool:
@@ -223,7 +221,7 @@ class TrainingState:
         by_time = s.save_minutes is not None and time.monotonic() - self.last_saved >= s.save_minutes * 60
         if self.together:
             by_time = distributed.from_first_rank(float(by_time), self.rank) > 0
-        return step == self.total or by_step or by_time
+        return step == self.pace.steps or by_step or by_time
 
     def save(self) -> None:
         """Writes a checkpoint, unless there is one of this step."""
@@ -231,7 +229,7 @@ class TrainingState:
             return
         self.position.seconds, self.position.processor_seconds = self.clock.seconds, self.clock.processor_seconds
         self.position.updates = self.trainer.optimizer.updates
-        self.position.guard = self.guard.to_dict()
+        self.position.guard = dataclasses.asdict(self.guard)
         model, optimizer = self.trainer.trained, self.trainer.optimizer
         carried = self.trainer.workload.carried(self.position.step)
         self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints, carried, self.together)
@@ -242,7 +240,7 @@ class TrainingState:
     def evaluate_if_due(self, *, silently: bool = False) -> None:
         """Evaluates after the first, the last and every `evaluate_every`-th step."""
         step = self.position.step
-        if step in (0, self.total) or step % self.evaluate_every == 0:
+        if step in (0, self.pace.steps) or step % self.evaluate_every == 0:
             self._evaluate(silently=silently)
             optimizer = self.trainer.optimizer
             if isinstance(optimizer, AveragedSgd) and no_longer_improves(self.evaluations.losses(step)):
@@ -253,7 +251,9 @@ class TrainingState:
         position = self.position
         if position.step in self.evaluations:
             return
-        with quiet() if silently else contextlib.nullcontext(), self.trainer.averages():
+        optimizer = self.trainer.optimizer
+        averages = optimizer.averages() if isinstance(optimizer, AveragedSgd) else contextlib.nullcontext()
+        with quiet() if silently else contextlib.nullcontext(), averages:
             values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
             self.evaluations.add(position.step, position.tokens, values)
             # Before the log line: if a line exists, the parameters of that step have already been considered.
@@ -294,5 +294,5 @@ class TrainingState:
             kept_step=kept,
             kept_tokens=position.tokens if best is None else self.evaluations.tokens(best),
             scores=self.evaluations.scores(kept),
-            stopped_early=position.step < self.total,
+            stopped_early=position.step < self.pace.steps,
         )

@@ -71,7 +71,7 @@ class Trainer:
         self._sums_late = workload.uses_other_parameters and rank.count > 1 and not self.is_divided
         whole = self.is_divided or self._sums_late
         self.model = self.trained if whole else distributed.replicate(workload.model, rank)
-        self.watch = Watch(rank)
+        self.watch = Watch(rank) if rank.count > 1 else None
         self._lanes = Lanes(workload.lanes) if workload.lanes > 1 and rank.count == 1 else None
 
     def plans(self, steps: Iterable[int]) -> Generator[tuple[int, StepPlan]]:
@@ -79,17 +79,15 @@ class Trainer:
         upcoming = iter(steps)
         with ThreadPoolExecutor(1, "bertsmith-plan") as thread:
             step = next(upcoming, None)
-            future = None if step is None else thread.submit(self._plan, step)
+            ranks = self.rank.index, self.rank.count
+            future = None if step is None else thread.submit(self.workload.plan, step, *ranks)
             while future is not None and step is not None:
-                with self.watch:
+                with self.watch or contextlib.nullcontext():
                     plan = future.result()
                 following = next(upcoming, None)
-                future = None if following is None else thread.submit(self._plan, following)
+                future = None if following is None else thread.submit(self.workload.plan, following, *ranks)
                 yield step, plan
                 step = following
-
-    def _plan(self, step: int) -> StepPlan:
-        return self.workload.plan(step, self.rank.index, self.rank.count)
 
     def gradient(self, step: int, plan: StepPlan) -> StepOutcome:
         """Runs all micro-batches of a step and returns the outcome; accumulates gradients in the parameters."""
@@ -160,7 +158,8 @@ class Trainer:
             scale = 0 if index >= count else 1 if self._sums_late else self.rank.count
             with distributed.exchanging(self.model, index == passes - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
-                if index == passes - 1 and not self.is_divided:  # what follows waits for the other processes
+                # What follows the last pass waits for the other processes.
+                if self.watch is not None and index == passes - 1 and not self.is_divided:
                     self.watch.add(time.monotonic() - start)
                 (loss * scale).backward()  # type: ignore[no-untyped-call]
             if index < count:
@@ -175,12 +174,6 @@ class Trainer:
         """Clips the gradients and updates the parameters."""
         clip(self.optimizer.gradients(), outcome.gradient_norm, self.settings.clip_norm)
         self.optimizer.step(rate)
-
-    @contextlib.contextmanager
-    def averages(self) -> Iterator[None]:
-        """Has the averages as the parameters of the model inside the block, if the optimizer averages them."""
-        with self.optimizer.averages() if isinstance(self.optimizer, AveragedSgd) else contextlib.nullcontext():
-            yield
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
