@@ -42,7 +42,7 @@ from typing import Any
 from reference_steps import Step, steps, write_data
 
 # Keys of JSON objects, at any depth, with times and values computed from them.
-TIMES = ("seconds", "loop.seconds", "tokens_per_second", "time_left", "started")
+TIMES = ("seconds", "processor_seconds", "loop.seconds", "tokens_per_second", "time_left", "started")
 # Keys of JSON objects, at any depth, that differ between releases or machines without changing any result.
 VERSIONS = ("versions", "machine", "bertsmith")
 

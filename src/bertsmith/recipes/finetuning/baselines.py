@@ -68,6 +68,9 @@ MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
 MOST_WORDS_OF_BAG = 500_000  # a bag of words may have more examples, as counting and fitting them is fast
 MOST_TAGGED_WORDS = 20_000  # whose frozen vectors a linear model is fitted to
 
+# Of a linear model: its tensors, and what their names begin with in the file of all of them.
+_PARTS = ("weight", "bias", "penalty")
+_PREFIXES = {VECTORS: "", PAIRS: f"{PAIRS}: ", COSINE: f"{COSINE}: "}
 _RESULTS = [{"name": str, "scores": {"*": float}, "intervals": dict, "seconds": float, "train_examples": int}]
 _FIX = f"remove the file {RESULTS_FILE} of the run, and resume"
 
@@ -81,6 +84,8 @@ class Baselines:
         lines: the lines of each system's predictions, by its name.
         linear: the linear models on frozen vectors that can be saved as a model, by the names of their systems.
         models: the models without an encoder, by the names of their systems; none after reading.
+
+    What is computed has the same values as what is read, so that a resumed run ends as if it had not stopped.
     """
 
     results: Sequence[Mapping[str, Any]] = ()
@@ -111,7 +116,7 @@ class Baselines:
         """Writes the files; baselines.json comes last, so that all are complete once it exists."""
         if self.linear:
             tensors = {
-                _prefix(name) + part: np.asarray(getattr(model, part))
+                _PREFIXES[name] + part: np.asarray(getattr(model, part))
                 for name, model in self.linear.items()
                 for part in _PARTS
             }
@@ -139,9 +144,8 @@ def baselines_of(job: FinetuningJob, run: Path, *, resume: bool) -> Baselines:
         return Baselines()
     result = Baselines.read(run) if resume else None
     if result is None:
-        _Computation(job).run().write(run)
-        result = Baselines.read(run)  # so that a resumed run has the same values
-        assert result is not None
+        result = _Computation(job).run()
+        result.write(run)
     return result
 
 
@@ -159,6 +163,7 @@ class _Computation:
             drawn = generator(self._seed, "examples of cheap systems").choice(count, MOST_EXAMPLES, replace=False)
             self._chosen = np.sort(drawn)
         self.train = self._examples(self._chosen)
+        self._num_outputs = max(1, len(self.task.spec.labels))
         self._linear: dict[str, LinearModel] = {}
         self._models: dict[str, NGramModel | WordModel] = {}
         self._counts = {FROZEN_COSINE: 0}  # training examples of the systems that do not have `train`
@@ -261,7 +266,8 @@ class _Computation:
         return self._of_units(model.linear.outputs(model.bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:
-        train, dev = self._encoded(self.train), self._encoded(self.dev)
+        last = self._encoder.choice("last")
+        train, dev = (text_vectors(self._encoder, self.task, part, last) for part in (self.train, self.dev))
         self._linear[VECTORS] = self._fit(train)
         return self._of_units(self._linear[VECTORS].outputs(dev))
 
@@ -285,10 +291,6 @@ class _Computation:
         rows = self._features.rows
         with self._encoder.progress(rows) as progress:
             return self._decoded(self._encoder.row_vectors(rows, self._encoder.choice("last"), "mean", progress))
-
-    @property
-    def _num_outputs(self) -> int:
-        return max(1, len(self.task.spec.labels))
 
     @property
     def _targets(self) -> npt.NDArray[np.generic]:
@@ -317,9 +319,6 @@ class _Computation:
         with said_once():
             return load_frozen_encoder(job.untrained, device=job.runtime.device)
 
-    def _encoded(self, examples: Sequence[Example]) -> Vectors:
-        return text_vectors(self._encoder, self.task, examples, self._encoder.choice("last"))
-
     @functools.cached_property
     def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
         """The vectors of the first and of the second texts of the training and of the dev examples."""
@@ -329,22 +328,14 @@ class _Computation:
         return train, dev
 
 
-_PARTS = ("weight", "bias", "penalty")
-
-
-def _prefix(name: str) -> str:
-    """What the tensors of a linear model begin with; nothing for the first one."""
-    return "" if name == VECTORS else f"{name}: "
-
-
 def _read_linear(path: Path) -> dict[str, LinearModel]:
     try:
         tensors = safetensors.numpy.load_file(path)
         models = {}
-        for name in (VECTORS, PAIRS, COSINE):
-            if _prefix(name) + "weight" not in tensors:
+        for name, prefix in _PREFIXES.items():
+            if f"{prefix}weight" not in tensors:
                 continue
-            weight, bias, penalty = (tensors[_prefix(name) + part] for part in _PARTS)
+            weight, bias, penalty = (tensors[prefix + part] for part in _PARTS)
             models[name] = LinearModel(weight=weight, bias=bias, penalty=float(penalty))
         if not models:
             raise KeyError("weight")

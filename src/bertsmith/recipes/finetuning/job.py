@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import recorded_warnings, warn
-from bertsmith.base.core.settings import to_dict
+from bertsmith.base.core.settings import require_other, to_dict
 from bertsmith.base.machine.runtime import Rank, Runtime, choose
 from bertsmith.base.processes.distributed import result_of_first_rank
 from bertsmith.base.processes.sharding import Division, whole_parameters
@@ -34,7 +34,7 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
 from bertsmith.recipes.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_last
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.recipes.results.resampling import example_lines
@@ -110,8 +110,7 @@ class FinetuningJob:
         self.frozen = frozen
         self.teaching: Teaching | None = None
         self.tokenizer, self.runtime = folder.tokenizer, runtime
-        # Fitted when it is first needed, once for this job and all copies with other settings.
-        self._fit_linear_start = functools.cache(self._linear_start)
+        self._linear_starts: list[LinearModel] = []  # at most one, for this job and all copies with other settings
         self._set(settings, recipe)
 
     @staticmethod
@@ -214,6 +213,11 @@ class FinetuningJob:
         job.base_name = self.base_name
         return job
 
+    @property
+    def trains_on_all(self) -> bool:
+        """Whether it is trained again on all labelled examples once it has been scored."""
+        return self.settings.refit and self.data.held_out and bool(self.data.dev) and self.teaching is None
+
     def on_all_examples(self) -> "FinetuningJob":
         """The job with its dev examples as training examples, and so without scores; all else stays as it is."""
         data = TaskData(train=[*self.data.train, *self.data.dev], dev=(), digests=self.data.digests)
@@ -228,7 +232,11 @@ class FinetuningJob:
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
-        require_last(settings, recipe)
+        require_other(
+            not settings.refit or recipe.keep == "last",
+            "--refit",
+            "--keep last, as a training on all examples has no dev data to choose by",
+        )
         self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(counted_units),
@@ -290,13 +298,13 @@ class FinetuningJob:
     @property
     def linear_start(self) -> "LinearModel":
         """The linear model that the new layer starts from, fitted once for all seeds and all trials of a search."""
-        return self._fit_linear_start()
+        if not self._linear_starts:
+            from bertsmith.recipes.finetuning.linear_start import LinearStart
 
-    def _linear_start(self) -> "LinearModel":
-        from bertsmith.recipes.finetuning.linear_start import LinearStart
-
-        pooling = self.task.spec.settings.pooling
-        return LinearStart(self.frozen, self.train, self.head.outputs, pooling).layer(self.head)
+            pooling = self.task.spec.settings.pooling
+            start = LinearStart(self.frozen, self.train, self.head.outputs, pooling)
+            self._linear_starts.append(start.layer(self.head))
+        return self._linear_starts[0]
 
     def train_once(
         self,
@@ -329,7 +337,12 @@ class FinetuningJob:
         is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
         run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
         model = self.started_model(seed, self.division(rank))
-        workload = self._workload(
+        work: type[Finetuning] = Finetuning
+        if self.head.is_vector:
+            from bertsmith.recipes.finetuning.vector_workload import VectorTraining
+
+            work = VectorTraining
+        workload = work(
             model,
             self.task,
             self.train,
@@ -364,15 +377,6 @@ class FinetuningJob:
             return dataclasses.asdict(result)
 
         return SeedResult(**result_of_first_rank(finish, rank))
-
-    @property
-    def _workload(self) -> type[Finetuning]:
-        """The workload that trains a model with this head."""
-        if not self.head.is_vector:
-            return Finetuning
-        from bertsmith.recipes.finetuning.vector_workload import VectorTraining
-
-        return VectorTraining
 
     def judge(self, model: EncoderForTask, rank: Rank) -> Judged:
         """What the dev examples say about a model; without any, only whether it collapsed.
@@ -429,6 +433,8 @@ class FinetuningJob:
             baseline: the best baseline on the same dev examples, with its score.
             origin: what else the metadata says of its training, or says in place of what this training says.
         """
+        training = self.training
+        chooses_step = training.keep_best is not None and (training.evaluate_every or 0) < (training.steps or 0)
         metadata = ModelMetadata(
             task=spec.kind,
             labels=spec.labels,
@@ -441,11 +447,11 @@ class FinetuningJob:
                 "dev_examples": len(self.data.dev),
                 "epochs": self.settings.epochs,
                 "batch_size": self.settings.batch_size,
-                "learning_rate": result.learning_rate or self.training.learning_rate,
+                "learning_rate": result.learning_rate or training.learning_rate,
                 "seed": result.seed,
                 "steps": result.steps,
                 "best_step": result.best_step,
-                **({"kept": BEST_EVALUATION} if self._chooses_step else {}),
+                **({"kept": BEST_EVALUATION} if chooses_step else {}),
                 "tokens": result.tokens,
                 **({"collapsed": True} if result.collapsed else {}),
                 **({} if self.teaching is None else self.teaching.origin()),
@@ -461,11 +467,6 @@ class FinetuningJob:
         save_pretrained(
             folder, model, self.tokenizer, metadata, trained=() if self.head.is_vector else trained, replace=True
         )
-
-    @property
-    def _chooses_step(self) -> bool:
-        """Whether the dev examples choose among the evaluations of a training."""
-        return self.training.keep_best is not None and (self.training.evaluate_every or 0) < (self.training.steps or 0)
 
     def write_predictions(self, path: Path, predictions: Sequence[Prediction] | None) -> None:
         """Writes predictions on the dev examples next to their gold labels; nothing for None."""

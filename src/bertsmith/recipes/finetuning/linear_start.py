@@ -98,7 +98,8 @@ class LinearStart:
         if head.pooled:
             units = _sample(len(self.features), MOST_FITTED, seed)
             vectors = self._vectors(units, head.reads)
-            favors = self._favors_similarity(vectors, targets[units], head.reads, seed)
+            of_two = head.reads in OF_TWO_TEXTS
+            favors = of_two and self._favors_similarity(vectors, targets[units], head.reads, seed)
             found = fitted(vectors, targets[units], self.outputs, seed, favors=favors, least_spread=LEAST_SPREAD)
             # Each row adds the bias to a sum of logits.
             times = int(self.features.rows_per_unit.max(initial=1)) if self.pooling == "sum" else 1
@@ -117,9 +118,9 @@ class LinearStart:
         )
 
     def _favors_similarity(self, vectors: Vectors, targets: npt.NDArray[np.generic], reads: str, seed: int) -> bool:
-        """Whether the layer starts from a model that favors similarity."""
+        """Whether a layer on two texts starts from a model that favors their similarity."""
         part = _sample(len(vectors), MOST_PROBED, seed)
-        if reads not in OF_TWO_TEXTS or len(part) < _LEAST or len(np.unique(targets[part], axis=0)) < 2:
+        if len(part) < _LEAST or len(np.unique(targets[part], axis=0)) < 2:
             return False
         return self._better(vectors[part], targets[part], reads, seed)[1]
 

@@ -154,11 +154,6 @@ def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def trains_on_all(job: "FinetuningJob") -> bool:
-    """Whether a job is trained again on all labelled examples once it has been scored."""
-    return job.settings.refit and job.data.held_out and bool(job.data.dev) and job.teaching is None
-
-
 def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", ModelFolder, SeedResult] | None:
     """The job, weights and result of a model that is kept, from trainings on all examples, with the scores of before.
 
@@ -177,15 +172,25 @@ def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", ModelFolder, Se
     return job, folder, dataclasses.replace(result, scores=kept.result.scores)
 
 
-def origin_of(job: "FinetuningJob", kept: Kept, writer: "FinetuningJob") -> dict[str, Any]:
-    """What the metadata of a model that is kept says of an average, and of a training on all examples.
+def origin_of(
+    job: "FinetuningJob", kept: Kept, writer: "FinetuningJob", results: Sequence[SeedResult]
+) -> dict[str, Any]:
+    """What the metadata of a model that is kept says of an average, of a training on all examples, and of their cost.
+
+    Starts that collapsed, trials of a search and what was trained before, such as pairs, are not counted.
 
     Args:
         job: whose dev examples were scored.
         writer: whose examples the model was trained on.
+        results: of all trainings; the cost of a single one is that of the model.
     """
-    several = {"average_of": len(kept.parts)} if kept.name == AVERAGE else {}
-    return several if writer is job else {**several, "dev_examples": len(job.data.dev), "trained_on_dev": True}
+    origin: dict[str, Any] = {"average_of": len(kept.parts)} if kept.name == AVERAGE else {}
+    if writer is not job:
+        origin |= {"dev_examples": len(job.data.dev), "trained_on_dev": True}
+    if len(results) > 1:
+        steps, tokens = (sum(counts) for counts in zip(*((r.steps, r.tokens) for r in results), strict=True))
+        origin |= {"trainings": len(results), "total_steps": steps, "total_tokens": tokens}
+    return origin
 
 
 def average_in_report(kept: Kept) -> dict[str, Any]:
@@ -194,17 +199,3 @@ def average_in_report(kept: Kept) -> dict[str, Any]:
     if made is None:
         return {}
     return {AVERAGE: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}}
-
-
-def cost_of(results: Sequence[SeedResult]) -> dict[str, int]:
-    """What the metadata of a model that is kept says of the cost of all trainings; nothing for a single one.
-
-    Starts that collapsed, trials of a search and what was trained before, such as pairs, are not counted.
-    """
-    if len(results) < 2:
-        return {}
-    return {
-        "trainings": len(results),
-        "total_steps": sum(one.steps for one in results),
-        "total_tokens": sum(one.tokens for one in results),
-    }

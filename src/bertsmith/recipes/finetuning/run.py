@@ -15,6 +15,7 @@
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +34,9 @@ from bertsmith.recipes.finetuning.merging import (
     Trained,
     average_in_report,
     best_of,
-    cost_of,
     kept_of,
     origin_of,
     refitted,
-    trains_on_all,
 )
 from bertsmith.recipes.finetuning.opening import cut_lines, opening_lines, options_of
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
@@ -148,46 +147,33 @@ def finetune(
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
+    from bertsmith.recipes.finetuning.baselines import baselines_of
+
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
         job = run.on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
+        count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
+        whole_seeds = 1 < run.rank.count <= count and job.division(run.rank) is None
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
-        return _result_on_every_rank(_finetune(job, run, seeds, names, request), run)
+        may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
+        run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change, request=request)
+        for line in (*opening_lines(job), f"settings of recipe {recipe_name}, and those given: {options_of(job)}"):
+            tell(line)
+        if run.rank.count > 1:
+            tell(_who_trains(count, run.rank, whole_seeds=whole_seeds))
+        baselines = run.on_first_rank(lambda: baselines_of(job, run.path, resume=run.is_resumed))
 
+        results = _train_seeds(job, run.path, range(count), run, "training", whole_seeds=whole_seeds)
+        kept = run.on_first_rank(lambda: kept_of(job, results, run.path))
+        refit: Refit | None = None
+        if job.trains_on_all:
+            on_all, folder = job.on_all_examples(), run.path / ALL_FOLDER
+            parts = run.from_first_rank(lambda: [] if kept is None else list(kept.parts))
+            name = "again on all examples"
+            refit = on_all, _train_seeds(on_all, folder, parts, run, name, whole_seeds=whole_seeds)
 
-def _finetune(
-    job: FinetuningJob, run: Run, seeds: int | None, names: Mapping[str, Any], request: Request | None
-) -> FinetuningResult | None:
-    """The result, on rank 0; see `finetune`."""
-    from bertsmith.recipes.finetuning.baselines import baselines_of
-
-    count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
-    whole_seeds = has_seed_per_process(count, run.rank) and job.division(run.rank) is None
-    may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
-    run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change, request=request)
-    for line in (
-        *opening_lines(job),
-        f"settings of recipe {names['recipe']}, and those given: {options_of(job)}",
-        *_who_trains(count, run.rank, whole_seeds=whole_seeds),
-    ):
-        tell(line)
-    baselines = run.on_first_rank(lambda: baselines_of(job, run.path, resume=run.is_resumed))
-
-    results = _train_seeds(job, run.path, range(count), run, "training", whole_seeds=whole_seeds)
-    kept = run.on_first_rank(lambda: kept_of(job, results, run.path))
-    refit: Refit | None = None
-    if trains_on_all(job):
-        job_on_all = job.on_all_examples()
-        parts = run.from_first_rank(lambda: [] if kept is None else list(kept.parts))
-        name = "again on all examples"
-        refit = job_on_all, _train_seeds(job_on_all, run.path / ALL_FOLDER, parts, run, name, whole_seeds=whole_seeds)
-
-    def finish() -> FinetuningResult:
-        assert baselines is not None, "rank 0 computed them"
-        assert kept is not None, "rank 0 has it"
-        return _finish(job, run.folder, results, kept, refit, baselines)
-
-    return run.on_first_rank(finish)
+        result = run.on_first_rank(lambda: _finish(job, run.folder, results, kept, refit, baselines))
+        return result if result is not None and run.rank.count == 1 else _on_every_rank(result, run)
 
 
 def _train_seeds(
@@ -200,44 +186,32 @@ def _train_seeds(
         name: how the name of a training begins.
         whole_seeds: whether each process trains whole seeds by itself.
     """
-
-    def trained(number: int, rank: Rank, *, resume: bool) -> Trained:
-        seed = job.training.seed + number
-        comma = "," if " " in name else ""  # of more than one word
-        label = f"{name}{comma} {numbers.index(number) + 1} of {len(numbers)}, seed {seed}"
-        return _train_seed(job, out, seed, resume, label if len(numbers) > 1 else name, rank)
-
+    comma = "," if " " in name else ""  # of more than one word
+    labels = {
+        job.training.seed + number: f"{name}{comma} {place} of {len(numbers)}, seed {job.training.seed + number}"
+        if len(numbers) > 1
+        else name
+        for place, number in enumerate(numbers, start=1)
+    }
+    train, seeds = functools.partial(_train_seed, job, out), list(labels)
     if not whole_seeds:
-        return [trained(number, run.rank, resume=run.is_resumed) for number in numbers]
-    numbers_here = numbers[run.rank.index :: run.rank.count]
-    results = run.on_every_rank(lambda: [trained(number, Rank(), resume=run.is_resumed) for number in numbers_here])
+        return [train(seed, run.is_resumed, labels[seed], run.rank) for seed in seeds]
+    seeds_here = seeds[run.rank.index :: run.rank.count]
+    results = run.on_every_rank(lambda: [train(seed, run.is_resumed, labels[seed], Rank()) for seed in seeds_here])
     # Those of other processes are finished: to resume them is to read their results.
-    return [trained(number, Rank(), resume=True) for number in numbers] if run.rank.index == 0 else results
+    return [train(seed, True, labels[seed], Rank()) for seed in seeds] if run.rank.index == 0 else results
 
 
-def has_seed_per_process(count: int, rank: Rank) -> bool:
-    """Whether each process trains whole seeds by itself, because there is at least one for each."""
-    return 1 < rank.count <= count
-
-
-def _who_trains(count: int, rank: Rank, *, whole_seeds: bool) -> list[str]:
-    """What each of several processes does, in a sentence; nothing for one process."""
-    if rank.count == 1:
-        return []
+def _who_trains(count: int, rank: Rank, *, whole_seeds: bool) -> str:
+    """What each of several processes does, in a sentence."""
     if whole_seeds:
-        return [f"{rank.count} processes train {count} seeds, each whole seeds by itself"]
-    why = (
-        "the model is divided among them"
-        if has_seed_per_process(count, rank)
-        else "there are fewer seeds than processes"
-    )
-    return [f"{rank.count} processes share every step, because {why}"]
+        return f"{rank.count} processes train {count} seeds, each whole seeds by itself"
+    why = "the model is divided among them" if rank.count <= count else "there are fewer seeds than processes"
+    return f"{rank.count} processes share every step, because {why}"
 
 
-def _result_on_every_rank(result: FinetuningResult | None, run: Run) -> FinetuningResult:
+def _on_every_rank(result: FinetuningResult | None, run: Run) -> FinetuningResult:
     """The result of rank 0, on every rank."""
-    if result is not None and run.rank.count == 1:
-        return result
 
     def as_plain() -> dict[str, Any]:
         assert result is not None, "rank 0 has it"
@@ -279,17 +253,20 @@ def _finish(
     job: FinetuningJob,
     run: RunFolder,
     trained: Sequence[Trained],
-    kept: Kept,
+    kept: Kept | None,
     refit: "Refit | None",
-    baselines: "Baselines",
+    baselines: "Baselines | None",
 ) -> FinetuningResult:
     """Writes the model that is kept, and report.json.
 
     Args:
+        kept, baselines: of rank 0, which alone finishes a run.
         refit: the trainings on all examples that the model is made of; None if it is made of those that were scored.
     """
     from bertsmith.recipes.finetuning.cheaper import best_baseline, is_better, with_bag_of_words
 
+    assert kept is not None, "rank 0 has it"
+    assert baselines is not None, "rank 0 computed them"
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
     best = best_of(job, results)
@@ -298,8 +275,7 @@ def _finish(
     written_job, weights, result = final or (job, kept.folder, kept.result)
     all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
-    origin = {**origin_of(job, kept, written_job), **cost_of(all_results)}
-    written_job.write_model(run.model, weights, spec, result, origin, baseline)
+    written_job.write_model(run.model, weights, spec, result, origin_of(job, kept, written_job, all_results), baseline)
     if kept.predictions.is_file():
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)

@@ -317,16 +317,3 @@ class RecipeSettings:
             "keep_checkpoints": 1,
         }
         return TrainSettings(**values)
-
-
-def require_last(settings: FinetuningSettings, recipe: RecipeSettings) -> None:
-    """Checks that a training on all examples keeps its last model.
-
-    Raises:
-        ConfigError: it would keep that of the best evaluation, for which it has no dev data.
-    """
-    require_other(
-        not settings.refit or recipe.keep == "last",
-        "--refit",
-        "--keep last, as a training on all examples has no dev data to choose by",
-    )

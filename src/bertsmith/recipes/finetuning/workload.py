@@ -120,21 +120,33 @@ class Finetuning(Workload):
         return name.startswith(PREFIX) and encoder.height(plain(name)) <= encoder.num_layers
 
     def units_of_step(self, step: int) -> Ints:
-        """The units of a step, int64 [batch size]; a function of (seed, step)."""
-        return _examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train))
+        """The units of a step, int64 [batch size]: one permutation of all units after another.
+
+        Each permutation is a function of (seed, epoch), so steps can be requested in any order.
+        """
+        size, count = self.settings.batch_size, len(self.train)
+        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
+        chosen = np.empty(size, dtype=np.int64)
+        for epoch in np.unique(epochs).tolist():
+            order = generator(self.seed, "order of examples", epoch).permutation(count)
+            chosen[epochs == epoch] = order[places[epochs == epoch]]
+        return chosen
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
-        return _step_plan(
+        units = self.units_of_step(step)
+        tokens = int(self.train.unit_tokens[units].sum())
+        batches = micro_batches(
             self.train,
-            self.units_of_step(step),
+            units,
             micro_tokens=self.settings.micro_tokens,
             device=self.runtime.device,
             step=step,
             rank=rank,
             world=world,
-            lanes=self.lanes,
+            least_parts=lanes_for(tokens // world, self.lanes),
         )
+        return StepPlan(micro_batches=list(batches), tokens=tokens, sequences=len(units))
 
     def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
@@ -222,42 +234,3 @@ def mean_of_units(of_rows: Tensor, micro_batch: TaskBatch) -> Tensor:
     """The mean over the rows of each unit, [U], of one value for each row, [N]."""
     rows = torch.bincount(micro_batch.unit_of_row, minlength=micro_batch.num_units)
     return of_rows.new_zeros(micro_batch.num_units).index_add(0, micro_batch.unit_of_row, of_rows) / rows
-
-
-def _examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
-    """The indices of the examples in a step, int64 [size]: one permutation of all `count` after another.
-
-    Each permutation is a function of (seed, epoch), so steps can be requested in any order.
-    """
-    epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
-    chosen = np.empty(size, dtype=np.int64)
-    for epoch in np.unique(epochs).tolist():
-        order = generator(seed, "order of examples", epoch).permutation(count)
-        chosen[epochs == epoch] = order[places[epochs == epoch]]
-    return chosen
-
-
-def _step_plan(
-    features: EncodedExamples,
-    units: Ints,
-    *,
-    micro_tokens: int,
-    device: str,
-    step: int,
-    rank: int,
-    world: int,
-    lanes: int = 1,
-) -> StepPlan:
-    """The micro-batches of a rank in a step with the given units; see `micro_batches`."""
-    tokens = int(features.unit_tokens[units].sum())
-    batches = micro_batches(
-        features,
-        units,
-        micro_tokens=micro_tokens,
-        device=device,
-        step=step,
-        rank=rank,
-        world=world,
-        least_parts=lanes_for(tokens // world, lanes),
-    )
-    return StepPlan(micro_batches=list(batches), tokens=tokens, sequences=len(units))
