@@ -38,8 +38,7 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.recipes.distillation.measures import milliseconds_of, weight_bytes
-from bertsmith.recipes.distillation.report import scored
+from bertsmith.recipes.distillation.report import milliseconds_of, scored, weight_bytes
 from bertsmith.recipes.distillation.students import student_of
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec

@@ -17,7 +17,7 @@ from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.baselines.linear import LEAST_CHANCE, LinearModel, fit_linear
-from bertsmith.tasks.baselines.probe import text_vectors
+from bertsmith.tasks.baselines.text_vectors import text_vectors
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.tasks.specs.classification import ClassificationTask

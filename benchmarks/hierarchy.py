@@ -46,9 +46,8 @@ from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.metrics.labels import accuracy, multi_label_scores, scores_at
 from bertsmith.tasks.metrics.uncertainty import spread
-from bertsmith.tasks.specs.classification import ClassificationTask
+from bertsmith.tasks.specs.classification import ClassificationTask, label_matrix, with_parents
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec

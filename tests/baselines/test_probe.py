@@ -11,7 +11,7 @@ import torch
 
 from baselines.frozen_samples import LETTERS, TOKENIZER, encoder, hidden_states, row
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.tasks.baselines.probe import text_vectors
+from bertsmith.tasks.baselines.text_vectors import text_vectors
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.labels import accuracy, macro_f1
 from bertsmith.tasks.specs.classification import ClassificationTask

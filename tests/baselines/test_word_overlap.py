@@ -1,6 +1,6 @@
 """Tests of tags, endings and answers from counts of words."""
 
-from bertsmith.tasks.baselines.word_overlap import (
+from bertsmith.tasks.baselines.word_model import (
     answers,
     choice_logits,
     counted_answers,

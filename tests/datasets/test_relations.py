@@ -13,8 +13,8 @@ from bertsmith.app.library.prediction_tables import write_predictions
 from bertsmith.base.core.errors import InputError
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.marked_texts import MarkedSpan
 from bertsmith.tasks.datasets.relations import anonymized, read_relations
-from bertsmith.tasks.datasets.words import MarkedSpan
 from tasks.task_samples import write_base_model
 
 TEXT = "BRCA1 was found to cause breast cancer."

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import TaggedExample
+from bertsmith.tasks.datasets.marked_texts import MarkedSpan, tags_of_spans, words_of
 from bertsmith.tasks.datasets.spans import has_spans, read_spans
-from bertsmith.tasks.datasets.words import MarkedSpan, tags_of_spans, words_of
 from bertsmith.tasks.metrics.entities import entity_spans
 
 TEXT = "Ms. Ann Lee, of Oslo."

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.tasks.datasets.examples import TaggedExample
+from bertsmith.tasks.datasets.marked_texts import MarkedSpan, words_of
 from bertsmith.tasks.datasets.spans import read_spans
 from bertsmith.tasks.datasets.tagged_files import read_tagged
-from bertsmith.tasks.datasets.words import MarkedSpan, words_of
 from bertsmith.tasks.metrics.entities import convert_tags
 from bertsmith.tasks.task_data.task_files import read_examples, read_task
 

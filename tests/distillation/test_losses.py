@@ -9,8 +9,8 @@ import torch
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.parts.layers import ScaledLinear
 from bertsmith.models.parts.runs import runs_of
-from bertsmith.recipes.distillation.layers import chosen_layers, layer_map, spread_layers
-from bertsmith.recipes.distillation.losses import attention_loss, cosine_loss, state_loss
+from bertsmith.recipes.distillation.losses import attention_loss, cosine_loss, layer_map, state_loss
+from bertsmith.recipes.distillation.students import chosen_layers, spread_layers
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.specs.kinds import task_for
 from distillation.distillation_samples import KINDS

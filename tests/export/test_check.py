@@ -17,8 +17,7 @@ from bertsmith.inference.export import conversion as export_module
 from bertsmith.inference.export import readback as export_readback
 from bertsmith.inference.export.check import compare, library_model
 from bertsmith.inference.export.conversion import export
-from bertsmith.inference.export.limits import INT8_LIMIT, require_equal, require_near
-from bertsmith.inference.export.record import Comparison, Difference
+from bertsmith.inference.export.record import INT8_LIMIT, Comparison, Difference, require_equal, require_near
 from bertsmith.inference.export.sample import LONGEST_ODD, DataFile, odd_rows, sample_for
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints import huggingface, rewriting

@@ -11,11 +11,10 @@ import transformers
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import choose
-from bertsmith.inference.export import onnx_files as onnx_export
 from bertsmith.inference.export import onnx_graph
+from bertsmith.inference.export import onnx_graph as onnx_export
 from bertsmith.inference.export.conversion import export
-from bertsmith.inference.export.onnx_files import write_fp32, write_int8
-from bertsmith.inference.export.onnx_graph import build_graph
+from bertsmith.inference.export.onnx_graph import build_graph, write_fp32, write_int8
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any

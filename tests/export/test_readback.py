@@ -16,8 +16,7 @@ from bertsmith.inference.export import conversion as export_module
 from bertsmith.inference.export import readback as export_readback
 from bertsmith.inference.export.check import compare, library_model, library_runner
 from bertsmith.inference.export.conversion import export
-from bertsmith.inference.export.limits import METRIC_LIMIT, require_equal
-from bertsmith.inference.export.record import Comparison, Difference
+from bertsmith.inference.export.record import METRIC_LIMIT, Comparison, Difference, require_equal
 from bertsmith.inference.export.sample import DataFile, sample_for
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints import google, rewriting

@@ -39,7 +39,7 @@ from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.metric_choice import metrics_of, with_metric
+from bertsmith.tasks.specs.named_tasks import metrics_of, with_metric
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from model.examples import shake

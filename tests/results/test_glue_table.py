@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.recipes.results.glue_table import glue_lines, read_scores
+from bertsmith.recipes.results.published_scores import glue_lines, read_scores
 from bertsmith.tasks.datasets.glue import GLUE
 
 

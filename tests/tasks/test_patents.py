@@ -15,8 +15,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.calibration import best_label_threshold, best_thresholds_of_labels
 from bertsmith.tasks.metrics.labels import AT_METRICS, multi_label_scores, scores_at
-from bertsmith.tasks.specs.classification import ClassificationTask
-from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
+from bertsmith.tasks.specs.classification import ClassificationTask, label_matrix, with_parents
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.task_files import read_task

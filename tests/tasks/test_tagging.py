@@ -17,7 +17,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import TaggedExample
-from bertsmith.tasks.datasets.words import words_of
+from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.tasks.specs.predictions import Entity, TagsPrediction
 from bertsmith.tasks.specs.tagging import TaggingTask

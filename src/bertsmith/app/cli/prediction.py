@@ -116,7 +116,7 @@ def glue(
     ],
 ) -> None:
     """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""
-    from bertsmith.recipes.results.glue_table import glue_lines, read_scores
+    from bertsmith.recipes.results.published_scores import glue_lines, read_scores
 
     for line in glue_lines(read_scores(runs)):
         say(line)

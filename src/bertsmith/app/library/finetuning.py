@@ -33,8 +33,7 @@ from bertsmith.recipes.finetuning.settings import PROBE, SETFIT, FinetuningSetti
 from bertsmith.recipes.results.finished_run import TABLE_FILE, search_folder
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.examples import TRIPLETS
-from bertsmith.tasks.specs.metric_choice import with_metric
-from bertsmith.tasks.specs.named_tasks import default_settings
+from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData

@@ -56,7 +56,7 @@ def convert(
         data: labelled examples of the model's task to compare on, or texts for a model without a task.
         task: the format of `data`; by default that of the model's task.
         limit: maximum difference of outputs, in units of their standard deviation; see
-            `bertsmith.inference.export.limits`.
+            `bertsmith.inference.export.record`.
         cased: keep upper case; by default as the source specifies.
         rules: "huggingface", "google" or "unspaced", with `cased`; by default "google" for a Google checkpoint.
         allow_unknown: skip tensors with unknown names.

@@ -21,7 +21,7 @@ from bertsmith.tasks.datasets.examples import (
     TextExample,
     texts_of_group,
 )
-from bertsmith.tasks.datasets.words import words_of
+from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 Text = str | tuple[str, str]

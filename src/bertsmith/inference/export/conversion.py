@@ -15,11 +15,9 @@ from bertsmith.base.core.progress import tell
 from bertsmith.base.core.settings import require_other
 from bertsmith.base.storage.files import atomic_folder, digest_file, read_json, require_outside, write_json, write_text
 from bertsmith.inference.export.check import compare, library_model
-from bertsmith.inference.export.limits import require_equal, require_near
-from bertsmith.inference.export.onnx_files import write_fp32, write_int8
-from bertsmith.inference.export.onnx_graph import OPSET
+from bertsmith.inference.export.onnx_graph import OPSET, write_fp32, write_int8
 from bertsmith.inference.export.readback import check_google, check_huggingface
-from bertsmith.inference.export.record import RECORD, versions
+from bertsmith.inference.export.record import RECORD, require_equal, require_near, versions
 from bertsmith.inference.export.sample import DataFile, sample_for
 from bertsmith.models.checkpoints import load, rewriting
 from bertsmith.models.checkpoints.architectures import architecture_of

@@ -1,4 +1,4 @@
-"""The ONNX graph of a model, built node by node from its parameters.
+"""The ONNX graph of a model, built node by node from its parameters, and its files in fp32 and int8.
 
 Letters: B sequences, S tokens of the longest one, C endings of a choice, D width, K labels, V vocabulary.
 
@@ -7,25 +7,31 @@ other positions, all on the right, do not affect them. Inputs and outputs have t
 If only one position of a sequence is read ([CLS], or the last token of a left-to-right model with a task), the last
 layer computes nothing else, as in the library. The encoder is in `onnx_encoder.py`; here are the heads.
 
-Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/encoder_with_head.py`.
+Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/encoder_with_head.py`;
+`quantize_dynamic` of onnxruntime (int8 weights per column, dynamic uint8 activations).
 """
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.version import __version__
-from bertsmith.inference.export.onnx_encoder import LOWEST, GraphEncoder
-from bertsmith.inference.export.onnx_nodes import Nodes, plain
-from bertsmith.models.checkpoints.model_folder import parts_of
+from bertsmith.inference.export.onnx_encoder import LOWEST, GraphEncoder, Nodes, plain
+from bertsmith.models.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.models.heads.head_blocks import HeadBlocks
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS
 from bertsmith.tasks.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
+from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
 OPSET = 20
+# A protobuf file must stay below 2 GiB; everything but the weights takes a few thousand bytes.
+LARGEST_FILE = 2**31 - 2**20
+QUANTISED = ("MatMul", "Gather")
 
 
 def build_graph(
@@ -243,3 +249,71 @@ class _Heads:
             table = self.nodes.array("mlm.decoder.weight", plain(self.tensors["bert.embeddings.word.weight"]).T)
         scores = self.nodes.node("MatMul", hidden, table)
         return scores if kind == "tied" else self.nodes.node("Add", scores, self.nodes.parameter("mlm.bias"))
+
+
+def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_file: int = LARGEST_FILE) -> None:
+    """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file next to it.
+
+    Args:
+        kind: the kind of task of the model's head; None for a pre-trained model or a bare encoder.
+    """
+    _write(build_graph(folder.config, folder.tensors, kind, reads=_reads(folder)), path, largest_file)
+
+
+def _reads(folder: ModelFolder) -> str:
+    """The pooling that the head of the model reads; the pooler for a model of another tool."""
+    spec = spec_of_head(folder)
+    return "pooler" if spec is None else spec.reads
+
+
+def write_int8(
+    folder: ModelFolder, kind: str | None, path: Path, *, reduced: bool, largest_file: int = LARGEST_FILE
+) -> None:
+    """Writes the graph with matrices and word embeddings in int8.
+
+    Args:
+        reduced: weights use 7 of their 8 bits, so that no sum of two products overflows 16 bits; see
+            `needs_reduced_range`.
+    """
+    onnx, quantization = package("onnx"), package("onnxruntime.quantization")
+    # The decoder of a masked-LM head is transposed and quantized per column, so it cannot share the word embeddings.
+    graph = build_graph(folder.config, folder.tensors, kind, reads=_reads(folder), tied=False)
+    # There is nothing to fold or fuse beforehand; without this mark onnxruntime advises to try.
+    onnx.helper.set_model_props(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
+    plain = path.with_name(f"plain-{path.name}")
+    outside = _write(graph, plain, largest_file)
+    quantization.quantize_dynamic(
+        plain,
+        path,
+        op_types_to_quantize=list(QUANTISED),
+        per_channel=True,
+        reduce_range=reduced,
+        use_external_data_format=outside,
+    )
+    for file in (plain, _data_file(plain)):
+        file.unlink(missing_ok=True)
+    onnx.checker.check_model(str(path), full_check=True)
+
+
+def _write(graph: Any, path: Path, largest_file: int) -> bool:
+    """Writes a graph and checks it; returns whether the weights are in a separate file."""
+    onnx = package("onnx")
+    outside = sum(len(array.raw_data) for array in graph.graph.initializer) > largest_file
+    onnx.save_model(
+        graph,
+        str(path),
+        save_as_external_data=outside,
+        all_tensors_to_one_file=True,
+        location=_data_file(path).name,
+    )
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise CheckpointError(
+            expected=f"valid ONNX in {path.name}", found=str(error)[:300], fix="try another version of onnx"
+        ) from None
+    return outside
+
+
+def _data_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.data")

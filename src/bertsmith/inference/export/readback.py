@@ -11,8 +11,7 @@ import torch
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.inference.export.check import compare, library_model, library_runner
-from bertsmith.inference.export.limits import require_equal
-from bertsmith.inference.export.record import RECORD, versions
+from bertsmith.inference.export.record import RECORD, require_equal, versions
 from bertsmith.inference.export.sample import DataFile, sample_for
 from bertsmith.models.checkpoints import google, huggingface
 from bertsmith.models.checkpoints.architectures import architecture_of, read_config

@@ -19,7 +19,7 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.baselines.text_cosine import TextCosine
+    from bertsmith.tasks.baselines.text_vectors import TextCosine
 
 
 class NGramPredictor(Predictor):
@@ -55,7 +55,7 @@ def n_gram_predictor(
     )
     if (source / NGRAM_ENCODER).is_dir():
         require_torch(source)
-        from bertsmith.tasks.baselines.text_cosine import TextCosine
+        from bertsmith.tasks.baselines.text_vectors import TextCosine
         from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
         encoder = load_frozen_encoder(source / NGRAM_ENCODER, device=device, precision=precision, products=products)

@@ -2,7 +2,7 @@
 
 Letters: E examples, D width of a vector, K outputs.
 
-A pair of texts has the features of `baselines.probe.pair_features`, whatever the vectors are. Where vectors themselves
+A pair of texts has the features of `text_vectors.pair_features`, whatever the vectors are. Where vectors themselves
 are scored, nothing is fitted to the labels. Decoding and scores are those of the task, as for a fine-tuned network.
 """
 
@@ -26,7 +26,7 @@ from bertsmith.tasks.baselines.linear import (
     fit_linear,
     score_of_metric,
 )
-from bertsmith.tasks.baselines.probe import pair_features, text_vectors
+from bertsmith.tasks.baselines.text_vectors import pair_features, text_vectors
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.specs.kinds import task_for

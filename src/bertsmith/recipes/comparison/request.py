@@ -8,8 +8,7 @@ from typing import Annotated
 from bertsmith.base.core.requests import COPIED, Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require
 from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.specs.metric_choice import require_metric
-from bertsmith.tasks.specs.named_tasks import PRESETS, task_name
+from bertsmith.tasks.specs.named_tasks import PRESETS, require_metric, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 
 KIND = "classification"  # of a labelled file

@@ -30,8 +30,7 @@ from bertsmith.recipes.comparison.results import rows_of, to_plain, verdicts
 from bertsmith.recipes.comparison.sources import require_same
 from bertsmith.recipes.comparison.systems import System, chosen_systems
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.metric_choice import with_metric
-from bertsmith.tasks.specs.named_tasks import default_settings
+from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData

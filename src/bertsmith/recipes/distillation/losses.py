@@ -16,9 +16,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.base.core.settings import require
 from bertsmith.models.parts.runs import Run
 
 Pairs = Sequence[tuple[int, int]]
+
+
+def layer_map(student: int, teacher: int) -> tuple[tuple[int, int], ...]:
+    """For each hidden state of the student, from 0, the one of the teacher that it learns from.
+
+    Source: Jiao et al. (2020), "TinyBERT", section 3.1: the uniform map g(m) = m N / M.
+
+    >>> layer_map(3, 6)
+    ((0, 0), (1, 2), (2, 4), (3, 6))
+    """
+    require(
+        student <= teacher and teacher % student == 0,
+        expected=f"a student whose number of layers divides the {teacher} of its teacher, to learn from its states",
+        found=f"{student} layers",
+        fix="choose another --layers, or leave the losses of states and attention out",
+    )
+    return tuple((layer, layer * teacher // student) for layer in range(student + 1))
 
 
 def mean_of_rows(values: Tensor, lengths: Sequence[int]) -> Tensor:
@@ -42,7 +60,7 @@ def state_loss(
     Args:
         student: its hidden states, [T, D] each.
         teacher: those of the teacher, [T, E] each.
-        pairs: the numbers of the states that are compared, see `layers.layer_map`.
+        pairs: the numbers of the states that are compared, see `layer_map`.
         lengths: tokens of each row.
         projection: from D to E; None where the widths are equal.
     """

@@ -34,16 +34,19 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.recipes.distillation.logits import removed_if_refused
-from bertsmith.recipes.distillation.measures import Ask, Cost, milliseconds_of, weight_bytes
 from bertsmith.recipes.distillation.report import (
     RESULT_FILE,
     STUDENT,
     TEACHER,
     WITHOUT_TEACHER,
+    Ask,
+    Cost,
     DistillationReport,
     loader_of,
+    milliseconds_of,
     scored,
     scores_of,
+    weight_bytes,
 )
 from bertsmith.recipes.distillation.settings import DistillationSettings
 from bertsmith.recipes.distillation.task_teaching import summary_of

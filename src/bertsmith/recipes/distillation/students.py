@@ -1,6 +1,7 @@
 """The initial model of a student: layers of its teacher, a new model of some size, a BiLSTM, or another folder.
 
-All of them have the vocabulary of the teacher, because its logits belong to its pieces.
+All of them have the vocabulary of the teacher, because its logits belong to its pieces. Layers are counted from 1, as
+in the papers; 0 is the output of the embeddings.
 
 Source: Sanh et al. (2019), "DistilBERT", section 2; Jiao et al. (2020), "TinyBERT", section 4.1; Adhikari et al.
 (2019), "DocBERT", section 3.2.
@@ -11,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from bertsmith.base.core.errors import VocabularyError
@@ -25,7 +27,6 @@ from bertsmith.models.encoders.distilbert import DistilBertConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
 from bertsmith.models.parts.our_names import part_of
-from bertsmith.recipes.distillation.layers import chosen_layers
 
 LAYERS, BILSTM, N_GRAMS = "layers", "bilstm", "n-grams"
 # Layers, width, heads and feed-forward width of a new student besides the named sizes.
@@ -228,3 +229,49 @@ def _require_layers(teacher: ModelFolder) -> None:
 
 def _layers_in_words(layers: tuple[int, ...]) -> str:
     return f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))} of the teacher"
+
+
+def spread_layers(count: int, of: int) -> tuple[int, ...]:
+    """`count` of the layers 1 to `of`, evenly spread, the first and the last among them.
+
+    Of 12 layers, these are the six of DistilBERT.
+
+    Source: the file `extract.py` of the released code of DistilBERT.
+
+    >>> spread_layers(6, 12), spread_layers(3, 6), spread_layers(1, 6)
+    ((1, 3, 5, 8, 10, 12), (1, 3, 6), (1,))
+    """
+    return tuple((np.rint(np.linspace(0, of - 1, count)).astype(int) + 1).tolist())
+
+
+def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]:
+    """The layers that an option names: a number of layers, or layers of the teacher with commas.
+
+    Args:
+        text: None for half of them.
+        spread: a number of layers are evenly spread, as in DistilBERT; otherwise the lowest ones, whose states are
+            those of the teacher, so that a short training has less to repair.
+
+    >>> chosen_layers(None, 12, spread=True), chosen_layers("4", 12, spread=False)
+    ((1, 3, 5, 8, 10, 12), (1, 2, 3, 4))
+    """
+    if text is None:
+        text = str(max(1, of // 2))
+    parts = [part.strip() for part in str(text).split(",")]
+    listed = [int(part) for part in parts if part.isascii() and part.isdigit()]
+    is_list = len(listed) == len(parts)
+    if is_list and len(listed) == 1:
+        require(
+            1 <= listed[0] <= of,
+            expected=f"a student of 1 to {of} layers, those of the teacher",
+            found=f"{listed[0]} layers",
+            fix="name another number with --layers",
+        )
+        return spread_layers(listed[0], of) if spread else tuple(range(1, listed[0] + 1))
+    require(
+        is_list and all(1 <= layer <= of for layer in listed) and listed == sorted(set(listed)),
+        expected=f"layers of the teacher in ascending order, from 1 to {of}, with commas",
+        found=repr(text),
+        fix="name them like 1,3,6, or how many with one number",
+    )
+    return tuple(listed)

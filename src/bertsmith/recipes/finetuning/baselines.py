@@ -51,7 +51,7 @@ from bertsmith.tasks.baselines.linear import (
     score_of_metric,
 )
 from bertsmith.tasks.baselines.n_grams import NGramModel
-from bertsmith.tasks.baselines.probe import pair_features, text_vectors
+from bertsmith.tasks.baselines.text_vectors import pair_features, text_vectors
 from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder, loaded
@@ -281,7 +281,7 @@ class _Computation:
         return self._of_units(linear.outputs(dev))
 
     def _cosine(self) -> Sequence[Prediction]:
-        from bertsmith.tasks.baselines.text_cosine import cosines_of_pairs
+        from bertsmith.tasks.baselines.text_vectors import cosines_of_pairs
 
         train, dev = (cosines_of_pairs(*vectors) for vectors in self._apart)
         self._linear[COSINE] = self._fit(train)
@@ -322,7 +322,7 @@ class _Computation:
     @functools.cached_property
     def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
         """The vectors of the first and of the second texts of the training and of the dev examples."""
-        from bertsmith.tasks.baselines.text_cosine import vectors_of_pairs
+        from bertsmith.tasks.baselines.text_vectors import vectors_of_pairs
 
         train, dev = (vectors_of_pairs(self._encoder, self.task.spec, part) for part in (self.train, self.dev))
         return train, dev

@@ -144,7 +144,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
     """Writes a linear model as a model folder: the encoder unchanged, with a head that reads what it was fitted to.
 
     These are the mean vectors of texts, the vectors of both texts of a pair, or those of words. A linear model on
-    cosines is no head: it is in a file next to the folder of the encoder, see `text_cosine`.
+    cosines is no head: it is in a file next to the folder of the encoder, see `text_vectors`.
 
     Args:
         linear: None for the encoder alone, whose vectors are the baseline.
@@ -193,7 +193,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
         replace=True,
     )
     if on_cosine and linear is not None:
-        from bertsmith.tasks.baselines.text_cosine import write_text_cosine
+        from bertsmith.tasks.baselines.text_vectors import write_text_cosine
 
         write_text_cosine(folder, spec, linear)
 

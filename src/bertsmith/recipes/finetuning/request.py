@@ -9,8 +9,7 @@ from bertsmith.base.core.settings import Help, help_field, require, require_reci
 from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import PAIRS
 from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.specs.metric_choice import require_metric
-from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.named_tasks import require_metric, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ passages in front of the others, so any model that `embed` reads can be scored.
 Source: Muennighoff et al. (2023), "MTEB: Massive Text Embedding Benchmark", section 3.2, for the scores.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,9 +16,8 @@ from sklearn.cluster import MiniBatchKMeans
 from sklearn.metrics import v_measure_score
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.recipes.sentence_encoders.example_vectors import compared
-from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.inference.vectors.embedder import BLOCK, Embedder
+from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.tasks.datasets.labels import labels_of
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.tasks.specs.predictions import SimilarityPrediction
@@ -26,6 +26,31 @@ from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 
 CLUSTERING_BATCH, CLUSTERING_SEED = 500, 42  # of k-means, those of MTEB
 CLUSTERING = "clustering"  # the task whose examples are texts with a label each
+
+
+def compared(embedder: Embedder, examples: Sequence[Example]) -> list[SimilarityPrediction]:
+    """The vectors of the texts of each example [E], with the cosines of its first text with the others."""
+    if not examples:
+        return []
+    groups = [texts_of_group(example) for example in examples]
+    counts = np.array([len(texts) for texts in groups])
+    starts = np.cumsum(counts) - counts
+    is_first = np.zeros(counts.sum(), dtype=bool)
+    is_first[starts] = True
+    every = list(itertools.chain.from_iterable(groups))
+    vectors = np.empty((len(every), embedder.width), dtype=np.float32)
+    cut = np.empty(len(every), dtype=np.int64)
+    for chosen, reader in ((is_first, embedder.for_queries()), (~is_first, embedder.for_passages())):
+        texts = [every[index] for index in np.flatnonzero(chosen).tolist()]
+        vectors[chosen], cut[chosen] = reader.embed_counting(texts)
+    parts, lost = np.split(vectors, starts[1:]), np.add.reduceat(cut, starts).tolist()
+    return [SimilarityPrediction.of(part, tokens) for part, tokens in zip(parts, lost, strict=True)]
+
+
+def cosines_of(embedder: Embedder, examples: Sequence[Example]) -> list[tuple[float, ...]]:
+    """The cosines of the first text of each example [E] with its others; 1 for a single text."""
+    blocks = (compared(embedder, examples[start : start + BLOCK]) for start in range(0, len(examples), BLOCK))
+    return [(row.value, *row.others) for block in blocks for row in block]
 
 
 def score_vectors(

@@ -24,7 +24,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import is_n_gram_folder
-from bertsmith.recipes.sentence_encoders.example_vectors import cosines_of
+from bertsmith.recipes.sentence_encoders.evaluation import cosines_of
 from bertsmith.tasks.datasets.examples import (
     PAIRS,
     SIMILARITY,

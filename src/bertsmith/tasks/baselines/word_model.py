@@ -1,13 +1,23 @@
-"""A baseline from word counts with the task that it answers: a folder that needs no encoder, such as a linear model's.
+"""Baselines from word counts, and the folder of one with its task, which needs no encoder.
 
 ::
 
     FOLDER/n-grams.json   the task and the counts: of tags, of words of questions and contexts, or of words of texts
+
+Letters: W words of all sentences, N rows (the endings of all examples), K tags.
+
+Sources: the most frequent tag of a word is the usual baseline of tagging (Jurafsky and Martin, "Speech and Language
+Processing", section on part-of-speech tagging); the sentence with most words of the question comes from Rajpurkar et
+al. (2016), section 5.
 """
 
 import dataclasses
+import functools
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,23 +26,25 @@ import numpy as np
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import misfit, read_json, write_json
 from bertsmith.models.model_files.metadata import NGRAM_TERMS
-from bertsmith.tasks.baselines.bag_of_words import WordSpace, cut_text
+from bertsmith.tasks.baselines.bag_of_words import WordSpace, cut_text, words_of_text
 from bertsmith.tasks.baselines.n_grams import FIX, NGramModel, rows_of_units
-from bertsmith.tasks.baselines.word_overlap import (
-    Counts,
-    answers,
-    choice_logits,
-    counted_answers,
-    counted_contexts,
-    counted_tags,
-    tag_logits,
-)
-from bertsmith.tasks.datasets.examples import Example, texts_of_group
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, texts_of_group
+from bertsmith.tasks.encoding.units import Logits
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.predictions import SimilarityPrediction
+from bertsmith.tasks.specs.predictions import AnswerPrediction, SimilarityPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
 
+_ENDING = 3  # letters of a word's ending
+_UNSEEN = 0.01  # added to the counts of tags
+_SHARPNESS = 5.0  # from shares of overlap to logits
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_TOKEN = re.compile(r"\w+(?:[.,'’-]\w+)*|[^\w\s]")
+_LONGEST = 10  # words of an answer
+_NONE_HAS = 2.0  # share of the words of a question that no sentence has
+
+Rarity = Mapping[str, float]
+Counts = Mapping[str, Any]
 _TAGS = {"*": {"*": int}}
 _COUNTS: Mapping[str, Any] = {
     "tagging": {"word": _TAGS, "lower case": _TAGS, "ending": _TAGS, "shape": _TAGS, "any": {"": {"*": int}}},
@@ -41,6 +53,186 @@ _COUNTS: Mapping[str, Any] = {
     "similarity": {"rarity": {"": float, "*": float}},
 }
 _SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
+
+
+def counted_tags(train: Sequence[TaggedExample]) -> Counts:
+    """How often each word has each tag; also its spelling in lower case, its shape and ending, its shape, and any."""
+    counts: dict[str, dict[str, Counter[str]]] = {kind: defaultdict(Counter) for kind, _ in _keys("")}
+    for sentence in train:
+        for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
+            for kind, key in _keys(word):
+                counts[kind][key][tag] += 1
+    return counts
+
+
+def tag_logits(counts: Counts, sentences: Sequence[TaggedExample], labels: Sequence[str]) -> Logits:
+    """Log-probabilities of the tags of each word, float32 [W, K], from the tags that the word has in training.
+
+    A word that does not occur there is replaced by its lower-case spelling, by its shape and ending, by its shape, or
+    by any word, whichever is the first to occur.
+    """
+
+    @functools.cache
+    def logits(word: str) -> np.ndarray:
+        of_word = next(counts[kind][key] for kind, key in _keys(word) if key in counts[kind])
+        count = np.array([of_word.get(label, 0) for label in labels]) + _UNSEEN
+        return np.asarray(np.log(count / count.sum()))
+
+    words = [word for sentence in sentences for word in sentence.words]
+    return np.array([logits(word) for word in words], dtype=np.float32).reshape(len(words), len(labels))
+
+
+def counted_contexts(train: Sequence[ChoiceExample]) -> Counts:
+    """How rare each word of contexts and endings is."""
+    return {"rarity": _rarity(text for example in train for text in (example.context, *example.endings))}
+
+
+def choice_logits(counts: Counts, examples: Sequence[ChoiceExample]) -> Logits:
+    """A score per ending, float32 [N, 1]: the share of its words that the context has; rare words count more."""
+    scores = []
+    for example in examples:
+        context = set(words_of_text(example.context))
+        scores += [
+            _SHARPNESS * _share(set(words_of_text(ending)), context, counts["rarity"]) for ending in example.endings
+        ]
+    return np.array(scores, dtype=np.float32)[:, None]
+
+
+def counted_answers(train: Sequence[QuestionExample], *, unanswerable: bool) -> Counts:
+    """How rare each word is, and the kinds of words that answer to each question word.
+
+    Args:
+        unanswerable: questions may have no answer; then the counts have a limit: the share of the words of a question
+            that its best sentence needs, fitted to the training questions.
+    """
+    rarity = _rarity(dict.fromkeys(question.context for question in train))
+    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for question in train:
+        if question.answers and (words := _TOKEN.findall(question.answers[0].text)):
+            for key in (_question_word(question.question), ""):
+                kinds[key][_kind(words[0])] += 1
+    counts: dict[str, Any] = {"rarity": rarity, "kinds": kinds}
+    if unanswerable:
+        shares = np.array([_best_sentence(question, rarity)[1] for question in train])
+        counts["limit"] = _limit(shares, np.array([question.is_impossible for question in train]))
+    return counts
+
+
+def answers(counts: Counts, questions: Sequence[QuestionExample]) -> list[AnswerPrediction]:
+    """An answer to each question, from the sentence of its context that has most of the question's words.
+
+    In the sentence, the answer is the run of words of one kind (numbers, capitalized words, others) that are not in the
+    question, of the kind that answers to this question word have in training. If the counts have a limit, a question
+    whose best sentence has too few of its words has no answer.
+    """
+    return [_answer(question, counts["rarity"], counts["kinds"], counts.get("limit")) for question in questions]
+
+
+def _keys(word: str) -> list[tuple[str, str]]:
+    shape = _shape(word)
+    return [
+        ("word", word),
+        ("lower case", word.lower()),
+        ("ending", f"{shape} {word[-_ENDING:]}"),
+        ("shape", shape),
+        ("any", ""),
+    ]
+
+
+def _shape(word: str) -> str:
+    """Upper-case letters as X, others as x, digits as 9, without repetitions."""
+    letters = ["9" if c.isdigit() else ("X" if c.isupper() else "x") if c.isalpha() else c for c in word]
+    return "".join(c for c, before in zip(letters, ["", *letters], strict=False) if c != before)
+
+
+def _rarity(texts: Iterable[str]) -> Rarity:
+    """The smoothed inverse document frequency of each word; words that do not occur are missing."""
+    documents = [dict.fromkeys(words_of_text(text)) for text in texts]
+    counts = Counter(word for words in documents for word in words)
+    return {word: math.log((1 + len(documents)) / (1 + count)) + 0.1 for word, count in counts.items()}
+
+
+def _share(words: set[str], others: set[str], rarity: Rarity) -> float:
+    """The share of the weight of some words that is on those among the others."""
+    highest = max(rarity.values(), default=1.0)
+    weights = {word: rarity.get(word, highest) for word in sorted(words)}
+    return sum(weight for word, weight in weights.items() if word in others) / (sum(weights.values()) or 1.0)
+
+
+def _best_sentence(question: QuestionExample, rarity: Rarity) -> tuple[tuple[int, int], float]:
+    question_words = set(words_of_text(question.question))
+    borders = [0, *(match.end() for match in _SENTENCE.finditer(question.context)), len(question.context)]
+    spans = list(itertools.pairwise(borders))
+    shares = [_share(question_words, set(words_of_text(question.context[start:end])), rarity) for start, end in spans]
+    best = int(np.argmax(shares))
+    return spans[best], shares[best]
+
+
+def _limit(shares: np.ndarray, is_impossible: np.ndarray) -> float:
+    """The share from which questions have answers most often, and below which they have none."""
+    order = np.argsort(shares, kind="stable")
+    # Right answers if the first n questions in this order are impossible and the others are not.
+    right = np.concatenate([[0], np.cumsum(is_impossible[order])]) + (~is_impossible).sum()
+    right = right - np.concatenate([[0], np.cumsum(~is_impossible[order])])
+    count = int(right.argmax())
+    return float(shares[order[count]]) if count < len(order) else _NONE_HAS
+
+
+def _question_word(question: str) -> str:
+    return next(iter(words_of_text(question)), "")
+
+
+def _kind(token: str) -> str:
+    if any(c.isdigit() for c in token):
+        return "number"
+    return ("capitalized" if token[0].isupper() else "other") if token[0].isalnum() else "mark"
+
+
+def _answer(
+    question: QuestionExample, rarity: Rarity, kinds: Mapping[str, Mapping[str, int]], limit: float | None
+) -> AnswerPrediction:
+    (begin, end), share = _best_sentence(question, rarity)
+    question_words = set(words_of_text(question.question))
+    usual = kinds.get(_question_word(question.question)) or kinds.get("") or {}
+    runs = _runs(question.context, begin, end, question_words)
+    highest = max(rarity.values(), default=1.0)
+
+    def merit(run: tuple[str, int, int]) -> tuple[int, float]:
+        words = words_of_text(question.context[run[1] : run[2]])
+        return usual.get(run[0], 0), sum(rarity.get(word, highest) for word in words)
+
+    _, start, stop = max(runs, key=merit, default=("other", begin, end))
+    text = " ".join(question.context[start:stop].split())
+    has_answer = bool(text) and (limit is None or share >= limit)
+    candidates = [(text, start, stop, share)] if text else []
+    if limit is not None or not text:
+        candidates.append(("", 0, 0, 1 - share))
+    return AnswerPrediction(
+        text=text if has_answer else "",
+        start=start if has_answer else 0,
+        end=stop if has_answer else 0,
+        probability=share if has_answer else 1 - share,
+        n_best=tuple(sorted(candidates, key=lambda candidate: -candidate[3])),
+        null_score_diff=None if limit is None else limit - share,
+        has_answer=has_answer,
+        no_answer_probability=None if limit is None else 1 - share,
+    )
+
+
+def _runs(context: str, begin: int, end: int, question_words: set[str]) -> list[tuple[str, int, int]]:
+    """The runs of tokens of one kind that are not in the question: kind, start and end in the context."""
+    runs: list[tuple[str, int, int]] = []
+    size, last = 0, ""
+    for token in _TOKEN.finditer(context, begin, end):
+        kind = _kind(token.group())
+        if kind == "mark" or token.group().lower() in question_words:
+            last = ""
+        elif kind == last and size < _LONGEST:
+            runs[-1], size = (kind, runs[-1][1], token.end()), size + 1
+        else:
+            runs.append((kind, token.start(), token.end()))
+            size, last = 1, kind
+    return runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

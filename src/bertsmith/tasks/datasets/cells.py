@@ -1,4 +1,4 @@
-"""The cells of CSV and TSV tables, for every command that reads one: separators, quotes, line ends, ragged rows.
+"""The cells of CSV and TSV tables, for every command that reads one, and the usual names of their columns.
 
 CSV is what Python's `csv` reads: a row ends at a line feed, a carriage return, or both, unless it is in quotes. TSV has
 no quotes, as the official GLUE files have none. The first row has the names of the columns.
@@ -8,16 +8,81 @@ import csv
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.base.core.progress import counted
-from bertsmith.tasks.datasets.column_names import show_columns
 from bertsmith.tasks.datasets.file_text import line_of, quoted
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.text.documents.names import require_unique
 from bertsmith.text.documents.sources import LONGEST_RECORD
+
+SHOWN_COLUMNS = 12  # in a message
+TEXT_COLUMNS = (
+    "text sentence query question message review comment comment_text content tweet post body document utterance claim "
+    "text1 text_a sentence1 sentence_a premise question1 title headline"
+).split()
+# For search, in order of preference: the usual names of long texts come first.
+PASSAGE_COLUMNS = list(
+    dict.fromkeys(["text", *"passage contents content body abstract document paragraph".split(), *TEXT_COLUMNS])
+)
+PAIR_COLUMNS = (
+    ("text", "text2"),
+    ("text", "text_pair"),
+    ("text", "pair"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("sentence", "sentence2"),
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("question", "answer"),
+    ("query", "document"),
+    ("query", "passage"),
+    ("claim", "evidence"),
+)
+LABEL_COLUMNS = (
+    "label labels class classes category categories gold_label target sentiment intent topic tags cats accept".split()
+)
+NUMBER_COLUMNS = "score label rating similarity relatedness_score value target stars".split()
+ID_COLUMNS = "id guid index idx pair_id".split()
+
+
+def plain_name(name: str) -> str:
+    """The name of a column as it is compared with known ones: lower case, with underscores."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def show_columns(names: Iterable[str]) -> str:
+    """Column names for a message, shortened if there are many."""
+    listed = [brief(name) for name in names]
+    rest = f" and {len(listed) - SHOWN_COLUMNS} more" if len(listed) > SHOWN_COLUMNS else ""
+    return "columns " + ", ".join(listed[:SHOWN_COLUMNS]) + rest
+
+
+def first_known(named: Mapping[str, str], known: Iterable[str]) -> str | None:
+    """The column with the first known name that there is; None if there is none.
+
+    Args:
+        named: the columns by their `plain_name`.
+    """
+    return next((named[name] for name in known if name in named), None)
+
+
+def missing_column(name: str, table: str, columns: Collection[str]) -> InputError:
+    """The error for a column that a table or a record lacks."""
+    return InputError(
+        expected=f"the column {name!r} in {table}", found=show_columns(columns), fix=nearest_column(name, columns)
+    )
+
+
+def nearest_column(name: str, columns: Collection[str]) -> str:
+    """The fix for an unknown column: the nearest name, unless there are more columns than a message shows."""
+    return nearest(name, columns) if 0 < len(columns) <= SHOWN_COLUMNS else "name one of the columns"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.tasks.datasets.cells import Row, tsv_rows
-from bertsmith.tasks.datasets.column_names import show_columns
+from bertsmith.tasks.datasets.cells import Row, show_columns, tsv_rows
 from bertsmith.tasks.datasets.examples import ChoiceExample, ExampleFile
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.tables import read_table

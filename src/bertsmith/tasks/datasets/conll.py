@@ -1,23 +1,33 @@
-"""Reader and writer for tagged sentences, one word per line, as in the CoNLL shared tasks.
+"""Reader for tagged sentences, one word per line, as in the CoNLL shared tasks, and in CoNLL-U.
 
 Columns are separated by tabs, or by spaces on a line without tabs. A blank line ends a sentence. A line that starts
-with -DOCSTART- starts a document. A line that starts with `# ` and lacks the columns of a word is a comment. Files in
-CoNLL-U have rules of their own, see `conllu`.
+with -DOCSTART- starts a document. A line that starts with `# ` and lacks the columns of a word is a comment.
+
+The words of a sentence in CoNLL-U are its syntactic words. A range such as `3-4` is a token that several words share,
+and an empty node such as `8.1` is no word at all; both are left out. Any line that starts with # is a comment.
+
+Source: https://universaldependencies.org/format.html and https://universaldependencies.org/ext-format.html.
 """
 
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
-from bertsmith.tasks.datasets.column_names import LABEL_COLUMNS, TEXT_COLUMNS
-from bertsmith.tasks.datasets.conllu import NEW_DOCUMENT, Layout, layout_of
+from bertsmith.tasks.datasets.cells import LABEL_COLUMNS, TEXT_COLUMNS
 from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.values import brief, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
 
+_COLUMNS = tuple("ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC".split())
+_PLUS = "# global.columns ="
+_ID = re.compile(r"[1-9]\d*(?:-[1-9]\d*)?|\d+\.[1-9]\d*")
+_NOT_WORDS = re.compile(r"\d+[-.]\d+")
+_ENTITIES = ("NER", "NE")
+NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 DOCUMENT_START = "-DOCSTART-"
 
 _FOR_TABLES = (
@@ -26,6 +36,53 @@ _FOR_TABLES = (
 )
 _BLANK = " \t\r"
 _SPACES = re.compile("[ \t\r]+")
+
+
+class Layout(NamedTuple):
+    """The names of the columns of a file in CoNLL-U or CoNLL-U Plus."""
+
+    columns: tuple[str, ...]
+
+    def word_column(self) -> int:
+        """The number of the column of words."""
+        return self.columns.index("FORM")
+
+    def tag_column(self, task: str, file: str) -> int:
+        """The number of the column of the tags of a task, `pos` or `ner`."""
+        ends = ("UPOS",) if task == "pos" else _ENTITIES
+        columns = [number for number, name in enumerate(self.columns) if name.rpartition(":")[2].upper() in ends]
+        if len(columns) != 1:
+            raise InputError(
+                expected=f"one column of {'parts of speech' if task == 'pos' else 'entities'} in {file}",
+                found=f"the columns {' '.join(self.columns)} of CoNLL-U",
+                fix="name the columns of words and tags with --word-column and --tag-column"
+                + ("" if task == "pos" else ", or use --task pos"),
+            )
+        return columns[0]
+
+    def is_word(self, cells: Sequence[str]) -> bool:
+        """Whether a line is a syntactic word, and not a range or an empty node."""
+        return _NOT_WORDS.fullmatch(cells[self.columns.index("ID")]) is None
+
+
+def layout_of(lines: Sequence[str]) -> Layout | None:
+    """The columns of a file in CoNLL-U; None if its lines have another form.
+
+    A file is in CoNLL-U Plus if its first line names the columns, and in CoNLL-U if each line that is not blank or a
+    comment has ten cells between tabs, the first of which is the number of a word, a range or an empty node.
+    """
+    if lines and lines[0].startswith(_PLUS):
+        columns = tuple(lines[0][len(_PLUS) :].split())
+        return Layout(columns) if {"ID", "FORM"} <= set(columns) else None
+    is_empty = True
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
+        cells = line.rstrip("\r").split("\t")
+        if len(cells) != len(_COLUMNS) or not _ID.fullmatch(cells[0]):
+            return None
+        is_empty = False
+    return None if is_empty else Layout(_COLUMNS)
 
 
 def read_conll(

@@ -13,8 +13,7 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
-from bertsmith.tasks.datasets.cells import tsv_rows
-from bertsmith.tasks.datasets.column_names import show_columns
+from bertsmith.tasks.datasets.cells import show_columns, tsv_rows
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted
 from bertsmith.tasks.datasets.values import brief, looks_like_json

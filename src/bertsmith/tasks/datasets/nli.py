@@ -15,8 +15,7 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.base.core.progress import counted, tell
-from bertsmith.tasks.datasets.cells import Row
-from bertsmith.tasks.datasets.column_names import show_columns
+from bertsmith.tasks.datasets.cells import Row, show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
 from bertsmith.tasks.datasets.file_text import quoted, suffix_of
 from bertsmith.tasks.datasets.glue import NLI_LABELS, NLI_TITLES

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.tasks.datasets.cells import Row
-from bertsmith.tasks.datasets.column_names import first_known, show_columns
+from bertsmith.tasks.datasets.cells import Row, first_known, show_columns
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.tables import read_table

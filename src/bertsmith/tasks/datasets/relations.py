@@ -20,11 +20,11 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
 from bertsmith.tasks.datasets.file_text import file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import gold_of_cell
+from bertsmith.tasks.datasets.marked_texts import MarkedSpan
 from bertsmith.tasks.datasets.records import json_records, rejection
 from bertsmith.tasks.datasets.spans import list_of, span_of, text_of
 from bertsmith.tasks.datasets.tables import read_texts
 from bertsmith.tasks.datasets.values import brief
-from bertsmith.tasks.datasets.words import MarkedSpan
 from bertsmith.text.documents.encodings import UTF_8
 
 SPAN_KEYS, LABEL_KEYS = ("spans", "entities"), ("label", "relation")

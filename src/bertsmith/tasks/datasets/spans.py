@@ -18,11 +18,9 @@ from bertsmith.base.core.progress import warn
 from bertsmith.tasks.datasets.examples import ExampleFile
 from bertsmith.tasks.datasets.file_text import file_head, file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import BORDERS, LONGEST_LABEL
-from bertsmith.tasks.datasets.label_studio import annotations_of, is_task, require_equal, results_of
-from bertsmith.tasks.datasets.marked_texts import OWN_SCHEME, MarkedText, require_text, sentences_of
-from bertsmith.tasks.datasets.records import json_records, rejection
+from bertsmith.tasks.datasets.marked_texts import OWN_SCHEME, MarkedSpan, MarkedText, require_text, sentences_of
+from bertsmith.tasks.datasets.records import annotations_of, is_task, json_records, rejection, require_equal, results_of
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json
-from bertsmith.tasks.datasets.words import MarkedSpan
 from bertsmith.text.documents.encodings import UTF_8
 
 SUFFIXES = (".jsonl", ".json")

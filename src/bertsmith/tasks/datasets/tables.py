@@ -8,28 +8,43 @@ read as text.
 """
 
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
-from bertsmith.tasks.datasets.binary_labels import binary_columns, names_of_ones, positions_of_ones, width_of_ones
-from bertsmith.tasks.datasets.cells import NumberedCells, Row, csv_rows, header_and_rows, is_blank_line, tsv_rows
-from bertsmith.tasks.datasets.column_names import (
+from bertsmith.tasks.datasets.cells import (
     ID_COLUMNS,
     LABEL_COLUMNS,
     NUMBER_COLUMNS,
     PAIR_COLUMNS,
     SHOWN_COLUMNS,
     TEXT_COLUMNS,
+    NumberedCells,
+    Row,
+    csv_rows,
+    header_and_rows,
+    is_blank_line,
     missing_column,
     plain_name,
     show_columns,
+    tsv_rows,
 )
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
-from bertsmith.tasks.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
+from bertsmith.tasks.datasets.file_text import file_head, file_text, line_of, lines_of, quoted, suffix_of
+from bertsmith.tasks.datasets.label_cells import (
+    NO_GOLD,
+    Target,
+    binary_columns,
+    gold_of_cell,
+    holds_spans,
+    names_of_ones,
+    positions_of_ones,
+    width_of_ones,
+)
 from bertsmith.tasks.datasets.values import as_text, brief, clean, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
 
@@ -46,14 +61,15 @@ _CONVERSIONS = {
 }
 _QUOTED = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a cell that CSV quotes because of quotes inside
 _USUAL_COLUMNS = ("text", "text2", "text_pair", "pair", "label", "")
+PREFIX = "__label__"
+
+_LABEL = re.compile(rf"(?:(?<=[ \t\v\f\r])|\A){PREFIX}([^ \t\v\f\r]*)[ \t\v\f\r]*")
 
 
 def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterator[Row]:
     """The rows of a table in file order."""
     suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES:
-        from bertsmith.tasks.datasets.fasttext import is_fasttext, read_fasttext
-
         if path.is_file() and is_fasttext(path, encoding=encoding):
             tell(f"{quoted(path)}: read as texts with labels of fastText")
             lines = read_fasttext(path, encoding=encoding)
@@ -324,3 +340,31 @@ def _only(
         else f"name it with --{option.replace('_', '-')}"
         + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not choices else ""),
     )
+
+
+class LabelledLine(NamedTuple):
+    """A line of a file: its place, its text, its labels as a name or a JSON list, and why it is not learned."""
+
+    location: str
+    text: str
+    label: str
+    unused: str
+
+
+def is_fasttext(path: Path, *, encoding: str = UTF_8) -> bool:
+    """Whether a file starts with a label of fastText."""
+    return file_head(path, encoding=encoding).lstrip().startswith(PREFIX)
+
+
+def read_fasttext(path: Path, *, encoding: str = UTF_8) -> Iterator[LabelledLine]:
+    """The lines of a file that are not blank, in file order."""
+    for number, line in enumerate(
+        lines_of(file_text(path, kind="texts with labels of fastText", encoding=encoding)), start=1
+    ):
+        if line.strip():
+            names = _LABEL.findall(line)
+            label = names[0] if len(names) == 1 else json.dumps(names, ensure_ascii=False) if names else ""
+            text = _LABEL.sub("", line).strip()
+            yield LabelledLine(
+                line_of(path, number), text, label, "" if names else f"no word that starts with {PREFIX}"
+            )

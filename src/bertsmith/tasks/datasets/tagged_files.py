@@ -8,19 +8,16 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.settings import require
-from bertsmith.tasks.datasets.bioc import is_bioc, read_bioc
-from bertsmith.tasks.datasets.brat import is_brat, read_brat
 from bertsmith.tasks.datasets.conll import read_conll
 from bertsmith.tasks.datasets.examples import ExampleFile
 from bertsmith.tasks.datasets.file_text import file_head, file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.parquet_records import parquet_records
-from bertsmith.tasks.datasets.pubtator import is_pubtator, read_pubtator
 from bertsmith.tasks.datasets.records import json_records
 from bertsmith.tasks.datasets.spans import has_spans, read_spans
+from bertsmith.tasks.datasets.standoff import is_bioc, is_brat, is_pubtator, read_bioc, read_brat, read_pubtator
 from bertsmith.tasks.datasets.tables import read_table
-from bertsmith.tasks.datasets.token_records import has_words, read_token_records
+from bertsmith.tasks.datasets.tagged_records import has_words, is_word_table, read_token_records, read_word_table
 from bertsmith.tasks.datasets.values import looks_like_json
-from bertsmith.tasks.datasets.word_table import is_word_table, read_word_table
 from bertsmith.text.documents.encodings import UTF_8
 
 _OF_DOCUMENTS = ((is_bioc, read_bioc), (is_pubtator, read_pubtator))

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import quiet
-from bertsmith.tasks.datasets.cells import Row
-from bertsmith.tasks.datasets.column_names import (
+from bertsmith.tasks.datasets.cells import (
     LABEL_COLUMNS,
     NUMBER_COLUMNS,
+    Row,
     first_known,
     nearest_column,
     plain_name,
@@ -37,9 +37,8 @@ from bertsmith.tasks.datasets.examples import (
     TripletExample,
     texts_of_group,
 )
-from bertsmith.tasks.datasets.fasttext import is_fasttext
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
-from bertsmith.tasks.datasets.tables import read_table, read_texts
+from bertsmith.tasks.datasets.tables import is_fasttext, read_table, read_texts
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.sources import shown
 

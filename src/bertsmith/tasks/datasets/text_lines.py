@@ -12,8 +12,15 @@ from typing import Any
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
-from bertsmith.tasks.datasets.cells import csv_rows, header_and_rows, is_blank_line, tsv_rows
-from bertsmith.tasks.datasets.column_names import TEXT_COLUMNS, missing_column, show_columns
+from bertsmith.tasks.datasets.cells import (
+    TEXT_COLUMNS,
+    csv_rows,
+    header_and_rows,
+    is_blank_line,
+    missing_column,
+    show_columns,
+    tsv_rows,
+)
 from bertsmith.tasks.datasets.file_text import quoted, suffix_of
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json
 from bertsmith.text.documents.encodings import EncodingSettings, LineDecoder, Readable, Utf8Stream

@@ -32,7 +32,6 @@ from bertsmith.tasks.metrics.calibration import (
     softmax,
 )
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
-from bertsmith.tasks.specs.label_matrices import label_matrix, with_parents
 from bertsmith.tasks.specs.named_tasks import FIXED_LABELS
 from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
@@ -50,9 +49,12 @@ if TYPE_CHECKING:
 
     from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
+from collections.abc import Iterable
+from typing import TypeVar
 
 DEFAULT_THRESHOLD = 0.5
 _FOLDS = 5  # of the dev examples, for scores with fitted thresholds
+Values = TypeVar("Values", bound=np.generic)
 
 
 class ClassificationTask(TaskWithLoss):
@@ -395,3 +397,48 @@ def _above_thresholds(spec: TaskSpec, chances: npt.NDArray[np.float64]) -> npt.N
 def _chances(predictions: Sequence[LabelPrediction]) -> npt.NDArray[np.float64]:
     """The probabilities of all labels, float64 [E, K]."""
     return np.array([prediction.probabilities for prediction in predictions], dtype=np.float64)
+
+
+def label_matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Whether each example has each label, bool [E, K]; names that are no label are left out.
+
+    >>> label_matrix([("b",), ("a", "x")], ("a", "b")).astype(int).tolist()
+    [[0, 1], [1, 0]]
+    """
+    number = {label: column for column, label in enumerate(labels)}
+    columns = [[number[name] for name in row if name in number] for row in names]
+    result = np.zeros((len(columns), len(labels)), dtype=np.bool_)
+    rows = np.repeat(np.arange(len(columns)), [len(row) for row in columns])
+    result[rows, [column for row in columns for column in row]] = True
+    return result
+
+
+def with_parents(values: npt.NDArray[Values], labels: Sequence[str], parents: Sequence[str]) -> npt.NDArray[Values]:
+    """Values of labels [E, K] in which each label has at least the highest value of its children.
+
+    So a text that has a label has its parents, and a probability is not higher than a parent's.
+
+    Args:
+        labels: K names; labels that are not in `parents` have no parent.
+        parents: the name of the parent of each label, "" if it has none; empty without a hierarchy.
+
+    >>> with_parents(np.array([[0.1, 0.7, 0.2]]), ("a", "b", "c"), ("", "a", "b")).tolist()
+    [[0.7, 0.7, 0.2]]
+    """
+    if not any(parents):
+        return values
+    number = {label: column for column, label in enumerate(labels)}
+    above = [number[name] if name else -1 for name in parents]
+    result = values.copy()
+    # The deepest labels first, so that a value reaches the top.
+    for column in sorted(range(len(above)), key=lambda column: -_depth(column, above)):
+        if above[column] >= 0:
+            np.maximum(result[:, above[column]], result[:, column], out=result[:, above[column]])
+    return result
+
+
+def _depth(column: int, above: Sequence[int]) -> int:
+    count = 0
+    while (column := above[column]) >= 0:
+        count += 1
+    return count

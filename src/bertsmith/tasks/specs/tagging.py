@@ -23,9 +23,8 @@ from bertsmith.tasks.datasets.labels import check_known, check_scheme
 from bertsmith.tasks.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.entities import entity_scores, entity_spans, following_tags
 from bertsmith.tasks.specs.predictions import Entity, TagsPrediction
-from bertsmith.tasks.specs.sentence_windows import document_borders, sentence_windows, with_context
+from bertsmith.tasks.specs.sentence_windows import document_borders, in_documents, sentence_windows, with_context
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
-from bertsmith.tasks.specs.surroundings import in_documents
 from bertsmith.tasks.specs.tag_sequences import best_sequences
 from bertsmith.tasks.specs.task import TaskWithLoss
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of

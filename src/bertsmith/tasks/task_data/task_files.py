@@ -1,9 +1,9 @@
-"""The examples of a named task from its files, with the dev examples and the label names of the training set."""
+"""The examples of a named task from its files, with dev examples, the labels of the training set, and warnings."""
 
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -13,13 +13,24 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
-from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, ExampleFile, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import (
+    FORMS,
+    PAIRS,
+    TEXTS,
+    ChoiceExample,
+    Example,
+    ExampleFile,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
 from bertsmith.tasks.datasets.file_text import warn_of_places
 from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
+from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
     PRESETS,
@@ -34,7 +45,6 @@ from bertsmith.tasks.specs.named_tasks import (
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
-from bertsmith.tasks.task_data.data_warnings import data_warnings
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 
 _READERS = Registry[Callable[..., ExampleFile]](
@@ -198,7 +208,7 @@ def read_task(
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings, chosen.hierarchy, chosen.encoding)
     if spec.settings.document_context and spec.kind == "tagging":
-        from bertsmith.tasks.specs.surroundings import with_surroundings
+        from bertsmith.tasks.specs.sentence_windows import with_surroundings
 
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
@@ -265,3 +275,62 @@ def _drawn(examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
         return examples
     chosen = generator(0, "limited examples").choice(len(examples), limit, replace=False)
     return [examples[number] for number in sorted(chosen.tolist())]
+
+
+def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str, ...]:
+    """Warnings about the examples of a task, one sentence each, with counts and a case of each kind.
+
+    >>> first, second = TextExample(id="0", first="a", label="x"), TextExample(id="1", first="a", label="y")
+    >>> data_warnings([first, second], [])
+    ("1 text of the training examples has different labels: 'x' in  and 'y' in  for 'a'",)
+    """
+    result = []
+    seen = {_inputs(example): example for example in reversed(train)}
+    shared = [example for example in dev if _inputs(example) in seen]
+    if shared:
+        first = shared[0]
+        result.append(
+            f"{len(shared):,} of {counted(len(dev), 'dev example')} {'is' if len(shared) == 1 else 'are'} also among "
+            f"the training examples, the first in {first.location} (as in {seen[_inputs(first)].location}): scores on "
+            "what was learned say little about other texts"
+        )
+    for examples, part in ((train, "training"), (dev, "dev")):
+        golds: dict[Hashable, Example] = {}
+        differing: dict[Hashable, tuple[Example, Example]] = {}
+        for example in examples:
+            if _gold(example) is None:
+                continue
+            other = golds.setdefault(_inputs(example), example)
+            if _gold(other) != _gold(example):
+                differing.setdefault(_inputs(example), (other, example))
+        if differing:
+            other, example = next(iter(differing.values()))
+            result.append(
+                f"{counted(len(differing), 'text')} of the {part} examples {'has' if len(differing) == 1 else 'have'} "
+                f"different labels: {brief(_gold(other))} in {other.location} and {brief(_gold(example))} in "
+                f"{example.location} for {brief(_inputs(example))}"
+            )
+    return tuple(result)
+
+
+def _inputs(example: Example) -> Hashable:
+    """The texts that a model reads of an example, without white space at their ends."""
+    if isinstance(example, TaggedExample):
+        return example.words
+    if isinstance(example, QuestionExample):
+        return example.question.strip(), example.context
+    if isinstance(example, ChoiceExample):
+        return example.context.strip(), example.endings
+    if isinstance(example, TextExample):
+        first = example.first.strip()
+        return first if example.second is None else (first, example.second.strip())
+    return example.texts
+
+
+def _gold(example: Example) -> Hashable:
+    """The label of an example; None if it has none, or more than one is right."""
+    if isinstance(example, TaggedExample):
+        return example.tags
+    if isinstance(example, TextExample):
+        return tuple(sorted(example.label)) if isinstance(example.label, tuple) else example.label
+    return example.label if isinstance(example, ChoiceExample) else None

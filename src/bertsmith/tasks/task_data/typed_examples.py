@@ -21,8 +21,8 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
-from bertsmith.tasks.datasets.words import words_of
 from bertsmith.tasks.specs.task import TaskSpec
 
 _SHOWN_KEYS = 5  # of a JSON line, in a message

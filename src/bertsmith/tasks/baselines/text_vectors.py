@@ -1,4 +1,4 @@
-"""A linear model on the cosine of the vectors of the two texts of a pair, with the encoder that gives the vectors.
+"""Vectors of texts from a frozen encoder, features of pairs of them, and a linear model on the cosine of a pair.
 
 ::
 
@@ -20,15 +20,43 @@ import numpy as np
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import misfit, read_json, write_json
 from bertsmith.models.model_files.metadata import NGRAM_TERMS
+from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.tasks.baselines.linear import LinearModel, Vectors
 from bertsmith.tasks.baselines.n_grams import FIX, KINDS, rows_of_units
-from bertsmith.tasks.baselines.probe import text_vectors
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.specs.whole_texts import pooled_logits
 
 _SHAPE = {"spec": dict, "cosine": {"weight": [float], "bias": [float]}}
+
+
+def text_vectors(
+    encoder: FrozenEncoder,
+    task: Task,
+    examples: Sequence[Example],
+    choice: LayerChoice,
+    pooling: str = "mean",
+) -> Vectors:
+    """One vector per text, float32 [E, width], encoded as the task encodes texts; layers are summed unweighted.
+
+    Args:
+        pooling: one of `encoding.frozen.POOLINGS`. Windows of one text are averaged.
+    """
+    encoder.require_positions(task.spec.settings.max_length)
+    features = task.encode(examples, encoder.tokenizer)
+    with encoder.progress(features.rows) as progress:
+        vectors = encoder.row_vectors(features.rows, choice, pooling, progress)
+    return pooled_logits(vectors, features, "mean")
+
+
+def pair_features(first: Vectors, second: Vectors) -> Vectors:
+    """Both vectors of each pair, their absolute difference and their product, float32 [E, 4 D].
+
+    Source: Conneau et al., "Supervised Learning of Universal Sentence Representations" (2017), section 3.1.
+    """
+    return np.concatenate([first, second, np.abs(first - second), first * second], axis=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
