@@ -83,7 +83,7 @@ class Material:
         tokenizer.vocabulary.save(self.folder / "vocab.txt")
         settings = CorpusSettings(form="lines", held_out=HELD_OUT)
         for name in ("ordered", "shuffled"):
-            build_corpus([self.folder / f"{name}.txt"], tokenizer, self.folder / name, settings=settings, workers=1)
+            build_corpus([self.folder / f"{name}.txt"], tokenizer, self.folder / name, **vars(settings), workers=1)
 
     def task(self, name: str) -> tuple[TaskSpec, TaskData]:
         """A task of `TASKS` with its examples; rows are short, so that a fit takes seconds.

@@ -220,7 +220,7 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
             read = write_languages(place / "text", {name: training(texts[name]) for name in languages})
             learned = learn_vocabulary([read], PIECES, cased=True, rules="unspaced", languages=True)
             sampling, settings = SamplingSettings(languages=True), CorpusSettings(form="lines")
-            build_corpus([read], learned.tokenizer, place / "corpus", settings=settings, sampling=sampling, workers=1)
+            build_corpus([read], learned.tokenizer, place / "corpus", **vars(settings), **vars(sampling), workers=1)
             return Corpus.open(place / "corpus")
 
         pre_train(cells, system, place, prepare, steps, whole_word=True)
@@ -281,9 +281,7 @@ def measure_chinese(cells: Cells, data: Path, steps: int, folder: Path) -> None:
     def prepare() -> Corpus:
         if not corpus.exists():
             learned = learn_vocabulary([folder / "zh.txt"], CHINESE_PIECES, cased=True)
-            build_corpus(
-                [folder / "zh.txt"], learned.tokenizer, corpus, settings=CorpusSettings(form="texts"), workers=1
-            )
+            build_corpus([folder / "zh.txt"], learned.tokenizer, corpus, form="texts", workers=1)
         return Corpus.open(corpus)
 
     systems = {"characters": {"whole_word": False}, "words": {"whole_word": True, "chinese_words": True}}

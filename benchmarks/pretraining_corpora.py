@@ -82,7 +82,7 @@ def of_duplicates(given: argparse.Namespace) -> dict[str, Bench]:
         )
         clean = CorpusSettings(remove_duplicates="near", remove_boilerplate=True)
         for name, settings in (("plain", CorpusSettings()), ("clean", clean)):
-            build_corpus(kept, tokenizer, work / name / given.corpus / "corpus", settings=settings, workers=1)
+            build_corpus(kept, tokenizer, work / name / given.corpus / "corpus", **vars(settings), workers=1)
         build_corpus([*kept, *aside], tokenizer, work / "all", held_out=0, workers=1)
         new = near_duplicates(Corpus.open(work / "all")).of[len(kept) :] < 0
         rest = [one for one, is_new in zip(aside, new, strict=True) if is_new]

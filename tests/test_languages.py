@@ -13,8 +13,7 @@ from bertsmith.app.library.finetuning import finetune
 from bertsmith.app.library.training import pretrain
 from bertsmith.app.library.vocabulary import learn_vocabulary
 from bertsmith.base.storage.files import read_json
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
-from bertsmith.text.corpus.language_sampling import SamplingSettings
+from bertsmith.text.corpus.build import build_corpus
 
 
 class Language(NamedTuple):
@@ -60,8 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [place / "text"],
         learned.tokenizer,
         place / "corpus",
-        settings=CorpusSettings(form="lines"),
-        sampling=SamplingSettings(languages=True),
+        form="lines",
+        languages=True,
         workers=1,
     )
     small = {"device": "cpu", "precision": "fp32"}

@@ -75,7 +75,7 @@ def train(texts: Sequence[Path], teacher: str, work: Path, *, steps: int, device
     if not corpus.is_dir():
         counts = count_files(texts, TextRules())
         tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
-        build_corpus(texts, tokenizer, corpus, settings=CORPUS)
+        build_corpus(texts, tokenizer, corpus, **vars(CORPUS))
     if not (run / "model").is_dir():
         budget = {"steps": steps, "device": device, "resume": (run / "settings.json").exists()}
         distill_corpus(teacher, corpus, run, method="vectors", student="mini", **ROWS, **budget)

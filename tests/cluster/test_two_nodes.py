@@ -48,7 +48,7 @@ def texts(tmp_path: Path) -> Path:
 
 
 def expected(tmp_path: Path, texts: Path) -> dict[str, str]:
-    build_corpus([texts], small_tokenizer(), tmp_path / "one", settings=SETTINGS, workers=1)
+    build_corpus([texts], small_tokenizer(), tmp_path / "one", **vars(SETTINGS), workers=1)
     return digests(tmp_path / "one")
 
 
@@ -79,7 +79,7 @@ def test_two_nodes_remove_the_documents_with_the_url_of_an_earlier_one(engine, t
     texts = write_texts(tmp_path / "texts")
     settings = CorpusSettings(held_out=0.2, remove_duplicates="url", url_column="page")
     manifest = build_corpus_on(engine, [texts], small_tokenizer(), tmp_path / "many", settings=settings)
-    build_corpus([texts], small_tokenizer(), tmp_path / "one", settings=settings, workers=1)
+    build_corpus([texts], small_tokenizer(), tmp_path / "one", **vars(settings), workers=1)
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
     # Of 60 records of JSON lines the last 30 repeat, and of 60 of Parquet all but five.
     assert manifest["removed"]["duplicates"]["documents"] == 30 + 55
@@ -94,7 +94,7 @@ def test_text_at_an_address_is_read_with_the_variables_of_this_process(
     """The nodes were started without them."""
     storage.put(str(texts), "texts/in", recursive=True)
     build_corpus_on(engine, ["s3://texts/in"], small_tokenizer(), tmp_path / "many", settings=SETTINGS)
-    build_corpus(["s3://texts/in"], small_tokenizer(), tmp_path / "one", settings=SETTINGS, workers=1)
+    build_corpus(["s3://texts/in"], small_tokenizer(), tmp_path / "one", **vars(SETTINGS), workers=1)
     assert digests(tmp_path / "many") == digests(tmp_path / "one")
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from bertsmith.app.cli.app import main
-from bertsmith.app.library.vocabulary import LearnedVocabulary, learn_vocabulary
+from bertsmith.app.library.vocabulary import LearnedVocabulary, _learned, learn_vocabulary
 from bertsmith.base.core.errors import InputError, RunError
 from bertsmith.inference.cluster import words
 from bertsmith.inference.cluster.kept import Kept
 from bertsmith.text.documents import words as file_words
+from bertsmith.text.documents.request import VocabularyRequest
 from cluster.conftest import stream_here
 from cluster.text_samples import write_texts
 
@@ -63,7 +64,7 @@ def test_a_count_that_was_stopped_counts_only_the_files_that_are_left(
 
         monkeypatch.setattr(words, "stream", stream)
         kept = Kept(place, "vocabulary", **{"replace": False, "resume": False, **options})
-        return learn_vocabulary([texts], 80, languages=languages, engine=here, kept=kept)
+        return _learned(VocabularyRequest([texts], 80, languages=languages, engine=here), kept)
 
     with pytest.raises(KeyboardInterrupt):
         learned(3)
@@ -77,7 +78,7 @@ def test_a_count_that_was_stopped_counts_only_the_files_that_are_left(
     with pytest.raises(
         RunError, match=r"the rules that the unfinished vocabulary in .* was started with; found others"
     ):
-        learn_vocabulary([texts], 80, cased=True, languages=languages, engine=here, kept=kept)
+        _learned(VocabularyRequest([texts], 80, cased=True, languages=languages, engine=here), kept)
 
 
 def test_the_command_resumes_and_leaves_nothing_behind(here, tmp_path: Path, monkeypatch, capsys) -> None:

@@ -4,7 +4,7 @@ import string
 from collections.abc import Iterable
 from pathlib import Path
 
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -32,7 +32,7 @@ def write(path: Path, text: str | bytes) -> Path:
 def write_corpus(folder: Path, documents: Iterable[str], tokenizer: Tokenizer, *, held_out: float = 0.1) -> Path:
     """The folder of a corpus of `documents`, which have one sentence on each line; their text is in `folder` too."""
     text = write(folder / "text.txt", "\n\n".join(documents) + "\n")
-    build_corpus([text], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=held_out), workers=1)
+    build_corpus([text], tokenizer, folder / "corpus", held_out=held_out, workers=1)
     return folder / "corpus"
 
 

@@ -37,9 +37,7 @@ def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
     """Building starts from a folder of text; words are counted."""
     write(tmp_path / "in" / "a.txt", STORY.encode() + b"\n\xff\n")
     write(tmp_path / "in" / "notes.doc", "x")
-    manifest = build_corpus(
-        [tmp_path / "in"], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0, bad_bytes="drop")
-    )
+    manifest = build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / "out", held_out=0, bad_bytes="drop")
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert json.loads((tmp_path / "out" / "corpus.json").read_text()) == manifest == corpus.manifest
     assert (manifest["documents"], manifest["sentences"], manifest["tokens"]) == (2, 4, corpus.num_tokens)
@@ -56,7 +54,7 @@ def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
 
 def test_lines_without_tokens_are_dropped_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "It rained.\n\u200b\u200d\n\n\u200b\n\nA new story.\n")
-    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0))
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", held_out=0)
     assert texts(Corpus.open(tmp_path / "out")) == ["it rained .", "a new story ."]
     assert manifest["read"]["sentences_without_tokens"] == 2
     assert manifest["read"]["documents_without_tokens"] == 1
@@ -80,10 +78,10 @@ def test_documents_are_those_of_the_readers(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setattr(module, "BLOCK_BYTES", 64)
     path = write(tmp_path / "a.txt", "\n".join(story(number, 5) for number in range(9)))
     settings = CorpusSettings(held_out=0)
-    build_corpus([path], TOKENIZER, tmp_path / "files", settings=settings)
+    build_corpus([path], TOKENIZER, tmp_path / "files", **vars(settings))
     documents = list(read_documents([path]))
-    build_corpus(documents, TOKENIZER, tmp_path / "list", settings=settings)
-    build_corpus(iter(documents), TOKENIZER, tmp_path / "iterator", settings=settings)
+    build_corpus(documents, TOKENIZER, tmp_path / "list", **vars(settings))
+    build_corpus(iter(documents), TOKENIZER, tmp_path / "iterator", **vars(settings))
     result = texts(Corpus.open(tmp_path / "files"))
     assert result == [
         TOKENIZER.decode(np.concatenate([TOKENIZER.encode(one) for one in d.sentences])) for d in documents
@@ -93,7 +91,7 @@ def test_documents_are_those_of_the_readers(tmp_path: Path, monkeypatch: pytest.
 
 def test_text_from_stdin_becomes_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
-    build_corpus(["-"], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0))
+    build_corpus(["-"], TOKENIZER, tmp_path / "out", held_out=0)
     assert texts(Corpus.open(tmp_path / "out"))[1] == "a new story . it rained ."
 
 
@@ -104,7 +102,7 @@ def test_the_content_determines_what_is_held_out(tmp_path: Path) -> None:
     write(tmp_path / "b.txt", "\n".join(reversed(stories + stories[:30])))
     settings = CorpusSettings(held_out=0.3)
     for name in "ab":
-        build_corpus([tmp_path / f"{name}.txt"], TOKENIZER, tmp_path / name, settings=settings)
+        build_corpus([tmp_path / f"{name}.txt"], TOKENIZER, tmp_path / name, **vars(settings))
     first, second = Corpus.open(tmp_path / "a"), Corpus.open(tmp_path / "b")
     held_out = set(texts(first.held_out()))
     assert held_out == set(texts(second.held_out()))
@@ -118,11 +116,11 @@ def test_the_content_determines_what_is_held_out(tmp_path: Path) -> None:
 def test_at_least_one_document_is_held_out(tmp_path: Path, shard_bytes: int) -> None:
     path = write(tmp_path / "a.txt", "\n".join(story(number) for number in range(5)))
     settings = CorpusSettings(held_out=1e-6, shard_bytes=shard_bytes)
-    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", settings=settings)
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", **vars(settings))
     corpus = Corpus.open(tmp_path / "out", verify=True)
     held_out = corpus.held_out()
     assert (corpus.num_documents, len(texts(held_out))) == (4, 1)
-    whole = build_corpus([path], TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
+    whole = build_corpus([path], TOKENIZER, tmp_path / "all", held_out=0)
     assert sorted(texts(corpus) + texts(held_out)) == sorted(texts(Corpus.open(tmp_path / "all")))
     assert whole["tokens"] == manifest["tokens"] + manifest["held_out"]["tokens"]
     assert manifest["held_out"]["how"].startswith("one document")
@@ -130,14 +128,14 @@ def test_at_least_one_document_is_held_out(tmp_path: Path, shard_bytes: int) -> 
 
 def test_not_every_document_is_held_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "\n".join(story(number) for number in range(3)))
-    build_corpus([path], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0.999999))
+    build_corpus([path], TOKENIZER, tmp_path / "out", held_out=0.999999)
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert (len(texts(corpus)), len(texts(corpus.held_out()))) == (2, 1)
 
 
 def test_the_end_of_the_only_document_is_held_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", story(1, 20))
-    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0.1))
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", held_out=0.1)
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert (corpus.num_sentences, corpus.held_out().num_sentences) == (18, 2)
     assert " ".join(texts(corpus) + texts(corpus.held_out())) == TOKENIZER.decode(TOKENIZER.encode(story(1, 20)))
@@ -155,8 +153,8 @@ def test_a_single_sentence_is_a_corpus_without_held_out_text(tmp_path: Path) -> 
 def test_many_shards_are_one_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "BATCH_TOKENS", 50)
     path = write(tmp_path / "a.txt", "\n".join(story(number) for number in range(20)))
-    small = build_corpus([path], TOKENIZER, tmp_path / "s", settings=CorpusSettings(held_out=0, shard_bytes=200))
-    build_corpus([path], TOKENIZER, tmp_path / "l", settings=CorpusSettings(held_out=0))
+    small = build_corpus([path], TOKENIZER, tmp_path / "s", held_out=0, shard_bytes=200)
+    build_corpus([path], TOKENIZER, tmp_path / "l", held_out=0)
     assert len(small["shards"]) > 5
     assert texts(Corpus.open(tmp_path / "s", verify=True)) == texts(Corpus.open(tmp_path / "l"))
 
@@ -185,7 +183,7 @@ def test_a_corpus_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"expected no folder at '.*out'; found one that exists"):
         build_corpus([path], TOKENIZER, tmp_path / "out")
     assert content(tmp_path / "out") == before
-    build_corpus([path], TOKENIZER, tmp_path / "out", replace=True, settings=CorpusSettings(held_out=0))
+    build_corpus([path], TOKENIZER, tmp_path / "out", replace=True, held_out=0)
     assert not (tmp_path / "out" / "held_out").exists()
 
 
@@ -245,5 +243,5 @@ def test_small_texts_need_no_second_process() -> None:
 
 def test_a_line_of_ten_megabytes_becomes_a_sentence(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "boat " * (2 * 2**20))
-    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", settings=CorpusSettings(form="lines"))
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "out", form="lines")
     assert (manifest["sentences"], manifest["tokens"], manifest["read"]["cut_lines"]) == (1, 2 * 2**20, 0)

@@ -37,7 +37,7 @@ HEALTHY = (
 
 def check(folder: Path, text: str, *files: Path, tokenizer: Tokenizer | None = None, **options: int) -> DoctorReport:
     path = write(folder / "text.txt", text)
-    build_corpus([path], tokenizer or small_tokenizer(), folder / "corpus", settings=NOTHING_HELD_OUT, replace=True)
+    build_corpus([path], tokenizer or small_tokenizer(), folder / "corpus", **vars(NOTHING_HELD_OUT), replace=True)
     return check_corpus(folder / "corpus", files, **options)
 
 
@@ -91,7 +91,7 @@ def test_advice_on_documents_names_what_is_left_to_do(tmp_path: Path) -> None:
     def advice(text: str, form: str) -> str:
         path = write(tmp_path / "text.txt", text)
         settings = CorpusSettings(held_out=0, form=form)
-        build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=settings, replace=True)
+        build_corpus([path], small_tokenizer(), tmp_path / "corpus", **vars(settings), replace=True)
         return " ".join(check_corpus(tmp_path / "corpus").advice())
 
     prose = "The boat came home. Nobody was in it.\n\nA new story. It rained.\n"
@@ -159,9 +159,7 @@ def test_a_lowercase_vocabulary_with_cased_rules_is_reported(tmp_path: Path) -> 
 def test_losses_in_reading_are_reported_again(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.txt", HEALTHY.encode() + b"\xff\n")
     write(tmp_path / "in" / "b.png", b"\x00")
-    build_corpus(
-        [tmp_path / "in"], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0, bad_bytes="drop")
-    )
+    build_corpus([tmp_path / "in"], small_tokenizer(), tmp_path / "corpus", held_out=0, bad_bytes="drop")
     advice = check_corpus(tmp_path / "corpus").advice()
     assert [line.split(";")[0] for line in advice] == [
         "bytes that were not UTF-8 and were dropped: 1",
@@ -221,7 +219,7 @@ def test_a_held_out_fraction_far_from_the_requested_one_is_reported_with_a_fix(t
     path = write(tmp_path / "text.txt", "\n\n".join(documents))
     for share, is_far in ((0.01, True), (0.25, False), (0, False)):
         settings = CorpusSettings(held_out=share, form="lines")
-        manifest = build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=settings, replace=True)
+        manifest = build_corpus([path], small_tokenizer(), tmp_path / "corpus", **vars(settings), replace=True)
         report, kept = check_corpus(tmp_path / "corpus"), manifest["held_out"]
         line = next(line for line in report.lines() if line.startswith("held out: "))
         if share:
@@ -232,13 +230,13 @@ def test_a_held_out_fraction_far_from_the_requested_one_is_reported_with_a_fix(t
         else:
             assert line == "held out: nothing, as requested"
         assert any("try another --held-out" in advice for advice in report.advice()) == is_far
-    build_corpus([path], small_tokenizer(), tmp_path / "whole", settings=CorpusSettings(held_out=0.25, form="lines"))
+    build_corpus([path], small_tokenizer(), tmp_path / "whole", held_out=0.25, form="lines")
     assert "held out: these are the held-out documents" in check_corpus(tmp_path / "whole" / "held_out").lines()
 
 
 def test_nearly_all_of_the_text_held_out_is_not_written_with_an_exponent(tmp_path: Path) -> None:
     path = write(tmp_path / "text.txt", "The boat.\n" + "The boat came home . " * 300)
-    build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0.01, form="lines"))
+    build_corpus([path], small_tokenizer(), tmp_path / "corpus", held_out=0.01, form="lines")
     advice = " ".join(check_corpus(tmp_path / "corpus").advice())
     assert "99.8 % of the text is held out instead of the requested 1 %" in advice
 
@@ -271,7 +269,7 @@ def test_a_damaged_corpus_is_not_examined(tmp_path: Path) -> None:
 
 def test_damage_to_the_held_out_documents_is_found_too(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", HEALTHY)
-    build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0.5))
+    build_corpus([path], small_tokenizer(), tmp_path / "corpus", held_out=0.5)
     shard = tmp_path / "corpus" / "held_out" / "shard-00000.arrow"
     data = bytearray(shard.read_bytes())
     data[data.index(b"a.txt")] ^= 1

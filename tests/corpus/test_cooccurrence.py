@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from bertsmith.text.corpus import cooccurrence
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.cooccurrence import (
     PpmiOfCounts,
     cooccurrences,
@@ -29,7 +29,7 @@ def corpus_of(folder, documents: list[str]) -> Corpus:
     lines = "".join(json.dumps({"text": document}) + "\n" for document in documents)
     (folder / "text.jsonl").write_text(lines, encoding="utf-8")
     tokenizer = WordPieceTokenizer(Vocabulary(PIECES), TextRules())
-    build_corpus([folder / "text.jsonl"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0), workers=1)
+    build_corpus([folder / "text.jsonl"], tokenizer, folder / "corpus", held_out=0, workers=1)
     return Corpus.open(folder / "corpus")
 
 

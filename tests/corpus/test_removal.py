@@ -33,7 +33,7 @@ def long_story(number: int) -> str:
 def build(folder: Path, text: str, settings: CorpusSettings, **options: Any) -> tuple[dict[str, Any], list[dict]]:
     """The manifest, and the lines of removed.jsonl."""
     path = write(folder / "text.txt", text)
-    manifest = build_corpus([path], TOKENIZER, folder / "corpus", settings=settings, replace=True, **options)
+    manifest = build_corpus([path], TOKENIZER, folder / "corpus", **vars(settings), replace=True, **options)
     lines = (folder / "corpus" / "removed.jsonl").read_text().splitlines()
     return manifest, [json.loads(line) for line in lines]
 
@@ -46,7 +46,7 @@ def everything(folder: Path) -> list[str]:
 
 def test_nothing_is_removed_unless_asked(tmp_path: Path) -> None:
     path = write(tmp_path / "text.txt", "\n".join([story(1), story(1), story(2)]))
-    manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=CorpusSettings(held_out=0))
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", held_out=0)
     assert manifest["documents"] == 3
     assert "removed" not in manifest
     assert not (tmp_path / "corpus" / "removed.jsonl").exists()
@@ -67,7 +67,7 @@ def test_the_first_of_equal_documents_stays_and_the_others_are_on_record(tmp_pat
     assert {Path(line["of_source"]).name for line in lines} == {"text.txt"}
     gone = manifest["removed"]["duplicates"]
     assert (gone["documents"], gone["copies"], gone["sentences"]) == (2, 2, 6)
-    whole = build_corpus([tmp_path / "text.txt"], TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
+    whole = build_corpus([tmp_path / "text.txt"], TOKENIZER, tmp_path / "all", held_out=0)
     assert gone["tokens"] == sum(line["tokens"] for line in lines) == whole["tokens"] - manifest["tokens"]
     report = check_corpus(tmp_path / "corpus")
     assert report.repeated_documents == 0
@@ -98,7 +98,7 @@ def test_texts_with_equal_pieces_are_no_copies(
     texts = DIFFERENT[name]
     copies = [unicodedata.normalize("NFD", text).upper().replace(" ", "  ") for text in texts]
     documents = [Document(f"text {number}", [text]) for number, text in enumerate([*texts, *copies])]
-    manifest = build_corpus(documents, TOKENIZER, tmp_path / "out", settings=settings, workers=workers)
+    manifest = build_corpus(documents, TOKENIZER, tmp_path / "out", **vars(settings), workers=workers)
     assert manifest["documents"] == len(texts)
     lines = [json.loads(line) for line in (tmp_path / "out" / "removed.jsonl").read_text().splitlines()]
     assert [int(line["of_source"].split()[1]) for line in lines] == list(range(len(texts)))
@@ -110,7 +110,7 @@ def test_case_counts_if_the_vocabulary_has_capital_letters(tmp_path: Path) -> No
     cased = WordPieceTokenizer(TOKENIZER.vocabulary, TextRules(lowercase=False))
     settings = CorpusSettings(held_out=0, remove_duplicates="exact")
     documents = [Document("a", ["it rained"]), Document("b", ["IT RAINED"]), Document("c", ["it  rained"])]
-    assert build_corpus(documents, cased, tmp_path / "out", settings=settings)["documents"] == 2
+    assert build_corpus(documents, cased, tmp_path / "out", **vars(settings))["documents"] == 2
 
 
 def test_boilerplate_is_compared_as_text(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_boilerplate_is_the_same_if_a_large_corpus_is_read_several_times(
     build(tmp_path / "once", text, NEAR)
     monkeypatch.setattr(boilerplate, "MOST_COUNTED", 20)
     write(tmp_path / "parts" / "text.txt", text)
-    build_corpus([tmp_path / "once" / "text.txt"], TOKENIZER, tmp_path / "parts" / "corpus", settings=NEAR)
+    build_corpus([tmp_path / "once" / "text.txt"], TOKENIZER, tmp_path / "parts" / "corpus", **vars(NEAR))
     assert content(tmp_path / "once" / "corpus") == content(tmp_path / "parts" / "corpus")
 
 
@@ -181,7 +181,7 @@ def test_any_number_of_processes_removes_the_same(tmp_path: Path, monkeypatch: p
     for number in range(12):
         write(tmp_path / "in" / f"{number:02}.txt", HEADER + "\n".join([long_story(number % 9), story(number)]))
     for workers in (1, 2):
-        build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), settings=NEAR, workers=workers)
+        build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), **vars(NEAR), workers=workers)
     assert content(tmp_path / "1") == content(tmp_path / "2")
     removed = Corpus.open(tmp_path / "1").manifest["removed"]
     assert removed["duplicates"]["documents"] == 3
@@ -216,8 +216,8 @@ def test_of_documents_with_one_url_the_first_stays(tmp_path: Path) -> None:
         records(tmp_path, "http://a.org/1", None, "http://a.org/2", "HTTP://A.org:80/1/#top", None, "https://a.org/1"),
         records(tmp_path, "http://a.org/2/", "http://a.org/3", name="b.jsonl"),
     ]
-    build_corpus(paths, TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
-    manifest = build_corpus(paths, TOKENIZER, tmp_path / "corpus", settings=BY_URL)
+    build_corpus(paths, TOKENIZER, tmp_path / "all", held_out=0)
+    manifest = build_corpus(paths, TOKENIZER, tmp_path / "corpus", **vars(BY_URL))
     every = everything(tmp_path / "all")
     assert everything(tmp_path / "corpus") == [every[place] for place in (0, 1, 2, 4, 5, 7)]
     lines = removed(tmp_path / "corpus")
@@ -246,7 +246,7 @@ def test_of_documents_with_one_url_the_first_stays(tmp_path: Path) -> None:
 
 def test_copies_with_other_urls_or_without_stay_if_urls_decide(tmp_path: Path) -> None:
     documents = [Document("a", ["It rained."], url) for url in ("http://a", "http://b", "", "", "http://a/")]
-    build_corpus(documents, TOKENIZER, tmp_path / "corpus", settings=BY_URL)
+    build_corpus(documents, TOKENIZER, tmp_path / "corpus", **vars(BY_URL))
     assert everything(tmp_path / "corpus") == ["it rained ."] * 4
     assert [(line["of_document"], line["copy"]) for line in removed(tmp_path / "corpus")] == [(1, True)]
 
@@ -256,17 +256,17 @@ def test_text_without_a_single_url_is_refused_in_one_line(tmp_path: Path) -> Non
     for more in ({}, {"remove_boilerplate": True, "boilerplate_documents": 2}):
         settings = CorpusSettings(held_out=0, remove_duplicates="url", **more)
         with pytest.raises(InputError, match=r"column 'url' .*; found none in 3 documents; .*--url-column"):
-            build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=settings)
+            build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(settings))
     assert [one.name for one in tmp_path.iterdir()] == ["pages.jsonl"]
     renamed = CorpusSettings(held_out=0, remove_duplicates="url", url_column="text")
     with pytest.raises(InputError, match="column 'text'"):
-        build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=renamed)
+        build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(renamed))
 
 
 def test_the_column_with_the_urls_can_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "It rained.", "page": "http://a"}\n' * 3)
     settings = CorpusSettings(held_out=0, remove_duplicates="url", url_column="page")
-    manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=settings)
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(settings))
     assert manifest["removed"]["duplicates"]["documents"] == 2
 
 
@@ -280,10 +280,10 @@ def test_parts_of_a_document_that_was_cut_are_no_duplicates_of_each_other(
     monkeypatch.setattr(readers, "_form", lambda *_: ("paragraphs", "marks"))
     pages = [("a", story(0, 7)), ("a/", story(0, 7)), ("b", story(1, 7)), ("a", story(0, 4) + story(2, 6))]
     path = write(tmp_path / "wiki.txt", "".join(f'<doc url="http://{url}">\n{text}</doc>\n' for url, text in pages))
-    whole = build_corpus([path], TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
+    whole = build_corpus([path], TOKENIZER, tmp_path / "all", held_out=0)
     assert whole["documents"] == 9
     assert whole["read"]["cut_documents"] == 5
-    build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=BY_URL)
+    build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(BY_URL))
     every = everything(tmp_path / "all")
     assert everything(tmp_path / "corpus") == [*every[:2], *every[4:6]]
     lines = removed(tmp_path / "corpus")
@@ -302,7 +302,7 @@ def test_urls_are_compared_after_boilerplate_is_removed(tmp_path: Path) -> None:
     urls = ["http://a", "http://a/", "http://A", *[""] * 9]
     documents = [Document("d", text.strip().split("\n"), url) for text, url in zip(texts, urls, strict=True)]
     settings = CorpusSettings(held_out=0, remove_duplicates="url", remove_boilerplate=True)
-    manifest = build_corpus(documents, TOKENIZER, tmp_path / "corpus", settings=settings)
+    manifest = build_corpus(documents, TOKENIZER, tmp_path / "corpus", **vars(settings))
     assert [(line["document"], line["reason"]) for line in removed(tmp_path / "corpus") if "document" in line] == [
         (1, "nothing but boilerplate"),
         (3, "the same URL"),
@@ -320,7 +320,7 @@ def test_any_number_of_processes_and_of_urls_in_memory_removes_the_same(
         urls = [f"http://a.org/{(7 * file + number) % 17}" if number % 4 else None for number in range(12)]
         records(tmp_path / "in", *urls, name=f"{file}.jsonl")
     for workers in (1, 2):
-        build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), settings=BY_URL, workers=workers)
+        build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), **vars(BY_URL), workers=workers)
         monkeypatch.setattr(document_urls, "_WRITTEN_TOGETHER", 5)
     assert content(tmp_path / "1") == content(tmp_path / "2")
     gone = Corpus.open(tmp_path / "1").manifest["removed"]["duplicates"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import CorpusError
 from bertsmith.base.storage.files import digest_file
 from bertsmith.text.corpus import shards
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus, ShardWriter, read_shard
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from corpus.samples import STORY, small_tokenizer, small_vocabulary, write
@@ -43,9 +43,7 @@ def corpus_of(batches: list[shards.DocumentBatch], folder: Path) -> Corpus:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    build_corpus(
-        [write(tmp_path / "a.txt", STORY)], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0)
-    )
+    build_corpus([write(tmp_path / "a.txt", STORY)], small_tokenizer(), tmp_path / "corpus", held_out=0)
     return tmp_path / "corpus"
 
 

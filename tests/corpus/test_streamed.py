@@ -10,7 +10,7 @@ import pytest
 from bertsmith.base.core.errors import BertsmithError, CorpusError, InputError
 from bertsmith.base.core.randomness import generator
 from bertsmith.text.corpus import shards
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.corpus.streamed import StreamedCorpus
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shards, "BATCH_TOKENS", 50)
     build_corpus(
         [write(tmp_path / f"{number}.txt", text) for number, text in enumerate(texts)],
-        small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0.1, shard_bytes=2000),
+        small_tokenizer(), tmp_path / "corpus", held_out=0.1, shard_bytes=2000,
     )  # fmt: skip
     memory = fsspec.filesystem("memory")
     if memory.exists("/streamed"):

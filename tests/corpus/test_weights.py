@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.checks import check_corpus
 from bertsmith.text.corpus.shards import Corpus
 from corpus.samples import small_tokenizer, write
@@ -28,7 +28,7 @@ def counts(folder: Path, held_out: float, **weights: float) -> tuple[dict[str, l
     by_name = {str(file): weights[file.stem] for file in files if file.stem in weights}
     tokenizer = small_tokenizer()
     manifest = build_corpus(
-        [folder / "texts"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=held_out), weights=by_name,
+        [folder / "texts"], tokenizer, folder / "corpus", held_out=held_out, weights=by_name,
         replace=True,
     )  # fmt: skip
     corpus = Corpus.open(folder / "corpus")

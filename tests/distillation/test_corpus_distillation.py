@@ -22,7 +22,7 @@ from bertsmith.recipes.distillation.corpus_teaching import CorpusTeaching
 from bertsmith.recipes.distillation.request import DistillCorpusRequest
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
 from bertsmith.recipes.distillation.students import as_distilbert, student_of
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
 from bertsmith.training.pretraining.workload import Pretraining
@@ -38,7 +38,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("corpus")
     texts = (" . ".join(one.first for one in examples_of("single", 8, seed=seed)) for seed in range(20))
     (place / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", settings=CorpusSettings(held_out=0.05))
+    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", held_out=0.05)
     return place / "corpus"
 
 

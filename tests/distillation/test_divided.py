@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = write_labelled(place / "train.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     (place / "dev.csv").write_text("".join([lines[0], *lines[1::2]]), encoding="utf-8")  # one label
     settings = CorpusSettings(held_out=0.1)
-    build_corpus([place / "field.txt"], TOKENIZER, place / "corpus", settings=settings, workers=1)
+    build_corpus([place / "field.txt"], TOKENIZER, place / "corpus", **vars(settings), workers=1)
     return place
 
 

@@ -19,7 +19,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
 from bertsmith.recipes.distillation.vector_teaching import VectorTeaching, principal_directions
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -44,7 +44,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("corpus")
     texts = (" . ".join(one.first for one in examples_of("single", 8, seed=seed)) for seed in range(20))
     (place / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", settings=CorpusSettings(held_out=0.05))
+    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", held_out=0.05)
     return place / "corpus"
 
 

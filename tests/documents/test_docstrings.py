@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.docstrings import DocstringReport, default_roots, docstring_documents, prose, python_files
 from corpus.samples import small_tokenizer, write
@@ -128,7 +128,7 @@ def test_the_standard_library_and_the_packages_are_found() -> None:
 def test_docstrings_become_a_corpus(tmp_path: Path) -> None:
     """This is the default text of the demo."""
     documents = docstring_documents([library(tmp_path / "in", "a", "b", "c")], workers=1)
-    manifest = build_corpus(documents, small_tokenizer(), tmp_path / "out", settings=CorpusSettings(held_out=0))
+    manifest = build_corpus(documents, small_tokenizer(), tmp_path / "out", held_out=0)
     corpus = Corpus.open(tmp_path / "out", verify=True)
     assert [corpus.document_source(number) for number in range(3)] == ["a", "b", "c"]
     assert manifest["read"]["files"] == 1

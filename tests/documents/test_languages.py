@@ -44,8 +44,10 @@ def build(folder: Path, out: Path, held_out: float = 0.0, workers: int = 1, **sa
         [folder],
         TOKENIZER,
         out,
-        settings=CorpusSettings(form="lines", held_out=held_out),
-        sampling=SamplingSettings(languages=True, **sampling),
+        form="lines",
+        held_out=held_out,
+        languages=True,
+        **sampling,
         workers=workers,
     )
 
@@ -144,7 +146,7 @@ def test_duplicates_are_removed_before_languages_are_sampled(folder: Path, tmp_p
     write(folder / "yy" / "three.txt", (folder / "yy" / "one.txt").read_bytes())
     settings = CorpusSettings(form="lines", held_out=0.0, remove_duplicates="exact")
     sampling = SamplingSettings(languages=True, language_exponent=1.0)
-    manifest = build_corpus([folder], TOKENIZER, tmp_path / "out", settings=settings, sampling=sampling, workers=1)
+    manifest = build_corpus([folder], TOKENIZER, tmp_path / "out", **vars(settings), **vars(sampling), workers=1)
     assert manifest["languages"]["by_name"]["yy"]["documents"] == 9
     assert manifest["removed"]["duplicates"]["documents"] == 5
 
@@ -187,14 +189,12 @@ def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"a folder or file for each language .with --languages.*xx\.txt"):
         build(folder / "xx.txt", tmp_path / "out")
     with pytest.raises(InputError, match=r"with --languages.*'-'"):
-        build_corpus(["-"], TOKENIZER, tmp_path / "out", sampling=SamplingSettings(languages=True))
+        build_corpus(["-"], TOKENIZER, tmp_path / "out", languages=True)
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="found none"):
         build(tmp_path / "none", tmp_path / "out")
     with pytest.raises(ConfigError, match="documents that have already been read"):
-        build_corpus(
-            [Document("x", ["the boat ."])], TOKENIZER, tmp_path / "out", sampling=SamplingSettings(languages=True)
-        )
+        build_corpus([Document("x", ["the boat ."])], TOKENIZER, tmp_path / "out", languages=True)
     with pytest.raises(ConfigError, match="exponent between 0 and 1; found 2"):
         SamplingSettings(language_exponent=2)
     with pytest.raises(ConfigError, match="--language-exponent needs --languages"):
@@ -206,8 +206,8 @@ def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> Non
             [folder],
             TOKENIZER,
             tmp_path / "out",
-            settings=CorpusSettings(files_continue=True),
-            sampling=SamplingSettings(languages=True),
+            files_continue=True,
+            languages=True,
         )
     write(folder / "zz.txt", "\n \n")
     with pytest.raises(InputError, match="text of the language 'zz'"):

@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     learned.save(folder / "tokenizer.json")
     tokenizer = read_tokenizer_file(folder / "tokenizer.json")
     assert tokenizer.settings == learned.tokenizer.settings
-    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", held_out=0.1, workers=1)
     return folder
 
 
@@ -77,7 +77,7 @@ def test_a_corpus_keeps_its_tokenizer_for_any_number_of_workers(place: Path, tmp
     assert held_out is not None
     assert held_out.tokenizer.decode(held_out.document_tokens(0)).startswith(("let", "we", "the"))
     settings = CorpusSettings(held_out=0.1)
-    build_corpus([place / "text.txt"], corpus.tokenizer, tmp_path / "other", settings=settings, workers=2)
+    build_corpus([place / "text.txt"], corpus.tokenizer, tmp_path / "other", **vars(settings), workers=2)
     assert (tmp_path / "other/corpus.json").read_bytes() == (place / "corpus/corpus.json").read_bytes()
     description = json.loads((tmp_path / "other/tokenizer.json").read_text())
     description["model"]["merges"].pop()

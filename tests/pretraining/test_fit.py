@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -20,7 +20,7 @@ def test_a_held_out_part_of_a_few_tokens_is_told(
 ) -> None:
     monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
     documents = [Document(str(number), [f"it rained {'. ' * number}"] * sentences) for number in range(1, 4)]
-    build_corpus(documents, TOKENIZER, tmp_path / "corpus", settings=CorpusSettings(held_out=0.01), workers=1)
+    build_corpus(documents, TOKENIZER, tmp_path / "corpus", held_out=0.01, workers=1)
     capsys.readouterr()
     tell_of_few_held_out(Corpus.open(tmp_path / "corpus").held_out())
     tell_of_few_held_out(None)

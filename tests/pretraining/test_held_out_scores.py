@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bertsmith.base.core.errors import CorpusError
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.readers import Document
 from bertsmith.training.pretraining.held_out_scores import TOP, HeldOutRows
@@ -22,7 +22,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     words = [piece for piece in tokenizer.vocabulary.pieces if piece.isalpha()]
     rng = np.random.default_rng(0)
     documents = [Document(f"d{number}", [" ".join(rng.choice(words, 12)) for _ in range(6)]) for number in range(40)]
-    build_corpus(documents, tokenizer, folder, settings=CorpusSettings(held_out=0.2), workers=1)
+    build_corpus(documents, tokenizer, folder, held_out=0.2, workers=1)
     return Corpus.open(folder)
 
 
@@ -68,6 +68,6 @@ def test_a_model_that_knows_only_frequencies_scores_as_the_unigram_model(corpus)
 
 def test_a_corpus_without_held_out_documents_is_refused(tmp_path):
     documents = [Document("d", ["un aff able", "the cat sat"])]
-    build_corpus(documents, small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0), workers=1)
+    build_corpus(documents, small_tokenizer(), tmp_path / "corpus", held_out=0, workers=1)
     with pytest.raises(CorpusError, match=r"expected held-out documents in .*; found none; build it with --held-out"):
         HeldOutRows.of(Corpus.open(tmp_path / "corpus"), length=32, rows=20)

@@ -9,7 +9,7 @@ from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.layers import sinusoidal_positions
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -26,7 +26,7 @@ def corpus(tmp_path_factory) -> Corpus:
     lines = [" ".join(f"w{int(number)}" for number in rng.zipf(1.5, 12) % 40) for _ in range(300)]
     (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
     tokenizer = WordPieceTokenizer(Vocabulary(PIECES), TextRules())
-    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0), workers=1)
+    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", held_out=0, workers=1)
     return Corpus.open(folder / "corpus")
 
 

@@ -32,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     (place / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     settings = CorpusSettings(held_out=0.1)
-    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", settings=settings, workers=1)
+    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", **vars(settings), workers=1)
     return place
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -17,7 +17,7 @@ TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "it", "rained", "."]
 
 def corpus_of(tmp_path: Path, *counts: int) -> Corpus:
     documents = [Document(str(number), ["it rained ."] * count) for number, count in enumerate(counts)]
-    build_corpus(documents, TOKENIZER, tmp_path / "corpus", settings=CorpusSettings(held_out=0.0), workers=1)
+    build_corpus(documents, TOKENIZER, tmp_path / "corpus", held_out=0.0, workers=1)
     return Corpus.open(tmp_path / "corpus")
 
 

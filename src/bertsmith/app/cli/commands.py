@@ -54,20 +54,15 @@ COMMANDS = (
     Command(
         pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo", text.encoding_settings
     ),
-    Command(
-        vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt", vocabulary.vocab_settings
-    ),
+    Command(vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(
         text.tokenize,
         "tokenize",
         "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt",
-        text.encoding_settings,
         misplaced="pass the lines on stdin: bertsmith tokenize --vocab vocab.txt < FILE",
     ),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
-    Command(
-        corpus.corpus, "corpus", "bertsmith corpus my-text --vocab vocab.txt --out my-corpus", corpus.corpus_settings
-    ),
+    Command(corpus.corpus, "corpus", "bertsmith corpus my-text --vocab vocab.txt --out my-corpus"),
     Command(corpus.check, "check", "bertsmith check my-corpus"),
     Command(pretraining.rates, "rates", "bertsmith rates my-corpus --rows 2000", pretraining.rates_settings),
     Command(

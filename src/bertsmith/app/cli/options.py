@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from bertsmith.base.core.requests import AS_IT_IS, COPIED
 from bertsmith.base.core.settings import Help, field_help, help_lines, require
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.downloads import local_copy
-from bertsmith.base.storage.files import require_local
+from bertsmith.base.storage.files import read_json, require_local
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
@@ -289,6 +290,39 @@ def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
         )
         names[label] = name
     return names
+
+
+def text_weights(pairs: Sequence[str]) -> dict[str, float]:
+    """The weights by file or folder, from TEXT=W; the last `=` separates.
+
+    >>> text_weights(["wiki=0.5", "a=b.txt=2"])
+    {'wiki': 0.5, 'a=b.txt': 2.0}
+
+    Raises:
+        ConfigError: a part is missing, or W is not a number.
+    """
+    weights: dict[str, float] = {}
+    for pair in pairs:
+        text, _, weight = pair.rpartition("=")
+        try:
+            number = float(weight)
+        except ValueError:
+            number = math.nan
+        require(
+            bool(text) and math.isfinite(number) and text not in weights,
+            expected="--weight with TEXT=W, once for each text",
+            found=repr(pair),
+            fix="write --weight my-text=2",
+        )
+        weights[text] = number
+    return weights
+
+
+def vocabulary_size(config: Path) -> int:
+    """The number of pieces of the model with a config.json."""
+    from bertsmith.models.checkpoints.architectures import read_config
+
+    return read_config(read_json(config)).vocab_size
 
 
 def names(listed: str) -> list[str]:

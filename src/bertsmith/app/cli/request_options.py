@@ -19,7 +19,9 @@ from bertsmith.app.cli.options import (
     option_of,
     own_head,
     say,
+    text_weights,
     verify_models,
+    vocabulary_size,
 )
 from bertsmith.base.core.errors import ConfigError, nearest
 from bertsmith.base.core.registry import Registry
@@ -28,6 +30,7 @@ from bertsmith.base.core.requests import (
     Request,
     all_fields,
     from_file,
+    is_required,
     option_name,
     parts_of,
     plain_type,
@@ -40,28 +43,40 @@ from bertsmith.base.storage.remote import require_host
 REQUESTS = Registry[type[Request]](
     {
         "adapt": "recipes.adaptation.settings:AdaptRequest",
+        "check": "text.corpus.request:CheckRequest",
         "compare": "recipes.comparison.request:CompareRequest",
         "complete": "inference.predictors.request:CompleteRequest",
-        "distill": "recipes.distillation.request:DistillRequest",
+        "corpus": "text.corpus.request:CorpusRequest",
         "distill corpus": "recipes.distillation.request:DistillCorpusRequest",
+        "distill": "recipes.distillation.request:DistillRequest",
         "embed": "inference.vectors.request:EmbedRequest",
         "evaluate": "inference.predictors.request:EvaluateRequest",
         "features": "inference.vectors.request:FeaturesRequest",
         "fill": "inference.predictors.request:FillRequest",
         "finetune": "recipes.finetuning.request:FinetuneRequest",
+        "inputs": "text.documents.request:InputsRequest",
         "next": "inference.predictors.request:NextRequest",
         "perplexity": "inference.predictors.request:PerplexityRequest",
         "plan": "training.planning.settings:PlanRequest",
         "predict": "inference.predictors.request:PredictRequest",
         "pretrain": "training.pretraining.settings:PretrainRequest",
         "quantize": "inference.predictors.request:QuantizeRequest",
-        "vectors": "inference.vectors.request:VectorsRequest",
+        "tokenize": "text.documents.request:TokenizeRequest",
         "vectors static": "inference.vectors.request:StaticVectorsRequest",
         "vectors train": "inference.word_vectors.settings:TrainVectorsRequest",
+        "vectors": "inference.vectors.request:VectorsRequest",
+        "vocab": "text.documents.request:VocabularyRequest",
     }
 )
 # How a value of the command line becomes that of a field, for fields that take something else.
-TYPED: dict[str, Callable[[Any], Any]] = {"head": own_head, "map_labels": label_map, "systems": names, "labels": names}
+TYPED: dict[str, Callable[[Any], Any]] = {
+    "head": own_head,
+    "map_labels": label_map,
+    "systems": names,
+    "labels": names,
+    "weights": text_weights,
+    "model_vocabulary": vocabulary_size,
+}
 SETTINGS = "settings"  # the parameter of the option --settings, which no request has
 
 
@@ -144,14 +159,14 @@ def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> 
         defaults = [other.default for other in _same_fields(field.name, request)]
         option = option_of(field.name, about, defaults, TOPICS.get(source.__name__))
         return _keyword(field.name, None, Annotated[kind | None, option])
-    required = field.default is dataclasses.MISSING
+    required = is_required(field)
     about_value: dict[str, Any] = {"metavar": about.metavar, "help": about.help}
     if about.flag is not None and not about.flag.startswith("-"):
         option = typer.Argument(**{**about_value, "metavar": about.flag})
     else:
         flag = about.flag or "--" + field.name.replace("_", "-")
-        three = f"{flag}/--no-{flag[2:]}" if plain_type(field.type) == bool | None else flag
-        option = typer.Option(three, **about_value, **limits(about))
+        negatable = plain_type(field.type) == bool | None or field.default is True
+        option = typer.Option(f"{flag}/--no-{flag[2:]}" if negatable else flag, **about_value, **limits(about))
     default = None if field.default == () else field.default  # an option that may be repeated, or a list with commas
     is_optional = not required and default is None
     annotation = Annotated[kind | None if is_optional else kind, option]  # type: ignore[valid-type]

@@ -5,26 +5,17 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import typer
-
-from bertsmith.app.cli.options import CasedOption, RulesOption, note, print_table, settings_from
+from bertsmith.app.cli.options import note, print_table, settings_from
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.requests import COPIED
 from bertsmith.base.core.settings import require_other
 
 if TYPE_CHECKING:
     from bertsmith.text.documents.encodings import EncodingSettings
+    from bertsmith.text.documents.request import InputsRequest, TokenizeRequest
     from bertsmith.text.tokenizers.tokenizer import Tokenizer
-
-VocabularyOption = Annotated[
-    Path | None,
-    typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece per line; or a tokenizer.json, or its folder"),
-    COPIED,
-]
-ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="use the tokenizer of a model")]
 
 _READ_BYTES = 1 << 20
 
@@ -36,53 +27,35 @@ def encoding_settings() -> Sequence[type]:
     return (EncodingSettings,)
 
 
-def tokenize(
-    vocab: VocabularyOption = None,
-    model: ModelFolderOption = None,
-    cased: CasedOption = False,
-    rules: RulesOption = None,
-    ids: Annotated[bool, typer.Option("--ids", help="print ids instead of pieces")] = False,
-    special_tokens: Annotated[
-        bool, typer.Option(help="parse [MASK] and the like as special tokens, as fill does")
-    ] = True,
-    **values: Any,
-) -> None:
+def tokenize(request: "TokenizeRequest") -> None:
     """Split each line of stdin into pieces, and print them separated by spaces."""
+    from bertsmith.text.documents.encodings import EncodingSettings
     from bertsmith.text.tokenizers.spelled import SpelledLines
     from bertsmith.text.tokenizers.tokenizer import warn_of_casing
 
-    tokenizer = tokenizer_from(vocab, model, cased, rules)
-    warn_of_casing(tokenizer, vocab or model)
+    tokenizer = tokenizer_from(request.vocab, request.model, request.cased, request.rules)
+    warn_of_casing(tokenizer, request.vocab or request.model)
     pieces = tokenizer.vocabulary.pieces
-    spelled = SpelledLines(list(map(str, range(len(pieces)))) if ids else pieces)
-    for lines in stdin_lines(values):
-        sys.stdout.buffer.write(spelled.of(tokenizer.encode_batch(lines, special_tokens=special_tokens)))
+    spelled = SpelledLines(list(map(str, range(len(pieces)))) if request.ids else pieces)
+    for lines in stdin_lines(request.values(EncodingSettings)):
+        encoded = tokenizer.encode_batch(lines, special_tokens=request.special_tokens)
+        sys.stdout.buffer.write(spelled.of(encoded))
         sys.stdout.buffer.flush()
 
 
-def inputs(
-    first: Annotated[str, typer.Argument(metavar="A", help="a text")],
-    second: Annotated[str | None, typer.Argument(metavar="B", help="a second text")] = None,
-    vocab: VocabularyOption = None,
-    model: ModelFolderOption = None,
-    cased: CasedOption = False,
-    rules: RulesOption = None,
-    max_length: Annotated[
-        int | None,
-        typer.Option(help="maximum tokens, special ones included; default: what the model reads, without --model 512"),
-    ] = None,
-) -> None:
+def inputs(request: "InputsRequest") -> None:
     """Print the input for a text or a pair: token, segment and position of each piece, with a mark on special ones."""
     from bertsmith.text.tokenizers.pack import MODEL_LIMIT, pack_rows
     from bertsmith.text.tokenizers.tokenizer import warn_of_casing
 
-    tokenizer = tokenizer_from(vocab, model, cased, rules)
-    warn_of_casing(tokenizer, vocab or model)
+    model, second = request.model, request.second
+    tokenizer = tokenizer_from(request.vocab, model, request.cased, request.rules)
+    warn_of_casing(tokenizer, request.vocab or model)
     longest = MODEL_LIMIT if model is None else _longest_row(model)
-    max_length = longest if max_length is None else max_length
+    max_length = longest if request.max_length is None else request.max_length
     pieces = tokenizer.vocabulary.pieces
     rows = pack_rows(
-        [tokenizer.encode(first, special_tokens=True)],
+        [tokenizer.encode(request.first, special_tokens=True)],
         None if second is None else [tokenizer.encode(second, special_tokens=True)],
         template=tokenizer.template,
         max_length=max_length,
@@ -99,7 +72,7 @@ def inputs(
         note(f"tokens truncated to fit into {max_length}: {rows.cut_tokens}")
 
 
-def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: str | None) -> "Tokenizer":
+def tokenizer_from(vocab: str | Path | None, model: str | Path | None, cased: bool, rules: str | None) -> "Tokenizer":
     """The tokenizer of a vocabulary file or of a model, which has its own rules and casing."""
     if vocab is None and model is None:
         raise Refused("expected --vocab or --model; found neither")
@@ -112,6 +85,7 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
             raise Refused("--rules needs --vocab", "a model has its own rules")
         return _tokenizer_of(model)
     assert vocab is not None
+    vocab = Path(vocab)
     if vocab.suffix == ".json" or vocab.is_dir():
         from bertsmith.models.model_files.tokenizer_files import read_tokenizer_file
 
@@ -125,7 +99,7 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
     return WordPieceTokenizer(Vocabulary.load(vocab), TextRules.named(rules or "huggingface", lowercase=not cased))
 
 
-def _tokenizer_of(model: str) -> "Tokenizer":
+def _tokenizer_of(model: str | Path) -> "Tokenizer":
     """The tokenizer of a model; from a local folder it is read without the weights, and so without torch."""
     from bertsmith.models.model_files.metadata import read_metadata
     from bertsmith.models.model_files.tokenizer_files import read_tokenizer
@@ -147,7 +121,7 @@ def _tokenizer_of(model: str) -> "Tokenizer":
     return tokenizer
 
 
-def _longest_row(model: str) -> int:
+def _longest_row(model: str | Path) -> int:
     """The maximum number of tokens that a model reads at once: of its encoder, or less if it was fine-tuned on less."""
     from bertsmith.base.storage.files import read_json
     from bertsmith.models.checkpoints.architectures import read_config

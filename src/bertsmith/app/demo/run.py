@@ -34,7 +34,7 @@ from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.locks import LOCK_FILE, locked_folder, require_unused
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.docstrings import docstring_documents
 from bertsmith.text.documents.encodings import UTF_8, EncodingSettings
@@ -155,7 +155,7 @@ def _prepare(
     counts = count_files(sources, TextRules(), chosen)
     tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
-    build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02, **to_dict(chosen)))
+    build_corpus(sources, tokenizer, out / "corpus", held_out=0.02, **to_dict(chosen))
     corpus = Corpus.open(out / "corpus")
     if corpus.held_out() is None:
         raise InputError(

@@ -2,17 +2,21 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bertsmith.base.core.settings import require, require_number
-from bertsmith.base.processes.engines import LOCAL, is_cluster
+from bertsmith.base.core.requests import path_or_none, takes
+from bertsmith.base.core.settings import require, require_number, require_other
+from bertsmith.base.processes.engines import is_cluster
 from bertsmith.base.storage.files import write_json
+from bertsmith.base.storage.locks import locked_file
+from bertsmith.base.storage.outputs import TOKENIZER_FILE, VOCABULARY, VOCABULARY_REPORT, require_output
+from bertsmith.base.storage.uploads import staged
 from bertsmith.models.model_files.bpe_json import learned_json
-from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.text.documents.languages import LanguageSettings, count_languages
 from bertsmith.text.documents.readers import ReadingSettings
+from bertsmith.text.documents.request import VocabularyRequest
 from bertsmith.text.documents.words import FileCounts, count_files
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
@@ -54,51 +58,56 @@ class LearnedVocabulary:
             self.tokenizer.vocabulary.save(path)
 
 
-def learn_vocabulary(
-    texts: Sequence[str | Path],
-    size: int = 30522,
-    *,
-    cased: bool = False,
-    rules: str = "huggingface",
-    column: str = "",
-    method: str = "wordpiece",
-    languages: bool = False,
-    language_exponent: float = 0.7,
-    encoding: str = UTF_8,
-    bad_bytes: str = "refuse",
-    character_coverage: float = learn.CHARACTER_COVERAGE,
-    engine: str = LOCAL,
-    kept: "Kept | None" = None,
-) -> LearnedVocabulary:
+@takes(VocabularyRequest)
+def learn_vocabulary(request: VocabularyRequest) -> LearnedVocabulary:
     """A tokenizer with a vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
-    Args:
-        texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders.
-        size: number of pieces.
-        cased: keep upper case and accents.
-        rules: "huggingface"; "google" for the rules of the original code, WordPieces only; "unspaced" for those of
-            Hugging Face with scripts without spaces split into short parts and, in lower case, with the marks kept that
-            are letters, such as the vowels and tones of Thai. Byte pairs keep them with all rules.
-        column: the text column of .jsonl and .parquet files, if it has no common name.
-        method: "wordpiece", or "bpe" for the byte pairs of GPT, which need the package `tokenizers`.
-        languages: whether `texts` are folders with a folder or file for each language, such as `TEXT/en.txt`; words are
-            then counted as if each language had its smoothed share of the text.
-        language_exponent: with languages, the power of its fraction of the text that is the share of a language.
-        encoding: of text files without a byte order mark, such as "cp1252".
-        bad_bytes: "refuse" refuses a file with bytes that are not valid UTF-8; "drop" drops and counts them.
-        character_coverage: the fraction of the text's characters that are pieces however much room they take; 1: all.
-            A word with a character that is no piece is [UNK].
-        engine: "local", or "ray" or "ray://ADDRESS" for the workers of a cluster, which count a file each; the
-            vocabulary is the same.
-        kept: with a cluster, where the counts of files are kept until the caller removes them.
+    With `languages`, words are counted as if each language had its smoothed share of the text. On a cluster, each
+    worker counts a file; the vocabulary is the same.
 
     Raises:
         ConfigError: there are no rules, no method or no encoding of that name, `size` is more than a model could use,
             or the exponent or the coverage is not between 0 and 1.
-        InputError: a file is missing, empty, binary or damaged, or a language has no text.
+        InputError: a file is missing, empty, binary or damaged, a language has no text, or an output exists and
+            `replace` is False.
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size; or
             the package `tokenizers` is missing.
     """
+    on_cluster, report = is_cluster(request.engine), path_or_none(request.report)
+    require_other(on_cluster or not request.resume, "--resume", "--engine ray")
+    if request.out is None:
+        learned = _learned(request)
+    else:
+        with staged(Path(request.out), replace=request.replace) as path:
+            kind = TOKENIZER_FILE if request.method == "bpe" else VOCABULARY
+            outputs: Any = {"inputs": request.texts, "replace": request.replace}
+            require_output(path, kind, **outputs)
+            if report is not None:
+                require_output(report, VOCABULARY_REPORT, others=[Path(request.out)], **outputs)
+            with locked_file(path):
+                kept = None
+                if on_cluster:
+                    from bertsmith.inference.cluster.kept import Kept
+
+                    state = path.with_name(f"{path.name}.partial")
+                    kept = Kept(state, "vocabulary", replace=request.replace, resume=request.resume)
+                learned = _learned(request, kept)
+                learned.save(path)
+                if kept is not None:
+                    kept.remove()
+    if report is not None:
+        write_json(report, dataclasses.asdict(learned.report))
+    return learned
+
+
+def _learned(request: VocabularyRequest, kept: "Kept | None" = None) -> LearnedVocabulary:
+    """The vocabulary and its report.
+
+    Args:
+        kept: with a cluster, where the counts of files are kept until the caller removes them.
+    """
+    size, rules, method = request.size, request.rules or "huggingface", request.method
+    coverage = request.character_coverage
     require_number("size", size, least=1, most=MOST_PIECES)
     require(method in METHODS, expected=f"a method among {', '.join(METHODS)}", found=method, fix="use wordpiece")
     require(
@@ -107,31 +116,29 @@ def learn_vocabulary(
         found=rules,
         fix="leave the rules out",
     )
-    require_number("character coverage", character_coverage, above=0, most=1)
-    text_rules = TextRules.named(rules, lowercase=not cased)
+    require_number("character coverage", coverage, above=0, most=1)
+    text_rules = TextRules.named(rules, lowercase=not request.cased)
     if method == "bpe":
-        text_rules = dataclasses.replace(text_rules, keep_letter_marks=not cased)
-    settings = LanguageSettings(languages=languages, language_exponent=language_exponent)
-    reading = ReadingSettings(column=column, encoding=encoding, bad_bytes=bad_bytes)
-    paths = [Path(text) for text in texts]
+        text_rules = dataclasses.replace(text_rules, keep_letter_marks=not request.cased)
+    languages, reading = request.part(LanguageSettings), request.part(EncodingSettings)
+    reading = ReadingSettings(column=request.column, encoding=reading.encoding, bad_bytes=reading.bad_bytes)
+    paths = [Path(text) for text in request.texts]
     files_of, languages_of = count_files, count_languages
-    if is_cluster(engine):
+    if is_cluster(request.engine):
         from bertsmith.inference.cluster.words import count_files_on, count_languages_on
 
-        files_of = functools.partial(count_files_on, engine, kept=kept)
-        languages_of = functools.partial(count_languages_on, engine, kept=kept)
-    if settings.languages:
+        files_of = functools.partial(count_files_on, request.engine, kept=kept)
+        languages_of = functools.partial(count_languages_on, request.engine, kept=kept)
+    if languages.languages:
         by_name, notes = languages_of(paths, text_rules, reading)
-        counts, sampled, notes = _of_languages(by_name, notes, settings.language_exponent)
+        counts, sampled, notes = _of_languages(by_name, notes, languages.language_exponent)
     else:
         counts = files_of(paths, text_rules, reading)
         sampled, notes = counts.total, counts.notes
     notes = list(notes)
     longest = text_rules.max_word_characters
     if method == "bpe":
-        learned = learn_byte_pairs(
-            sampled, size, max_word_characters=longest, character_coverage=character_coverage, notes=notes
-        )
+        learned = learn_byte_pairs(sampled, size, max_word_characters=longest, character_coverage=coverage, notes=notes)
         description = learned_json(learned.ids, learned.merges, text_rules)
         tokenizer = PipelineTokenizer(description, SPECIAL_PIECES, source="the learned vocabulary")
         report = vocabulary_report(
@@ -140,7 +147,7 @@ def learn_vocabulary(
         merged = f"{len(learned.merges):,} merges"
         return LearnedVocabulary(tokenizer=tokenizer, report=report, notes=(*notes, merged))
     vocabulary = learn.learn_vocabulary(
-        sampled, size, max_word_characters=longest, character_coverage=character_coverage, notes=notes
+        sampled, size, max_word_characters=longest, character_coverage=coverage, notes=notes
     )
     report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
     return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(notes))

@@ -60,7 +60,7 @@ ENGINE = Help(
 )
 DEVICE = Help("auto, cpu, cuda or cuda:N")
 PRECISION = Help("auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")
-WORKERS = Help("number of parallel processes; default: one per core", least=1)
+WORKERS = Help("number of parallel processes; default: one per core")
 
 
 def optional(default: Any, about: Help) -> Any:

@@ -146,6 +146,11 @@ def _is_sequence(field: "dataclasses.Field[Any]") -> bool:
     return get_origin(plain_type(field.type)) is Sequence
 
 
+def _is_table(field: "dataclasses.Field[Any]") -> bool:
+    """Whether a value of a field can be a table."""
+    return any(get_origin(kind) is Mapping for kind in (field.type, *get_args(field.type)))
+
+
 def own_fields(request: type) -> "list[dataclasses.Field[Any]]":
     """The fields that a request adds to those of its parts, required ones first; then those of a request it extends."""
     names = [name for kind in _requests(request) for name in kind.__annotations__]
@@ -245,10 +250,15 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
         if field.name in values:
             raise ConfigError(expected=f"each setting once in '{path}'", found=f"{name} twice", fix="remove one")
         require_type(f"{name} in '{path}'", value, field.type)
-        if field.default is dataclasses.MISSING and value in ("", []):
+        if is_required(field) and value in ("", []):
             continue
         values[field.name] = _home(value, f"{name} in '{path}'") if field_help(field).path else value
     return values
+
+
+def is_required(field: "dataclasses.Field[Any]") -> bool:
+    """Whether the command line cannot do without a field."""
+    return field.default is dataclasses.MISSING or field_help(field).required
 
 
 def is_of_file(field: "dataclasses.Field[Any]", request: type[Request]) -> bool:
@@ -267,7 +277,7 @@ def _home(path: Any, name: str) -> Any:
 def _flattened(content: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Names and values of a document; a table that is no value of a field is a group."""
     for name, value in content.items():
-        if isinstance(value, dict) and name not in known:
+        if isinstance(value, dict) and not (name in known and _is_table(known[name])):
             yield from _flattened(value, known)
         else:
             yield name, value
@@ -285,7 +295,7 @@ def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]
             yield f"[{topic.lower().replace(' ', '-')}]"
             yield ""
         yield from (f"# {line}" for line in textwrap.wrap(field_help(field).help, 100, break_on_hyphens=False))
-        if field.default is dataclasses.MISSING:
+        if is_required(field):
             yield f"{option_name(field)} = {'[]' if _is_sequence(field) else as_toml('')}"
         else:
             yield f"# {option_name(field)} = {'' if field.default is None else as_toml(field.default)}".rstrip()

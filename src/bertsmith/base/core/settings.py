@@ -41,6 +41,7 @@ class Help:
         library: the help in the library, where that takes another value.
         off_file: no setting of a file, such as a Python class.
         off_line: no option of the command line.
+        required: the command line requires it, although the library has a default.
     """
 
     help: str = ""
@@ -56,6 +57,7 @@ class Help:
     library: str | None = None
     off_file: bool = False
     off_line: bool = False
+    required: bool = False
 
 
 def help_field(default: Any, help: str, **about: Any) -> Any:

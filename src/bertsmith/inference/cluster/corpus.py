@@ -34,10 +34,11 @@ from bertsmith.inference.cluster.rows import (
     text_items,
     text_row,
 )
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.encode import BlockEncoder, EncodedBlock, Item
 from bertsmith.text.corpus.language_sampling import SamplingSettings
 from bertsmith.text.corpus.manifest import MANIFEST, read_manifest
+from bertsmith.text.corpus.request import CorpusSettings
 from bertsmith.text.corpus.shards import token_type
 from bertsmith.text.documents.languages import language_sources
 from bertsmith.text.documents.parsing import BlockCounts, TextBlock
@@ -91,9 +92,8 @@ def build_corpus_on(
                 kept.begin(made_of)
                 return _encoded(engine, listed, tokenizer, settings, kept, workers)
 
-            manifest = build_corpus(
-                paths, tokenizer, out, settings=settings, sampling=sampling, replace=replace, encode=encode, **options
-            )
+            options |= {**vars(settings), **vars(sampling or SamplingSettings())}
+            manifest = build_corpus(paths, tokenizer, out, replace=replace, encode=encode, **options)
             kept.complete({"manifest": digest_file(out / MANIFEST)})
         kept.remove()
     return manifest

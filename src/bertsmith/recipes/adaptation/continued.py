@@ -14,7 +14,7 @@ from bertsmith.models.checkpoints.transformers_folder import Opening, config_jso
 from bertsmith.recipes.adaptation.further_pretraining import EVALUATION_ROWS, pretrain_on_text
 from bertsmith.recipes.adaptation.grafting import grafted
 from bertsmith.recipes.adaptation.settings import GRAFT, KEEP, NEW
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.manifest import INPUTS
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.loop.run import Run
@@ -83,8 +83,8 @@ def continued(prepared: "Prepared", folder: Path, model: str, run: Run) -> Conti
 def _build_corpus(prepared: "Prepared", folder: Path) -> None:
     """Builds the corpus of the text unless it is there."""
     if not folder.is_dir():
-        settings = CorpusSettings(held_out=prepared.settings.held_out, **to_dict(prepared.reading))
-        build_corpus(prepared.paths, prepared.tokenizer, folder, settings=settings)
+        values = {"held_out": prepared.settings.held_out, **to_dict(prepared.reading)}
+        build_corpus(prepared.paths, prepared.tokenizer, folder, **values)
 
 
 def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) -> Path:

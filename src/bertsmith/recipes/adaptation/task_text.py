@@ -28,7 +28,7 @@ from bertsmith.recipes.adaptation.further_pretraining import EVALUATION_ROWS, pr
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TripletExample
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import read_examples
-from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.documents.sentences import split_sentences
@@ -215,7 +215,7 @@ def _build_corpus(folder: ModelFolder, text: TaskText, continued: Path, record: 
     write_json(continued / TEXT_FILE, record)
     if not (continued / "corpus").is_dir():
         tokenizer = folder.require_tokenizer()
-        build_corpus(text.texts(), tokenizer, continued / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
+        build_corpus(text.texts(), tokenizer, continued / "corpus", held_out=HELD_OUT)
         _check_text(Corpus.open(continued / "corpus"), text.path, _row_length(folder.config))
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted
-from bertsmith.base.core.settings import help_field, require, require_counts, require_limits, require_number, to_dict
+from bertsmith.base.core.requests import takes
+from bertsmith.base.core.settings import require, require_number, to_dict
 from bertsmith.base.core.version import __version__
 from bertsmith.base.storage.files import FORMAT, FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.text.corpus.document_urls import DocumentUrl
@@ -25,8 +26,9 @@ from bertsmith.text.corpus.encode import EncodedBlock, Item, default_workers, en
 from bertsmith.text.corpus.hashing import DRAWS, draw_of
 from bertsmith.text.corpus.language_sampling import LanguageSampler, SamplingSettings
 from bertsmith.text.corpus.manifest import HELD_OUT, INPUTS, KIND, MANIFEST, PIPELINE, VOCABULARY
-from bertsmith.text.corpus.removal import Removal, RemovalSettings
-from bertsmith.text.corpus.shards import SHARD_BYTES, ShardWriter
+from bertsmith.text.corpus.removal import Removal
+from bertsmith.text.corpus.request import BuildRequest, CorpusSettings
+from bertsmith.text.corpus.shards import ShardWriter
 from bertsmith.text.corpus.split import SplitWriter
 from bertsmith.text.corpus.weights import Weights
 from bertsmith.text.documents.languages import read_languages
@@ -49,43 +51,11 @@ MOST_WORKERS = 1024  # processes; each needs memory of its own
 CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusSettings(RemovalSettings):
-    """How a corpus is built from text."""
-
-    held_out: float = help_field(0.01, "fraction of the documents held out for evaluation; at least one document")
-    shard_bytes: int = help_field(SHARD_BYTES, "maximum bytes of tokens per shard", most=2**40)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_limits(self)
-        require_number("held_out", self.held_out, least=0, below=1)
-        require_counts(shard_bytes=self.shard_bytes)
-
-
-def build_corpus(
-    texts: Iterable[Path | str] | Iterable[Document],
-    tokenizer: Tokenizer,
-    out: Path | str,
-    *,
-    settings: CorpusSettings | None = None,
-    sampling: SamplingSettings | None = None,
-    held_out: float | None = None,
-    workers: int | None = None,
-    replace: bool = False,
-    weights: Mapping[str, float] | None = None,
-    encode: Callable[[Sequence[Path | str]], Iterator[Item]] | None = None,
-) -> dict[str, Any]:
+@takes(BuildRequest)
+def build_corpus(request: BuildRequest) -> dict[str, Any]:
     """The manifest of the corpus built in the folder `out`.
 
-    Args:
-        texts: files, folders or `-` for stdin (see `readers`), or documents that have already been read.
-        sampling: how languages are sampled; with `languages`, `texts` are folders of languages (see `languages`).
-        held_out: the fraction of documents to hold out; overrides `settings`.
-        workers: the number of processes that parse and encode; None means one per core.
-        weights: how often the documents of a file or folder are written, see `weights`; 1 if it has none.
-        encode: reads and encodes files elsewhere, with the results of `encode_blocks`; then `workers` is not used.
-        replace: whether an existing corpus at `out` is replaced once the new one is complete. Other folders never are.
+    With `replace`, an existing corpus is replaced once the new one is complete; other folders never are.
 
     Raises:
         InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists, or is or
@@ -93,14 +63,12 @@ def build_corpus(
         ConfigError: `workers` is not positive, or the tokenizer does not fit a corpus: it has no pieces for the start
             and the end of a row, or the ids of a sentence depend on the space before it.
     """
-    out = Path(out)
-    settings = settings or CorpusSettings()
-    if held_out is not None:
-        settings = dataclasses.replace(settings, held_out=held_out)
+    out, tokenizer, workers, weights = Path(request.out), request.tokenizer, request.workers, request.weights
+    settings, sampling = request.part(CorpusSettings), request.part(SamplingSettings)
     require_fit(tokenizer)
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     require_number("workers", workers or 1, most=MOST_WORKERS)
-    by_language = sampling if sampling is not None and sampling.languages else None
+    by_language = sampling if sampling.languages else None
     require(
         by_language is None or not weights,
         expected="either languages, whose shares follow from their sizes, or weights of sources",
@@ -113,10 +81,11 @@ def build_corpus(
         found="files_continue",
         fix="leave --files-continue out",
     )
+    texts = request.texts
     sources = list(texts) if not isinstance(texts, Iterator) else texts
     if isinstance(sources, list):
         require_outside(out, [text for text in sources if not isinstance(text, Document) and str(text) != STDIN])
-    with atomic_folder(out, replace=CORPUS_FOLDER if replace else False) as folder:
+    with atomic_folder(out, replace=CORPUS_FOLDER if request.replace else False) as folder:
         if isinstance(sources, list) and not any(isinstance(text, Document) for text in sources):
             paths = [text for text in sources if not isinstance(text, Document)]
             total = total_bytes(paths)
@@ -142,12 +111,12 @@ def build_corpus(
             if by_language is not None:
                 sampler = LanguageSampler(folder, paths, tokenizer, by_language, settings.held_out)
             build = _Build(folder, tokenizer, settings, inputs, sampler, Weights(weights) if weights else None)
-            if encode is None:
+            if request.encode is None:
                 encoded = encode_blocks(
                     items, tokenizer, workers=workers, words=settings.removes, fingerprints=settings.fingerprints
                 )
             else:
-                encoded = encode(paths)
+                encoded = request.encode(paths)
             for item in encoded:
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)

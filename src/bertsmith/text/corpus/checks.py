@@ -6,17 +6,18 @@ sentences, documents without boundaries, a vocabulary that does not fit. The che
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.progress import Progress, counted
+from bertsmith.base.core.requests import takes
 from bertsmith.text.corpus.frequencies import entropy
 from bertsmith.text.corpus.hashing import HashCounts, Hashes, HashSet, has, run_hashes
 from bertsmith.text.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
+from bertsmith.text.corpus.request import CheckRequest
 from bertsmith.text.corpus.shards import Corpus, DocumentBatch
 from bertsmith.text.corpus.weights import weight_lines
 from bertsmith.text.documents.forms import BY_BLANK_LINES, BY_FILES
@@ -242,26 +243,17 @@ class DoctorReport:
         return "Add text"
 
 
-def check_corpus(
-    folder: Path | str,
-    evaluation_files: Iterable[Path | str] = (),
-    *,
-    verify: bool = True,
-    model_vocabulary: int | None = None,
-) -> DoctorReport:
+@takes(CheckRequest)
+def check_corpus(request: CheckRequest) -> DoctorReport:
     """The contents of the corpus in `folder` and its likely problems.
-
-    Args:
-        evaluation_files: files whose texts should not be in the corpus.
-        verify: first compare the digest of every shard, including the held-out ones.
-        model_vocabulary: the vocabulary size of the model to be trained.
 
     Raises:
         CorpusError: `folder` is not a corpus or is damaged.
         InputError: an evaluation file cannot be read.
     """
+    folder, files, verify = request.folder, request.evaluation_files, request.verify
     corpus = Corpus.open(folder, verify=verify)
-    sets = [EvaluationSet.of_texts(str(file), evaluation_texts(file), corpus.tokenizer) for file in evaluation_files]
+    sets = [EvaluationSet.of_texts(str(file), evaluation_texts(file), corpus.tokenizer) for file in files]
     held_out = corpus.held_out(verify=verify)
     if held_out is not None:
         sets.append(EvaluationSet.of_corpus("held_out", held_out))
@@ -306,7 +298,7 @@ def check_corpus(
         unigram_entropy=entropy(tokens),
         vocabulary=len(corpus.vocabulary),
         unused_pieces=int((tokens == 0).sum()),
-        model_vocabulary=model_vocabulary,
+        model_vocabulary=request.model_vocabulary,
         overlaps=tuple(evaluation.result() for evaluation in sets),
         held_out=dict(corpus.manifest.get("held_out", {})),
         removed=dict(corpus.manifest.get("removed", {})),
