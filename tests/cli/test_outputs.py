@@ -21,7 +21,8 @@ from cli.test_predicting import write_model
 
 # Parameters of commands that are paths of inputs; every other path is an output and is in OUTPUTS or FOLDERS.
 INPUTS = {
-    "texts", "vocab", "evaluation", "evaluation_files", "corpus", "folder", "model_vocabulary", "runs", "train", "dev", "data", "test", "passages", "queries",
+    "texts", "vocab", "evaluation", "evaluation_files", "corpus", "folder", "model_vocabulary",
+    "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
     "continue_on", "vectors", "pairs", "models", "general", "unlabelled", "logits",
 }  # fmt: skip
