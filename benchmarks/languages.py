@@ -55,8 +55,8 @@ from bertsmith.app.library.vocabulary import learn_vocabulary
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.storage.files import write_text
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
-from bertsmith.text.corpus.language_sampling import SamplingSettings
 from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.documents.languages import SamplingSettings
 from bertsmith.text.tokenizers.longest_match import Segmenter
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.unspaced import PATTERN

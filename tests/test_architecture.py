@@ -38,8 +38,8 @@ SLOW = {
     "bertsmith.inference.vectors.loading", "bertsmith.recipes.sentence_encoders.teacher",
     "bertsmith.recipes.sentence_encoders.hard_negatives",
     "bertsmith.inference.vectors.pictures", "bertsmith.inference.predictors.n_grams",
-    "bertsmith.inference.cluster.predictions", "bertsmith.inference.cluster.vectors",
-    "bertsmith.inference.cluster.words",
+    "bertsmith.inference.cluster.kept", "bertsmith.inference.cluster.predictions",
+    "bertsmith.inference.cluster.vectors", "bertsmith.inference.cluster.words",
     # Rarely needed: a plain classification of single texts works without them.
     "bertsmith.base.pages.html", "bertsmith.base.storage.downloads", "bertsmith.base.storage.remote",
     "bertsmith.models.encoders.encoder_decoders",

@@ -15,7 +15,7 @@ from bertsmith.inference.cluster import kept as cluster_kept
 from bertsmith.inference.cluster import words as cluster_words
 from bertsmith.inference.cluster.corpus import build_corpus_on
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
-from bertsmith.text.corpus.language_sampling import SamplingSettings
+from bertsmith.text.documents.languages import SamplingSettings
 from bertsmith.text.documents.readers import Document
 from cluster.conftest import stream_here
 from cluster.text_samples import digests, write_texts

@@ -8,9 +8,8 @@ import pytest
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
 from bertsmith.text.corpus.checks import check_corpus
-from bertsmith.text.corpus.language_sampling import SamplingSettings
 from bertsmith.text.corpus.shards import Corpus
-from bertsmith.text.documents.languages import count_languages, find_languages
+from bertsmith.text.documents.languages import SamplingSettings, count_languages, find_languages
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.vocabularies.languages import smoothed_shares

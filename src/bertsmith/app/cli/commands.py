@@ -17,7 +17,6 @@ from bertsmith.app.cli import (
     text,
     translation,
     vectors,
-    vocabulary,
     whole_runs,
     word_vectors,
 )
@@ -54,7 +53,7 @@ COMMANDS = (
     Command(
         pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo", text.encoding_settings
     ),
-    Command(vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
+    Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(
         text.tokenize,
         "tokenize",

@@ -22,9 +22,9 @@ def corpus(request: "CorpusRequest") -> None:
     from bertsmith.base.processes.engines import is_cluster
     from bertsmith.text.corpus.build import build_corpus
     from bertsmith.text.corpus.checks import check_corpus
-    from bertsmith.text.corpus.language_sampling import SamplingSettings
     from bertsmith.text.corpus.manifest import MANIFEST
     from bertsmith.text.corpus.request import CorpusSettings
+    from bertsmith.text.documents.languages import SamplingSettings
 
     out, replace, resume = Path(request.out), request.replace, request.resume
     require_outside(out, [path for path in (request.vocab, request.model, *request.evaluation) if path is not None])

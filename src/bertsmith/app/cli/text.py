@@ -1,4 +1,4 @@
-"""Commands for text: split lines into pieces, and show the input of the model."""
+"""Commands for text: learn a vocabulary, split lines into pieces, and show the input of the model."""
 
 import os
 import stat
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bertsmith.app.cli.options import note, print_table, settings_from
+from bertsmith.app.cli.options import note, print_table, say, settings_from
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.settings import require_other
 
 if TYPE_CHECKING:
     from bertsmith.text.documents.encodings import EncodingSettings
-    from bertsmith.text.documents.request import InputsRequest, TokenizeRequest
+    from bertsmith.text.documents.request import InputsRequest, TokenizeRequest, VocabularyRequest
     from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 _READ_BYTES = 1 << 20
@@ -25,6 +25,25 @@ def encoding_settings() -> Sequence[type]:
     from bertsmith.text.documents.encodings import EncodingSettings
 
     return (EncodingSettings,)
+
+
+def vocab(request: "VocabularyRequest") -> None:
+    """Learn a vocabulary of exactly --size pieces and print its quality report.
+
+    For each file, or with --languages for each language, the report gives the pieces per word and the fractions of
+    unknown words, of covered characters and of words that are a single piece. With more than 20 files and
+    --report, the rows for single files go only to that report. TEXT may be addresses such as s3://bucket. With --engine
+    ray, each file is counted by one worker of a cluster, so split very large files; finished counts are kept in
+    FILE.partial: --resume continues after Ctrl-C, a crash or a full disk.
+    """
+    from bertsmith.app.library.vocabulary import learn_vocabulary
+    from bertsmith.base.core.requests import call
+
+    learned = call(learn_vocabulary, request)
+    for line in learned.notes:
+        note(line)
+    for line in learned.report.lines("" if request.report is None else str(request.report)):
+        say(line)
 
 
 def tokenize(request: "TokenizeRequest") -> None:

@@ -36,11 +36,10 @@ from bertsmith.inference.cluster.rows import (
 )
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.encode import BlockEncoder, EncodedBlock, Item
-from bertsmith.text.corpus.language_sampling import SamplingSettings
 from bertsmith.text.corpus.manifest import MANIFEST, read_manifest
 from bertsmith.text.corpus.request import CorpusSettings
 from bertsmith.text.corpus.shards import token_type
-from bertsmith.text.documents.languages import language_sources
+from bertsmith.text.documents.languages import SamplingSettings, language_sources
 from bertsmith.text.documents.parsing import BlockCounts, TextBlock
 from bertsmith.text.documents.readers import Document, ReadingSettings, source_blocks
 from bertsmith.text.documents.sources import STDIN, Skipped, Source, find_sources

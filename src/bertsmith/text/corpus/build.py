@@ -24,14 +24,14 @@ from bertsmith.base.storage.files import FORMAT, FolderKind, atomic_folder, dige
 from bertsmith.text.corpus.document_urls import DocumentUrl
 from bertsmith.text.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
 from bertsmith.text.corpus.hashing import DRAWS, draw_of
-from bertsmith.text.corpus.language_sampling import LanguageSampler, SamplingSettings
+from bertsmith.text.corpus.language_sampling import LanguageSampler
 from bertsmith.text.corpus.manifest import HELD_OUT, INPUTS, KIND, MANIFEST, PIPELINE, VOCABULARY
 from bertsmith.text.corpus.removal import Removal
 from bertsmith.text.corpus.request import BuildRequest, CorpusSettings
 from bertsmith.text.corpus.shards import ShardWriter
 from bertsmith.text.corpus.split import SplitWriter
 from bertsmith.text.corpus.weights import Weights
-from bertsmith.text.documents.languages import read_languages
+from bertsmith.text.documents.languages import SamplingSettings, read_languages
 from bertsmith.text.documents.readers import (
     MOST_SENTENCES,
     Document,

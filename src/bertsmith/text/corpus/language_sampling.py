@@ -16,24 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import help_field
 from bertsmith.text.corpus.encode import EncodedBlock
 from bertsmith.text.corpus.hashing import DRAWS
 from bertsmith.text.corpus.removal import WaitingDocuments
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.corpus.split import Write
-from bertsmith.text.documents.languages import LanguageSettings, find_languages, no_text
+from bertsmith.text.documents.languages import SamplingSettings, find_languages, no_text
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.vocabularies.languages import smoothed_shares
 
 Ints = npt.NDArray[np.int64]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplingSettings(LanguageSettings):
-    """How the documents of each language are sampled."""
-
-    language_seed: int = help_field(12345, "with languages: seed for sampling documents", most=2**63)
 
 
 @dataclasses.dataclass

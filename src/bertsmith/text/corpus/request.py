@@ -10,9 +10,9 @@ from bertsmith.base.core.requests import AS_IT_IS, COPIED, Request
 from bertsmith.base.core.settings import Help, help_field, require_counts, require_limits, require_number
 from bertsmith.base.processes.engines import LOCAL
 from bertsmith.text.corpus.encode import Item
-from bertsmith.text.corpus.language_sampling import SamplingSettings
 from bertsmith.text.corpus.removal import RemovalSettings
 from bertsmith.text.corpus.shards import SHARD_BYTES
+from bertsmith.text.documents.languages import SamplingSettings
 from bertsmith.text.documents.readers import Document
 from bertsmith.text.documents.request import CASED, MODEL, RULES, VOCAB
 from bertsmith.text.tokenizers.tokenizer import Tokenizer

@@ -59,6 +59,13 @@ class LanguageSettings:
             require_other(self.languages or value == field.default, f"--{field.name.replace('_', '-')}", "--languages")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings(LanguageSettings):
+    """How the documents of each language are sampled."""
+
+    language_seed: int = help_field(12345, "with languages: seed for sampling documents", most=2**63)
+
+
 class LanguageCounts(NamedTuple):
     """The word counts of each language, and what was skipped, one sentence each."""
 
