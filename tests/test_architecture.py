@@ -54,6 +54,9 @@ SLOW = {
     "bertsmith.text.tokenizers.realign", "bertsmith.text.tokenizers.unigram",
     "matplotlib", "matplotlib.figure", "matplotlib.ticker",
     "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
+    # Only texts to write need these.
+    "bertsmith.models.heads.decoder", "bertsmith.models.parts.source", "bertsmith.tasks.encoding.generation",
+    "bertsmith.tasks.metrics.bleu", "bertsmith.tasks.metrics.texts",
 }  # fmt: skip
 # What answers from an ONNX folder, without torch: these modules and all that they import at the top.
 LIGHT = (

@@ -35,6 +35,7 @@ KINDS = {
     "names": "tags",
     "answers": "answer",
     "doubts": "answer or none",
+    "summaries": "text to write",
 }
 
 

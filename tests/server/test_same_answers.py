@@ -81,7 +81,7 @@ class Draw:
 
     def asked(self) -> Asked:
         name = self.draw.choice([*"embed base64 classify pair topics long score choose tag words answer doubt".split(),
-                                 *"fill complete perplexity next rerank".split(),
+                                 *"write fill complete perplexity next rerank".split(),
                                  *"cosine tokenize attention".split()]).item()  # fmt: skip
         return getattr(self, f"_{name}")()
 
@@ -122,6 +122,9 @@ class Draw:
 
     def _score(self) -> Asked:
         return self._classify("stars", method="score")
+
+    def _write(self) -> Asked:
+        return self._classify("summaries", method="generate")
 
     def _choose(self) -> Asked:
         questions = self.some(lambda: {"context": self.text(), "endings": [self.text() for _ in range(3)]})

@@ -12,6 +12,7 @@ from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
     QuestionExample,
+    SequenceExample,
     TaggedExample,
     TextExample,
     TripletExample,
@@ -176,10 +177,19 @@ SPECS = {
         settings=TaskSettings(max_length=16, stride=4),
     ),
 }
+SPECS["text to write"] = TaskSpec(
+    kind="generation",
+    name="text-to-text",
+    metric="rougeL",
+    metrics=("rouge1", "rouge2", "rougeL", "exact"),
+    settings=dataclasses.replace(SETTINGS, max_target_length=8, beam=2, answers=2),
+)
 # The kinds whose models have an ONNX form.
 OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind == "similarity"]  # exported as encoders
 WITH_GRAPH = [
-    name for name, spec in SPECS.items() if spec.settings.long_text not in HIERARCHICAL and name not in OF_VECTORS
+    name
+    for name, spec in SPECS.items()
+    if spec.settings.long_text not in HIERARCHICAL and name not in (*OF_VECTORS, "text to write")
 ]
 
 
@@ -239,6 +249,10 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
             result.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, location=place))
+        elif kind == "text to write":
+            words = draw.choice([*PEOPLE, *PLACES], int(draw.integers(1, 4))).tolist()
+            target = " ".join(words[::-1])
+            result.append(SequenceExample(id=name, source=" ".join(words), targets=(target,), location=place))
         elif kind == "tags":
             words, tags = [], []
             for _ in range(int(draw.integers(3, 9))):

@@ -14,9 +14,10 @@ from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
 from bertsmith.models.parts.our_names import SCORES
-from bertsmith.recipes.translation.decoding import Finished, penalty, search, translate
+from bertsmith.recipes.translation.decoding import search, translate, writing_of
 from bertsmith.recipes.translation.pairs import rows_of
 from bertsmith.recipes.translation.settings import SearchSettings
+from bertsmith.tasks.encoding.writing import Finished
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
@@ -89,7 +90,10 @@ def test_a_wide_beam_finds_the_best_of_all_translations(seed, alpha, kind):
     for row in rows_of(TEXTS[:2], TOKENIZER):
         limit = len(row) + 1
         every = [ids for length in range(limit) for ids in itertools.product((5, 6, 7), repeat=length)]
-        scored = {ids: logprob(one, row, ids, ends=True) / penalty(len(ids) + 1, settings) for ids in every}
+        scored = {
+            ids: logprob(one, row, ids, ends=True) / writing_of(TOKENIZER, settings).penalty(len(ids) + 1)
+            for ids in every
+        }
         best = max(scored, key=scored.__getitem__)
         (result,) = search(one, TOKENIZER, [row], settings)
         assert result.has_ended
@@ -103,7 +107,7 @@ def test_scores_are_the_log_probabilities_of_one_pass(kind):
     rows = rows_of(TEXTS, TOKENIZER)
     for row, found in zip(rows, search(one, TOKENIZER, rows, settings), strict=True):
         length = len(found.ids) + found.has_ended
-        expected = logprob(one, row, found.ids, ends=found.has_ended) / penalty(length, settings)
+        expected = logprob(one, row, found.ids, ends=found.has_ended) / writing_of(TOKENIZER, settings).penalty(length)
         assert found.score == pytest.approx(expected, rel=1e-12)
         assert not set(found.ids) & TOKENIZER.vocabulary.special_ids
 

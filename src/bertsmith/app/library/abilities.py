@@ -15,6 +15,7 @@ _OF_TASKS = {
     "choice": "choose",
     "tagging": "tag",
     "span": "answer",
+    "generation": "generate",
 }
 # What trains a model for it, where that is not the default.
 _MADE_BY = {"next_sentence": " (pretrain --objective mlm+nsp or mlm+sop)"}

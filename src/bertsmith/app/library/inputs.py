@@ -17,6 +17,7 @@ from bertsmith.base.core.progress import counted, quiet
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     QuestionExample,
+    SequenceExample,
     TaggedExample,
     TextExample,
     texts_of_group,
@@ -122,6 +123,18 @@ def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExam
         QuestionExample(id=str(number), question=question, context=context, location=f"question {number}")
         for number, (question, context) in numbered
     ]
+
+
+def source_examples(texts: Sequence[str | SequenceExample]) -> list[SequenceExample]:
+    """The source texts as examples, as in `text_examples`."""
+    examples = []
+    for number, text in enumerate(listed(texts, "texts")):
+        location = f"text {number + 1}"
+        if isinstance(text, SequenceExample):
+            examples.append(dataclasses.replace(text, id=str(number), location=location))
+        else:
+            examples.append(SequenceExample(id=str(number), source=checked_text(text, location), location=location))
+    return examples
 
 
 def checked_words(words: object, location: str) -> tuple[str, ...]:

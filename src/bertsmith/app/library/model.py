@@ -22,6 +22,7 @@ from bertsmith.app.library.inputs import (
     choice_examples,
     question_examples,
     require_count,
+    source_examples,
     tagged_sentences,
     text_examples,
     tokens_of_texts,
@@ -42,6 +43,7 @@ from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
+    SequenceExample,
     TextExample,
     empty_texts_note,
     is_blank,
@@ -55,9 +57,10 @@ from bertsmith.tasks.specs.predictions import (
     LabelPrediction,
     NumberPrediction,
     TagsPrediction,
+    TextPrediction,
 )
 from bertsmith.tasks.specs.settings import WINDOWED
-from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.specs.task import GENERATION, Prediction
 from bertsmith.tasks.specs.whole_texts import with_pieces
 from bertsmith.text.tokenizers.encoded import Encoded, Ids
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
@@ -85,7 +88,7 @@ class Model:
 
     Attributes:
         name: the last part of the path, or the id.
-        task: "classification", "regression", "choice", "tagging", "span", or None.
+        task: "classification", "regression", "choice", "tagging", "span", "generation", or None.
         weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
@@ -94,6 +97,7 @@ class Model:
         embed_length: tokens of a text that `embed` reads.
         max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
         max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
+        max_written: the most pieces of all texts that `generate` gives for a source; 0 if the model does not write.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
         width: width of the vectors of `embed`; 0 if an ONNX folder has none.
         opening: how `load` opened it, so that a copy or a pickle is loaded again; None for a model made otherwise.
@@ -128,6 +132,8 @@ class Model:
         of_questions = spec.settings if spec is not None and spec.kind == "span" else None
         self.max_question: int = 0 if of_questions is None else of_questions.max_question
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
+        writes = spec.settings if spec is not None and spec.kind == GENERATION else None
+        self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0
         self.shows_attention: bool = embedder.encoder.shows_attention
@@ -267,6 +273,19 @@ class Model:
         require_count(n_best, "n_best")
         answers = self._predict(question_examples(questions))
         return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in answers]
+
+    def generate(self, texts: Sequence[str | SequenceExample]) -> list[TextPrediction]:
+        """The text that the model writes for each source, such as its summary, with its score.
+
+        A source of more than `max_length` tokens is truncated, with a `CutWarning`. How the text is searched, and how
+        many there are for a source, are settings of the training.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text has the wrong type.
+        """
+        self._require("generate")
+        return self._predict(source_examples(texts))
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
@@ -450,6 +469,10 @@ class Model:
             questions = with_pieces(choices, [(choice.context, *choice.endings) for choice in choices], tokenizer)
             lengths = [[len(pieces) for pieces in question.pieces] for question in questions]
             return questions, [[context + count + of_pair for count in endings] for context, *endings in lengths]
+        if ability == "generate":
+            sources = source_examples(items)
+            sequences = with_pieces(sources, [(example.source,) for example in sources], tokenizer)
+            return sequences, [[len(example.pieces[0]) + special] for example in sequences]
         if ability in ("classify", "score", "rerank"):
             assert self._predictor is not None, "a model with a task"
             prefix, checked = self._predictor.task.spec.prompt, text_examples(items)

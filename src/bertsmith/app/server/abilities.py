@@ -69,7 +69,7 @@ ABILITIES: Mapping[str, Ability] = {
     **{name: Ability(_method(name)) for name in ("fill", "complete", "perplexity")},
     **{
         name: Ability(_method(name), cut="answer")
-        for name in ("next_sentence", "classify", "score", "choose", "tag", "answer")
+        for name in ("next_sentence", "classify", "score", "choose", "tag", "answer", "generate")
     },
     "embed": Ability(_method("embed_read"), cut="length"),
     EMBED_IDS: Ability(_method("embed_read")),

@@ -23,6 +23,7 @@ _LABEL = 192
 _WORD = 960  # a word with its tag, and an entity around it
 _PIECE = 384
 _WEIGHT = 24  # float64, and up to 7 characters, twice
+_WRITTEN = 128  # a piece of a text that was written, as an object, and in JSON twice
 _SPAN = 768  # an answer, under two keys
 _KEPT = 384  # an answer that is computed, as an object
 
@@ -70,6 +71,11 @@ def scores(model: "Model", count: int) -> AnswerSize:
 def labels(model: "Model", count: int) -> AnswerSize:
     """The size of labels with the probabilities of all labels."""
     return AnswerSize(count * (_ITEM + _of_all(model.labels)))
+
+
+def texts(model: "Model", count: int) -> AnswerSize:
+    """The size of texts that are written; the best one for a source is shown under two keys."""
+    return AnswerSize(count * (_ITEM + 2 * model.max_written * _WRITTEN))
 
 
 def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:

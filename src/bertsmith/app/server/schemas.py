@@ -48,7 +48,7 @@ class ChoiceQuestion(BaseModel):
 
 
 class PredictAsked(Asked):
-    """Texts or pairs of texts to classify or score, or questions with endings to choose from."""
+    """Texts or pairs of texts to classify or score, sources of texts to write, or questions with endings."""
 
     texts: Items[str | Pair] | None = None
     questions: Items[ChoiceQuestion] | None = None
@@ -157,7 +157,9 @@ class EmbeddingsReply(BaseModel):
 
 
 class PredictReply(Reply):
-    """For each text {label, chosen, probabilities} or {value}; for each question {index, text, probabilities}.
+    """For each text {label, chosen, probabilities}, {value} or {text, score, has_ended, answers}.
+
+    For each question {index, text, probabilities}.
 
     Each also has cut_tokens, the number of truncated tokens.
     """

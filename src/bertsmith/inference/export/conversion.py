@@ -30,7 +30,7 @@ from bertsmith.models.checkpoints.transformers_folder import config_json, longes
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
 from bertsmith.models.model_files.metadata import CARD, write_metadata
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS, OWN_HEAD, READER
+from bertsmith.models.parts.our_names import DECODER, OF_TWO_TEXTS, OWN_HEAD, READER
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
@@ -136,6 +136,12 @@ def _write_onnx(
             expected="a model whose head bertsmith knows, for --to onnx",
             found=f"the user's head {folder.metadata.own_head or 'of an unknown class'!r}",
             fix="export the model yourself (torch.onnx), or fine-tune it without your own head",
+        )
+    if DECODER in folder.parts:
+        raise ConfigError(
+            expected="a head that gives logits, for --to onnx",
+            found="a decoder, which writes a text piece by piece",
+            fix="serve it with bertsmith",
         )
     if READER in folder.parts:
         raise ConfigError(

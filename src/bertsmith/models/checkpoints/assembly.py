@@ -19,7 +19,7 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.layers import initial_values
-from bertsmith.models.parts.our_names import BLOCKS, OWN_HEAD, READER, part_of
+from bertsmith.models.parts.our_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of
 from bertsmith.text.tokenizers.tokenizer import Tokenizer, warn_of_casing
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
@@ -104,6 +104,7 @@ def load_for_task(
     changes: Mapping[str, Any] | None = None,
     reinit_layers: int = 0,
     predicts: bool = False,
+    copies_layers: bool = False,
     division: Division | None = None,
     mapped: bool = False,
 ) -> TaskModel:
@@ -113,6 +114,7 @@ def load_for_task(
         keep_head: keep the head of the source, which must then have one; otherwise the head is new.
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
+        copies_layers: a decoder starts as layers of the encoder, see `heads/decoder.py`.
         mapped: the parameters are the tensors of the folder where these are fp32, without memory of their own, since
             they are usually mapped from a file; for a model that is not trained.
     """
@@ -147,6 +149,14 @@ def load_for_task(
     for name, other in architecture_of(config).names.starts_as.items():
         if name in state and name not in taken and other in folder.tensors and not (keep_head or reinit_layers):
             taken[name] = folder.tensors[other]
+    if copies_layers and head.is_decoder:
+        from bertsmith.models.heads.decoder import Decoder, starts_of
+
+        decoder = model.output_layer
+        assert isinstance(decoder, Decoder)
+        taken |= {
+            name: folder.tensors[other] for name, other in starts_of(model.encoder, decoder) if other in folder.tensors
+        }
     if predicts and "mlm" not in folder.parts and config.piece_head != "tied":
         raise CheckpointError(
             expected=f"a head that predicts pieces in '{folder.name}', for the auxiliary language-model loss",
@@ -166,14 +176,15 @@ def load_for_task(
     elif keep_head and not head.is_vector:
         rows = len(taken.get(f"{head.part}.bias", ()))
         lacks_blocks = any(
-            part_of(name) in (BLOCKS, READER) and (name not in taken or taken[name].shape != tensor.shape)
+            part_of(name) in (BLOCKS, READER, DECODER) and (name not in taken or taken[name].shape != tensor.shape)
             for name, tensor in state.items()
         )
         lacks_pooler = head.uses_pooler(config) and config.can_pool and "bert.pooler.weight" not in taken
         if rows != head.outputs or lacks_blocks or lacks_pooler:
+            expected = f"a decoder of {head.layers_of_decoder or layers} layers" if head.is_decoder else ""
             below = " on a pooler" if head.uses_pooler(config) else " on a hidden layer" if lacks_blocks else ""
             raise CheckpointError(
-                expected=f"a {head.part} head of {head.outputs} rows{below} in '{folder.name}'",
+                expected=f"{expected or f'a {head.part} head of {head.outputs} rows{below}'} in '{folder.name}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
             )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.model_folder import parts_of
 from bertsmith.models.checkpoints.transformers_folder import OF_ROWS, Opening, longest_of
@@ -29,7 +30,7 @@ from bertsmith.models.model_files.metadata import (
 )
 from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import OWN_HEAD, part_of
+from bertsmith.models.parts.our_names import DECODER, OWN_HEAD, part_of
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -92,6 +93,11 @@ _NAMED = {
     "pos": "part-of-speech tagging",
     "multi-label": "multi-label text classification",
     "relations": "relation classification",
+    "summarization": "summarization",
+    "response": "replies",
+    "translation": "translation",
+    "parsing": "trees of constituents",
+    "text-to-text": "writing texts",
 }
 _OF_KIND = (
     "classification",
@@ -129,6 +135,7 @@ _KINDS = {
         "A beginning\\tan end\\tanother end",
         'choose([("A beginning", ["an end", "another end"])])',
     ),
+    "generation": _Kind("text2text-generation", "writing texts", "A text.", 'generate(["A text."])'),
     "similarity": _Kind(
         "sentence-similarity", "sentence similarity", "A text.", 'embed(["One text.", "Another text."])'
     ),
@@ -246,6 +253,9 @@ def _what(
         lines.append(f"- Direction: {way}; each token sees only itself and those {seen} it.")
     if config.two_directions:
         lines.append("- Direction: two language models, one from left to right and one from right to left.")
+    if layers := len({name.split(".")[2] for name in tensors if name.startswith(f"{DECODER}.layers.")}):
+        longest = (metadata.spec or {}).get("settings", {}).get("max_target_length")
+        lines.append(f"- Decoder: {counted(layers, 'layer')}; writes up to {longest} pieces.")
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)

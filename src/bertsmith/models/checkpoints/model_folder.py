@@ -13,7 +13,7 @@ from bertsmith.models.checkpoints.hub import shown
 from bertsmith.models.checkpoints.plan import POSITIONS, LoadReport, fixed_positions, plan_loading
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import OWN_HEAD, PARTS, part_of, with_prefix
+from bertsmith.models.parts.our_names import DECODER, OWN_HEAD, PARTS, part_of, with_prefix
 from bertsmith.models.parts.parameter_names import Match, ParameterNames
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -47,7 +47,7 @@ class ModelFolder:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts beyond embeddings and layers that exist: pooler, mlm, nsp, classifier, span, own_head."""
+        """The parts beyond embeddings and layers that exist: pooler, mlm, nsp, classifier, span, decoder, own_head."""
         return parts_of(self.tensors, self.config)
 
     def require_tokenizer(self) -> Tokenizer:
@@ -76,7 +76,7 @@ def parts_of(tensors: Mapping[str, Any], config: EncoderConfig) -> tuple[str, ..
     ('pooler', 'mlm')
     """
     present = {part_of(name) for name in tensors}
-    if config.piece_head == "tied" and present.isdisjoint(("classifier", "span", OWN_HEAD)):
+    if config.piece_head == "tied" and present.isdisjoint(("classifier", "span", DECODER, OWN_HEAD)):
         present.add("mlm")
     return tuple(part for part in PARTS if part in present)
 

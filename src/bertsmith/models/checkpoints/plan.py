@@ -14,7 +14,16 @@ from torch import Tensor
 from bertsmith.base.core.errors import CheckpointError, some
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.layers import sinusoidal_positions
-from bertsmith.models.parts.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, PARTS, READER, READER_UNITS, part_of
+from bertsmith.models.parts.our_names import (
+    BLOCKS,
+    DECODER,
+    HIDDEN_UNITS,
+    OWN_HEAD,
+    PARTS,
+    READER,
+    READER_UNITS,
+    part_of,
+)
 from bertsmith.models.parts.parameter_names import Match, ParameterNames, Skip, block_shapes
 
 Shape = tuple[int, ...]
@@ -201,8 +210,8 @@ def _expected(
         shapes |= block_shapes(config.hidden_size * vectors_of_row)
         if "classifier.weight" in shapes:
             shapes["classifier.weight"] = (shapes["classifier.weight"][0], HIDDEN_UNITS)
-    # Only the class of a user's head knows its shapes, and only the task those of a reader.
-    shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) in (OWN_HEAD, READER)}
+    # Only the class of a user's head knows its shapes, and only the task those of a reader or a decoder.
+    shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) in (OWN_HEAD, READER, DECODER)}
     if READER in present:
         # One of whole texts ends with a hidden layer, one of tokens with two LSTMs, which have four gates for a cell.
         gates = shapes.get(f"{READER}.second.right.bias_ih_l0", (0,))[0]

@@ -17,7 +17,7 @@ from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.cross_encoders import class_of_activation
 from bertsmith.models.model_files.metadata import CODE, WHOLE_ROWS, ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import APART, OWN_HEAD, READER
+from bertsmith.models.parts.our_names import APART, DECODER, OWN_HEAD, READER
 from bertsmith.models.parts.parameter_names import ParameterNames
 
 # In front of the `model_type` of the encoder, in folders that need the code, and in those that only bertsmith reads.
@@ -66,6 +66,8 @@ def opening_of(
     tensors_of, declared = class_of(names, parts, metadata.task, metadata.reads), metadata.architecture or ""
     of_others = next((ending for ending in _TASKS.values() if declared.endswith(f"For{ending}")), "")
     task = of_others if metadata.task is None else _TASKS.get(metadata.task, "")
+    if DECODER in parts:
+        return Opening(tensors_of=tensors_of, only_here="a decoder on the encoder")
     has_head = not {"classifier", "span", OWN_HEAD}.isdisjoint(parts)
     if not (task and has_head and config.in_transformers):
         why = "" if config.in_transformers else f"the architecture {config.display_name}, which transformers lacks"

@@ -91,7 +91,8 @@ class MpnetModel(TransformerEncoder):
     def shared(self, basis: Pass) -> Pass:
         """The bias of every distance in the batch, once for all layers."""
         table = self.embeddings.get_submodule("relative").get_parameter("weight")
-        bias = bias_by_distance(table, max(basis.batch.lengths)).to(basis.dtype)
+        longest = max(basis.batch.lengths) if basis.earlier is None else basis.earlier.longest
+        bias = bias_by_distance(table, longest).to(basis.dtype)
         return dataclasses.replace(basis, bias=bias)
 
 

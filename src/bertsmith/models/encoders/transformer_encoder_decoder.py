@@ -2,11 +2,9 @@
 
 Letters: T target tokens, S source tokens, N sequences, D width, V vocabulary.
 
-Layers come from `models/parts/transformer.py`: post-norm, ReLU. A decoder layer reads from left to right and has a
-second attention between the first one and the feed-forward network, whose keys and values are the encoder's states; it
-is the same function, with other lengths for queries than for keys. One word table serves both sides and the output
-layer, and its vectors are multiplied by the square root of the width. Positions are sines. There is no norm after the
-last layer.
+Layers come from `models/parts/transformer.py`: post-norm, ReLU; those of the decoder from `decoder_layer.py`. One word
+table serves both sides and the output layer, and its vectors are multiplied by the square root of the width. Positions
+are sines. There is no norm after the last layer.
 
 Source: Vaswani et al. (2017), "Attention Is All You Need", sections 3 and 5.
 """
@@ -19,17 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.base.core.settings import help_field
-from bertsmith.models.parts.attention import attention
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.decoder_layer import DecoderLayer
 from bertsmith.models.parts.earlier import Earlier
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
-from bertsmith.models.parts.layers import initialize, linear, norm
+from bertsmith.models.parts.layers import initialize
 from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise
-from bertsmith.models.parts.runs import runs_of
 from bertsmith.models.parts.source import SourceStates
-from bertsmith.models.parts.transformer import Embeddings, Layer, Pass, joined
+from bertsmith.models.parts.transformer import Embeddings, Layer, Pass
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,37 +73,6 @@ class TransformerConfig(EncoderConfig):
         positions = self.max_position_embeddings if self.position_embedding_type == "absolute" else 0
         encoder, decoder = of_attention + feed_forward + 2 * of_norm, 2 * of_attention + feed_forward + 3 * of_norm
         return (self.vocab_size + positions) * width + self.num_hidden_layers * (encoder + decoder)
-
-
-class DecoderLayer(Layer):
-    """A layer that reads from left to right, and attends to the source text."""
-
-    def __init__(self, config: TransformerConfig) -> None:
-        super().__init__(dataclasses.replace(config, is_causal=True))
-        width = config.hidden_size
-        self.source_query = nn.Linear(width, width)
-        self.source_key = nn.Linear(width, width)
-        self.source_value = nn.Linear(width, width)
-        self.source_output = nn.Linear(width, width)
-        self.source_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-
-    def consult(self, attended: Tensor, shared: Pass, counts: tuple[int, ...], name: str) -> Tensor:
-        """The states [T, D] with what they read in the source, added and normed."""
-        source, config = shared.source, self.config
-        assert source is not None, "a decoder has a source"
-        asking = attended.to(shared.dtype)
-        context = attention(
-            linear(asking, self.source_query),
-            source.projected(f"{name}.key", lambda states: linear(states.to(shared.dtype), self.source_key)),
-            source.projected(f"{name}.value", lambda states: linear(states.to(shared.dtype), self.source_value)),
-            runs_of(source.lengths, counts),
-            heads=config.num_attention_heads,
-            dropout=config.attention_probs_dropout_prob,
-            noise=shared.noise,
-        )
-        probability = config.hidden_dropout_prob
-        keep = self.kept(attended, counts, shared, probability)
-        return norm(joined(attended, context, self.source_output, keep, probability), self.source_norm)
 
 
 class Transformer(EncoderDecoder):

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bertsmith.models.heads.sampled_softmax import PieceSample
     from bertsmith.models.parts.layer_mix import WeightedMix
     from bertsmith.models.parts.memory import Memory
+    from bertsmith.models.parts.source import SourceStates
 
 # What turns hidden states [M, D] and the word table [V, D] into logits [M, V], by `EncoderConfig.piece_head`.
 PIECE_HEADS = Registry[Callable[..., nn.Module]](
@@ -168,7 +169,12 @@ class EncoderForTask(_OnEncoder):
             dropout = config.head_dropout(head.part, pooled=True)
             self.add_module(READER, _READERS["windows"](head.windows, width, dropout, is_pair=head.is_pair))
             width = READER_UNITS
-        if outputs or not head.is_vector:
+        if head.is_decoder:
+            from bertsmith.models.heads.decoder import Decoder
+
+            pieces = PIECE_HEADS[config.piece_head](config)
+            self.add_module(head.saved_part, Decoder(encoder, head.layers_of_decoder, pieces))
+        elif outputs or not head.is_vector:
             layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
             self.add_module(head.saved_part, layer)
         if seed is not None:
@@ -176,7 +182,7 @@ class EncoderForTask(_OnEncoder):
 
     @property
     def output_layer(self) -> nn.Module:
-        """The linear layer on top, or the user's head; a head whose result is a vector may have none."""
+        """The linear layer on top, the decoder, or the user's head; a head whose result is a vector may have none."""
         return self.get_submodule(self.head.saved_part)
 
     @property
@@ -188,6 +194,8 @@ class EncoderForTask(_OnEncoder):
     @property
     def outputs(self) -> int:
         """K, the numbers per position that a forward pass returns."""
+        if self.head.is_decoder:
+            return self.config.vocab_size
         return self.encoder.width if self.head.is_vector else self.head.outputs
 
     @property
@@ -224,6 +232,7 @@ class EncoderForTask(_OnEncoder):
         frozen: bool = False,
         trace: Trace | None = None,
         all_positions: bool = False,
+        target: Batch | None = None,
     ) -> Tensor:
         """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
@@ -235,8 +244,14 @@ class EncoderForTask(_OnEncoder):
             frozen: run the encoder (except its pooler) without dropout and without gradients.
             trace: see `Encoder.forward`; of a head that reads texts apart, of their sequences.
             all_positions: compute the last layer for all tokens, so that the trace has all of its hidden states.
+            target: for a head that writes, the texts that it has written so far, each without its last token; the
+                logits [T, V] are of the pieces that follow each of their tokens.
         """
         head = self.head
+        if head.is_decoder:
+            assert target is not None, "a decoder has a target"
+            source = self.encode(batch, noise=None if frozen else noise, dtype=dtype, frozen=frozen)
+            return self.decode(target, source, noise=noise, dtype=dtype)
         pools_mean = head.on_pooler and self.config.pools_mean
         if head.pooled:
             read = None if head.reads_all or pools_mean else self.encoder.read_of_rows(batch)
@@ -294,6 +309,29 @@ class EncoderForTask(_OnEncoder):
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)
+
+    def encode(
+        self, batch: Batch, *, noise: Noise | None = None, dtype: torch.dtype | None = None, frozen: bool = False
+    ) -> "SourceStates":
+        """The encoder's states of source texts, for a head that writes; see `forward` for `frozen`."""
+        from bertsmith.models.parts.source import SourceStates
+
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+            return SourceStates(self.encoder(batch, noise=noise, dtype=dtype), batch.lengths)
+
+    def decode(
+        self,
+        batch: Batch,
+        source: "SourceStates",
+        *,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        memory: "Memory | None" = None,
+    ) -> Tensor:
+        """The logits [T, V] of the piece that follows each target token; see `EncoderDecoder.decode`."""
+        logits = self.output_layer(batch, source, self.encoder, noise=noise, dtype=dtype, memory=memory)
+        assert isinstance(logits, Tensor)
+        return logits
 
     def _read_windows(self, vectors: Tensor, batch: Batch, noise: Noise | None) -> Tensor:
         """The vector of the whole text for each of its rows, [N, 512], from the rows' vectors, [N, D]."""

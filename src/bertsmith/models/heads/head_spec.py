@@ -13,6 +13,7 @@ from bertsmith.models.parts.our_names import (
     APART,
     BILSTM,
     CONCAT,
+    DECODER,
     MAX,
     OF_TWO_TEXTS,
     OWN_HEAD,
@@ -41,6 +42,7 @@ class Head:
         normalized: whether each of them is first brought to mean 0 and variance 1.
         windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
             each row is read by itself.
+        layers_of_decoder: of a head that writes a text, the number of its layers; 0 for as many as the encoder has.
     """
 
     part: str
@@ -55,6 +57,7 @@ class Head:
     layers: str = ""
     normalized: bool = False
     windows: str = ""
+    layers_of_decoder: int = 0
 
     def __post_init__(self) -> None:
         assert self.reads in (READS if self.pooled else ("pooler", BILSTM)), self.reads
@@ -64,6 +67,12 @@ class Head:
                 raise ConfigError(
                     expected="a task with a layer on top, for a head of your own",
                     found="one that trains vectors",
+                    fix="leave your head out",
+                )
+            if self.is_decoder:
+                raise ConfigError(
+                    expected="a task with a layer on top, for a head of your own",
+                    found="one that writes texts",
                     fix="leave your head out",
                 )
             if self.windows:
@@ -86,13 +95,18 @@ class Head:
                 )
 
     @functools.cached_property
+    def is_decoder(self) -> bool:
+        """Whether it writes a text, piece by piece, instead of giving logits for a row or its tokens."""
+        return self.part == DECODER
+
+    @functools.cached_property
     def on_pooler(self) -> bool:
         """Whether it reads the output of the encoder's pooler."""
         return self.pooled and self.reads == "pooler"
 
     def uses_pooler(self, config: EncoderConfig) -> bool:
         """Whether the pooler of an encoder of this shape is below it, and so trained with it."""
-        return self.on_pooler or (not self.pooled and not self.has_reader and config.pools_tokens)
+        return self.on_pooler or (not (self.pooled or self.has_reader or self.is_decoder) and config.pools_tokens)
 
     @functools.cached_property
     def reads_all(self) -> bool:

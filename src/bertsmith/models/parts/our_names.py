@@ -32,6 +32,7 @@ BLOCKS = "blocks"  # the hidden layer of a head that reads "concat"
 HIDDEN_UNITS = 50
 READER = "reader"  # what is between the encoder and the output layer of a head with a BiLSTM
 READER_UNITS, READER_CELLS = 512, 1500
+DECODER = "decoder"  # a head that writes a text, `models/heads/decoder.py`
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
 SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
 # What a loss of the vectors of texts compares; see `tasks.specs.similarity` for what each of them needs.
@@ -39,7 +40,7 @@ OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", 
 COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
 WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels a layer predicts that is left out of the model
 NO_TEXT = -1  # the id of a text that a unit does not have
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, OWN_HEAD, PROJECTION)
+PARTS = ("pooler", "mlm", "nsp", "classifier", "span", BLOCKS, READER, DECODER, OWN_HEAD, PROJECTION)
 
 
 def with_prefix(ours: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.models.parts.our_names import BLOCKS, HIDDEN_UNITS, OWN_HEAD, READER, part_of, with_prefix
+from bertsmith.models.parts.our_names import BLOCKS, DECODER, HIDDEN_UNITS, OWN_HEAD, READER, part_of, with_prefix
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
@@ -54,7 +54,9 @@ class Skip(NamedTuple):
 # The number of a layer: no sign, no leading zero, at most three digits.
 _NUMBER = re.compile(r"\.(0|[1-9][0-9]{0,2})\.")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-_OF_NO_OTHER_LIBRARY = (OWN_HEAD, BLOCKS, READER)  # parts that keep our names, and our layout, in every folder
+_OF_NO_OTHER_LIBRARY = (OWN_HEAD, BLOCKS, READER, DECODER)  # parts that keep our names, and our layout, in every folder
+# What their names begin with; `decoder.bias` of other libraries is an output layer.
+_OURS = (*(f"{part}." for part in _OF_NO_OTHER_LIBRARY[:-1]), f"{DECODER}.layers.", f"{DECODER}.head.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,7 @@ class ParameterNames:
             declared: the class of `transformers` that the checkpoint names, which identifies a variant without names of
                 its own.
         """
-        if name.startswith(tuple(f"{part}." for part in _OF_NO_OTHER_LIBRARY)):
+        if name.startswith(_OURS):
             return Match(name)
         full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
         if _split(full)[0].removeprefix(self.prefix) in self.buffers:

@@ -25,7 +25,14 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.recipes.adaptation.further_pretraining import EVALUATION_ROWS, pretrain_on_text
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TripletExample
+from bertsmith.tasks.datasets.examples import (
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    SequenceExample,
+    TaggedExample,
+    TripletExample,
+)
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.corpus.build import build_corpus
@@ -192,7 +199,13 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
         elif isinstance(example, ChoiceExample):
             groups[number] = [line for part in (example.context, *example.endings) for line in split_sentences(part)]
         else:
-            parts = example.texts if isinstance(example, TripletExample) else (example.first, example.second or "")
+            parts: tuple[str, ...]
+            if isinstance(example, TripletExample):
+                parts = example.texts
+            elif isinstance(example, SequenceExample):
+                parts = (example.source,)  # targets would be learned as texts that follow their sources
+            else:
+                parts = (example.first, example.second or "")
             groups[number] = [line for part in parts for line in split_sentences(part)]
     for sentences in dict.fromkeys(map(tuple, groups.values())):
         if sentences:

@@ -42,7 +42,7 @@ from bertsmith.recipes.finetuning.settings import ULMFIT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
 from bertsmith.recipes.results.resampling import Line
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 from bertsmith.training.loop.run_folder import SETTINGS_FILE
 
 ONE_ANSWER = "the same answer to every example"
@@ -190,6 +190,8 @@ class FineTuned(System):
     def why_not(self, spec: TaskSpec) -> str:
         """See `System.why_not`; a BiLSTM on top needs a layer for the task, and attention two texts in each row."""
         reads = self.settings.get("reads")
+        if spec.kind == GENERATION:
+            return "it labels texts; `bertsmith finetune` trains a network that writes them"
         if reads in READERS and spec.kind == SIMILARITY:
             return "a BiLSTM on top is part of a layer for labels, and vectors of texts have none"
         if reads == ATTENTION and not spec.has_two_texts:

@@ -42,7 +42,7 @@ from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import form_of, official_spec, require_kind, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
-from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.tasks.specs.task import GENERATION, Prediction, TaskSpec
 from bertsmith.tasks.task_data.spec_of_model import require_spec, spec_of
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 from bertsmith.tasks.task_data.task_files import read_examples
@@ -80,6 +80,12 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         "--task pairs --train PAIRS --teacher DIR`",
     )
     spec = require_spec(teacher)
+    require(
+        spec.kind != GENERATION,
+        expected="a teacher that labels, scores, tags or answers",
+        found=f"'{teacher.name}', which writes texts",
+        fix="train a smaller one on its texts: `bertsmith predict`, then `bertsmith finetune`",
+    )
     name = task_name(sources.task or form_of(spec))
     require_kind(name, spec)
     if teacher.metadata.spec is None:

@@ -21,9 +21,9 @@ from bertsmith.models.parts.our_names import (
     TRIPLET,
     WITH_LAYER,
 )
-from bertsmith.recipes.finetuning.settings import PROBE, FinetuningSettings
+from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 
 # The losses of the tasks of vectors, the default first; those of any task with a teacher besides.
 _LOSSES = {
@@ -72,7 +72,13 @@ def loading_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[s
     if settings.dropout is not None:
         changes = {**folder.config.dropout_changes(settings.dropout), "classifier_dropout": None}
     predicts = settings.language_model_loss > 0
-    return {"keep_head": False, "changes": changes, "reinit_layers": settings.reinit_layers, "predicts": predicts}
+    return {
+        "keep_head": False,
+        "changes": changes,
+        "reinit_layers": settings.reinit_layers,
+        "predicts": predicts,
+        "copies_layers": settings.decoder_start == ENCODER,
+    }
 
 
 def require_divisible(head: Head, settings: FinetuningSettings) -> None:
@@ -82,7 +88,9 @@ def require_divisible(head: Head, settings: FinetuningSettings) -> None:
         ConfigError: its loss has parameters of its own, which are outside of the model's forward pass.
     """
     found = (
-        "a language-model loss"
+        "a decoder, which shares tables with the encoder"
+        if head.is_decoder
+        else "a language-model loss"
         if settings.language_model_loss
         else "a penalty on the weights of layers"
         if settings.mix_penalty
@@ -104,7 +112,7 @@ def spec_of_job(spec: TaskSpec, folder: ModelFolder, settings: FinetuningSetting
     Raises:
         ConfigError: the settings do not fit the task.
     """
-    return _read_as_asked(_with_vectors(_fitted(spec, folder), settings, folder), settings)
+    return _read_as_asked(_with_decoder(_with_vectors(_fitted(spec, folder), settings, folder), settings), settings)
 
 
 def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
@@ -149,10 +157,37 @@ def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
     if not folder.config.can_pool and spec.reads == "pooler":
         spec = dataclasses.replace(spec, reads="cls")
     limit = folder.config.max_tokens
-    if spec.settings.max_length <= limit:
+    limits = {"max_length": limit}
+    if "max_target_length" in task_for(spec).settings_used:
+        limits["max_target_length"] = limit - 1  # the first position is that of [CLS]
+    changes: dict[str, Any] = {name: most for name, most in limits.items() if getattr(spec.settings, name) > most}
+    for name, most in changes.items():
+        warn(f"{name} reduced from {getattr(spec.settings, name)} to {most}: the model has only {limit} positions")
+    return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, **changes)) if changes else spec
+
+
+def _with_decoder(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
+    """The spec of a task of texts to write with the layers of the settings; other specs unchanged.
+
+    Raises:
+        ConfigError: the settings ask for a decoder in another task, or for what a model with one cannot have.
+    """
+    asked = settings.decoder_layers is not None or settings.decoder_start != ENCODER
+    if spec.kind != GENERATION:
+        require(
+            not asked,
+            expected="a task of texts to write for --decoder-layers and --decoder-start",
+            found=spec.title,
+            fix="leave them out",
+        )
         return spec
-    warn(f"max_length reduced from {spec.settings.max_length} to {limit}: the model has only {limit} positions")
-    return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
+    require(
+        not settings.language_model_loss,
+        expected="a loss of the texts to write alone",
+        found="a language-model loss",
+        fix="leave --language-model-loss out",
+    )
+    return dataclasses.replace(spec, decoder_layers=settings.decoder_layers or 0)
 
 
 def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFolder) -> TaskSpec:

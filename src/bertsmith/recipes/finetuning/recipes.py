@@ -31,6 +31,7 @@ from bertsmith.recipes.finetuning.settings import (
     of_the_paper,
 )
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
+from bertsmith.tasks.specs.task import GENERATION
 from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 PAIRS_RUN = Path(CONTINUED) / "pairs"  # in RUN, of the recipe setfit: the training of vectors on pairs of texts
@@ -208,7 +209,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         "bias_correction": True,
         "keep": "last" if small and given.get("patience") is None else "best",
     }
-    if situation.kind == "similarity":
+    if situation.kind in ("similarity", GENERATION):
         return {**values, "keep": "best"}
     if small and situation.is_well_trained and not given.get("reinit_layers"):
         values["freeze"] = "embeddings"

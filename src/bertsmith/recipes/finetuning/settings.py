@@ -26,6 +26,8 @@ FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 FREEZE = ("nothing", "embeddings", "body")
 STARTS = ("random", "linear")
 _MANY_STEPS = 10**9  # more than any warm-up
+ENCODER = "encoder"
+DECODER_STARTS = (ENCODER, "random")
 CLASS_WEIGHTS = ("none", "balanced")
 KEEPS = ("best", "last")
 MERGES = ("best", "average")
@@ -96,6 +98,14 @@ class FinetuningSettings:
         "random",
         "initial values of the new layer: random, or linear: fitted to the vectors of the base model; auto: linear",
     )
+    decoder_layers: int | None = help_field(
+        None, "texts to write: layers of the decoder [as many as the encoder has]", most=1000
+    )
+    decoder_start: str = help_field(
+        ENCODER,
+        "texts to write: initial values of the decoder: encoder (its layers, at equal distances, and the head that "
+        "predicts masked pieces; attention to the source is new) or random",
+    )
     class_weights: str = help_field(
         "none",
         "none, or balanced: every label has the same total weight in the loss of a classification, however rare it is",
@@ -161,6 +171,7 @@ class FinetuningSettings:
             fix="use one of them",
         )
         require_number("bilstm_cells", self.bilstm_cells, above=0)
+        require_number("decoder_layers", self.decoder_layers, above=0)
         require_number("mix_penalty", self.mix_penalty, least=0)
         for name in ("bilstm_cells", "bilstm_layers", "normalize_layers", "mix_penalty"):
             require_other(
@@ -171,6 +182,7 @@ class FinetuningSettings:
         for name, known in (
             ("reads", (*READS, PROBE)),
             ("start", STARTS),
+            ("decoder_start", DECODER_STARTS),
             ("class_weights", CLASS_WEIGHTS),
             ("merge", MERGES),
         ):

@@ -164,6 +164,7 @@ class Finetuning(Workload):
             frozen=self.frozen,
             trace=trace,
             all_positions=trace is not None,
+            target=micro_batch.target,
         )
         loss, sums = with_loss(self.task).loss(logits, micro_batch)
         loss = loss / micro_batch.step_targets
@@ -198,7 +199,7 @@ class Finetuning(Workload):
         if self.dev is None:
             return {}
         assert isinstance(model, EncoderForTask)
-        examples, features = self.dev
+        examples, features = self.dev[0], self.dev[1].for_selection
         logits = task_logits(model, features, self.runtime, self.settings.micro_tokens, rank=rank)
         scores = self.task.score(examples, self.task.decode(examples, features, logits, self.tokenizer))
         if self.on_scores is not None:

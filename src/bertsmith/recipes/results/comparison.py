@@ -20,6 +20,7 @@ EXAMPLE_SCORES = {
     "choice": "right answers",
     "regression": "negative squared error",
     "span": "F1 of the answers",
+    "generation": "main score of each text",
 }
 
 Lines = Sequence[Line]

@@ -49,7 +49,7 @@ def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence
 def texts_of(example: Example) -> list[str]:
     """The texts of an example, each cut to 300 characters; empty for tagged words, which the prediction contains."""
     values = vars(example)
-    texts = [values[name] for name in ("first", "second", "question", "context") if values.get(name)]
+    texts = [values[name] for name in ("first", "second", "question", "context", "source") if values.get(name)]
     return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]
 
 
@@ -84,6 +84,8 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         return None
     if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+    if kind == "generation":
+        return _of_texts(metric, lines)
     if (kind, metric) == ("similarity", "average_precision"):
         from bertsmith.tasks.metrics.similarity import pair_average_precision
 
@@ -160,6 +162,19 @@ def _tag_counts(line: Line, scheme: str) -> list[float]:
         return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
     gold_spans, predicted_spans = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
     return [len(gold_spans & predicted_spans), len(gold_spans), len(predicted_spans)]
+
+
+def _of_texts(metric: str, lines: Sequence[Line]) -> ScoreRows:
+    """The values of a score of texts; BLEU and the scores of brackets come from counts."""
+    from bertsmith.tasks.metrics.bleu import bleu_of_counts
+    from bertsmith.tasks.metrics.texts import BLEU, EXACT, values_of_text
+
+    rows = np.array([values_of_text(metric, line["prediction"]["text"], line["gold"]) for line in lines])
+    if metric == BLEU:
+        return ScoreRows(rows=rows, statistic=lambda drawn: bleu_of_counts(drawn.sum(axis=0).tolist(), smoothed=True))
+    if metric in _OF_COUNTS:
+        return ScoreRows(rows=rows, statistic=_OF_COUNTS[metric])
+    return ScoreRows(rows=rows[:, 0], is_proportion=metric == EXACT)
 
 
 def _is_exact(line: Line) -> int:

@@ -231,6 +231,16 @@ def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], sc
     return html.table(rows, ["type", *_RATIOS])
 
 
+def _generation(spec: Mapping[str, Any], lines: Lines) -> str:
+    """The texts with the lowest scores, next to their targets."""
+    worst = sorted(lines, key=lambda line: float(line["score"]))[:WORST]
+    rows = [
+        (line, (" | ".join(line["gold"]), str(line["prediction"]["text"]), f"{line['score']:.4f}")) for line in worst
+    ]
+    title = f"Lowest {spec.get('metric', 'score')} of {len(lines):,} texts"
+    return html.section(title, _examples(("target", "written", "score"), rows))
+
+
 def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
     """The confusion matrix; with many labels, a list of the most frequent confusions."""
     numbers = {label: number for number, label in enumerate(labels)}
@@ -308,4 +318,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "choice": _choice,
     "span": _span,
     "tagging": _tagging,
+    "generation": _generation,
 }

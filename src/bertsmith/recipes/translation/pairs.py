@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
-from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of
-from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.datasets.sequences import pair_lines
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -44,17 +43,7 @@ def read_pairs(path: Path, encoding: str = UTF_8) -> list[Pair]:
     Args:
         encoding: of a file without a byte order mark.
     """
-    pairs = []
-    for number, line in enumerate(lines_of(file_text(path, kind="pairs of texts", encoding=encoding)), start=1):
-        cells = [cell.strip() for cell in line.split("\t")]
-        if len(cells) != 2 or not all(cells):
-            raise InputError(
-                expected=f"a text, a tab and another text in {line_of(path, number)}",
-                found=f"{counted(len(cells), 'cell')}: {brief(line)}",
-                fix="fix this line, or remove it",
-            )
-        pairs.append((cells[0], cells[1]))
-    return pairs
+    return [(source, target) for _, source, target in pair_lines(path, encoding)]
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, max_length: int, name: str) -> EncodedPairs:

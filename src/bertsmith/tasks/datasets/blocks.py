@@ -3,7 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample, TripletExample
+from bertsmith.tasks.datasets.examples import (
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    SequenceExample,
+    TextExample,
+    TripletExample,
+)
 
 BLOCK_TEXTS = 4096
 BLOCK_CHARACTERS = 2**24
@@ -57,4 +64,6 @@ def characters_of(example: Example) -> int:
         return len(example.context) + sum(len(ending) for ending in example.endings)
     if isinstance(example, QuestionExample):
         return len(example.question) + len(example.context)
+    if isinstance(example, SequenceExample):
+        return len(example.source)
     return sum(len(word) for word in example.words)

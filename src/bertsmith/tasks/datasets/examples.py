@@ -95,11 +95,29 @@ class QuestionExample:
     location: str = ""
 
 
-Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequenceExample:
+    """A text, and another one to write for it, such as its summary.
+
+    Attributes:
+        targets: the right answers, the first of which a training reads; empty if there is no gold.
+        pieces: the ids of the source, if it was tokenized before.
+    """
+
+    id: str
+    source: str
+    targets: tuple[str, ...] = ()
+    location: str = ""
+    pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
+
+
+Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample | SequenceExample
 
 
 def is_blank(example: Example) -> bool:
     """Whether the example is a text, or a pair of texts, with nothing but whitespace."""
+    if isinstance(example, SequenceExample):
+        return not example.source.strip()
     return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
 
 

@@ -125,6 +125,8 @@ class Engine(abc.ABC):
     ) -> Logits:
         """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
 
+        A head that writes gives what `Writing.as_numbers` makes of its answers instead.
+
         This is the one forward pass of evaluation and prediction; equal rows are computed once.
 
         Args:
@@ -143,7 +145,7 @@ class Engine(abc.ABC):
         return computed(
             features,
             functools.partial(self.compute, head=head),
-            width=(self.width(head),),
+            width=(self.width(head) if features.writing is None else features.writing.width,),
             micro_tokens=self.runtime.inference_tokens if micro_tokens is None else micro_tokens,
             advance=advance,
             rank=rank,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import torch
 
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
@@ -21,6 +22,7 @@ from bertsmith.tasks.encoding.engine import (
 )
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits, RowPart
+from bertsmith.tasks.encoding.writing import Writing
 from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -79,6 +81,8 @@ class TorchEngine(Engine):
         model, dtype = self._model, self.runtime.dtype
         with self._without_gradients():
             gathered = part.gather(self.runtime.device)
+            if part.features.writing is not None:
+                return self._written(part, part.features.writing)
             if isinstance(model, EncoderForTask):
                 assert head == TASK, head
                 logits = model(gathered.batch, read=gathered.read, dtype=dtype)
@@ -92,6 +96,16 @@ class TorchEngine(Engine):
                 }[head]
                 logits = getattr(model(gathered.batch, read=gathered.read, dtype=dtype, **{positions: every}), name)
             return cast("Logits", logits.float().cpu().numpy())
+
+    def _written(self, part: RowPart, writing: Writing) -> Logits:
+        """The answers of a head that writes for some rows, as numbers, [n, width]."""
+        from bertsmith.tasks.encoding.generation import write_texts
+
+        rows = [part.features.rows.row(number)[0] for number in part.rows.tolist()]
+        model, device = cast("EncoderForTask", self._model), self.runtime.device
+        limits = [min(writing.longest, self.max_tokens - 1)] * len(rows)
+        texts = write_texts(model, rows, limits, writing, device=device, dtype=self.runtime.dtype)
+        return np.stack([writing.as_numbers(answers) for answers in texts])
 
     def new_memory(self) -> "Memory | None":
         """See `Engine`."""

@@ -6,6 +6,7 @@ Letters: U units, N rows, R positions that the head reads, r those of some rows,
 """
 
 import collections
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
@@ -198,4 +199,4 @@ def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
     else:
         shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
         read, position = np.unique(features.read + shift, return_inverse=True)
-    return separate_rows(rows, read), position
+    return dataclasses.replace(separate_rows(rows, read), writing=features.writing), position

@@ -25,6 +25,7 @@ from bertsmith.models.parts.batch import (
     gather_rows,
     rows_index,
 )
+from bertsmith.tasks.encoding.writing import Writing
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 from bertsmith.text.tokenizers.pack import PackedRows
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
-PER_UNIT, PER_ROW, PER_POSITION = "unit", "row", "position"
+PER_UNIT, PER_ROW, PER_POSITION, PER_PIECE = "unit", "row", "position", "piece"
 NO_LABEL = -1  # of a position that is read but has no target
 
 
@@ -47,10 +48,13 @@ class EncodedExamples:
         example_of_row: int64 [N], the index of the example that each row belongs to, ascending.
         read: int64 [R], the flat positions that the head reads, ascending, at least one in every row; None for all. For
             a pooled head the first position of every row: the encoder says which position represents the row.
-        targets: the values to predict, or None if there is no gold; the first axis is U, N or R by `targets_per`.
-        targets_per: unit, row or position.
+        targets: the values to predict, or None if there is no gold; the first axis is U, N or R by `targets_per`,
+            or the tokens of `target_rows`.
+        targets_per: unit, row, position or piece.
         windows_of_first: int64 [U], if the head reads all rows of a unit together: how many of them are windows of its
             first text; None if rows do not depend on each other.
+        target_rows: for a head that writes, the text to write for each unit, with special tokens; None without gold.
+        writing: how such a head writes; None for heads that give logits.
         extra: data that the task needs for decoding, by name; arrays or lists over rows or examples.
     """
 
@@ -61,6 +65,8 @@ class EncodedExamples:
     targets: npt.NDArray[np.generic] | None
     targets_per: str
     windows_of_first: Ints | None = None
+    target_rows: PackedRows | None = None
+    writing: Writing | None = None
     extra: dict[str, object] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -78,8 +84,9 @@ class EncodedExamples:
 
     @functools.cached_property
     def unit_tokens(self) -> Ints:
-        """The number of tokens in each unit, int64 [U]."""
-        return np.add.reduceat(self.lengths, self.first_rows) if len(self) else np.zeros(0, np.int64)
+        """The number of tokens in each unit, those of its target included, int64 [U]."""
+        tokens: Ints = np.add.reduceat(self.lengths, self.first_rows) if len(self) else np.zeros(0, np.int64)
+        return tokens if self.target_rows is None else tokens + self.target_rows.lengths.astype(np.int64)
 
     @functools.cached_property
     def read_per_row(self) -> Ints:
@@ -94,6 +101,11 @@ class EncodedExamples:
     def read_offsets(self) -> Ints:
         """Where the positions of each row begin among those that the head reads, and the end, int64 [N + 1]."""
         return offsets_of(self.read_per_row)
+
+    @property
+    def for_selection(self) -> "EncodedExamples":
+        """The same examples for the evaluations of a training, in which texts are written greedily."""
+        return self if self.writing is None else dataclasses.replace(self, writing=self.writing.greedy)
 
     @property
     def num_read(self) -> int:
@@ -115,6 +127,8 @@ class TaskBatch:
         num_units: number of units in this micro-batch.
         step: the optimizer step, for the noise.
         step_targets: number of targets in the whole step, by which losses are divided.
+        target: for a head that writes, the target of each row without its last token; `targets` are the tokens that
+            follow each of these.
     """
 
     batch: Batch
@@ -126,6 +140,7 @@ class TaskBatch:
     num_units: int
     step: int
     step_targets: int
+    target: Batch | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -255,8 +270,10 @@ def _micro_batch(
     )
     if features.windows_of_first is not None:
         gathered = with_windows(gathered, unit_of_row, place, features.windows_of_first[units])
-    targets = None
-    if features.targets is not None:
+    targets = target = None
+    if features.target_rows is not None:
+        target, targets = _target_of(features.target_rows.select(units[unit_of_row]), gathered.batch)
+    elif features.targets is not None:
         entries = {PER_UNIT: units, PER_ROW: rows, PER_POSITION: gathered.chosen}[features.targets_per]
         targets = torch.from_numpy(np.ascontiguousarray(features.targets[entries])).to(device)
     return TaskBatch(
@@ -269,11 +286,25 @@ def _micro_batch(
         num_units=len(units),
         step=step,
         step_targets=step_targets,
+        target=target,
     )
+
+
+def _target_of(rows: PackedRows, source: Batch) -> "tuple[Batch, Tensor]":
+    """The target of each row of a batch without its last token, and the tokens that follow, int64 [T]."""
+    import torch
+
+    ids, segments, firsts = rows.token_ids, rows.segment_ids, rows.offsets[:-1]
+    without_last, without_first = np.delete(np.arange(len(ids)), rows.offsets[1:] - 1), np.delete(ids, firsts)
+    device = source.token_ids.device
+    target = Batch.from_flat(ids[without_last], segments[without_last], rows.lengths - 1, source.row_ids, device)
+    return target, torch.from_numpy(without_first.astype(np.int64)).to(device)
 
 
 def _count_targets(features: EncodedExamples, units: Ints) -> int:
     """The number of targets in some units."""
+    if features.target_rows is not None:
+        return int((features.target_rows.lengths[units] - 1).sum())
     if features.targets is None or features.targets_per == PER_UNIT:
         return len(units)
     rows = rows_index(features.rows_per_unit, units)

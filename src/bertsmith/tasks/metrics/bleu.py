@@ -62,17 +62,32 @@ def bleu(
     >>> bleu([["the"] * 7], [[["the", "cat", "is", "on", "the", "mat"]]])
     0.0
     """
-    assert len(translations) == len(references), "references for each translation"
-    shared, possible, length, closest = [0] * LONGEST, [0] * LONGEST, 0, 0
-    for words, others in zip(translations, references, strict=True):
-        length += len(words)
-        closest += min((abs(len(other) - len(words)), len(other)) for other in others)[1]
-        for size in range(1, LONGEST + 1):
-            most: Counter[tuple[str, ...]] = Counter()
-            for other in others:
-                most |= n_grams(other, size)
-            shared[size - 1] += (n_grams(words, size) & most).total()
-            possible[size - 1] += max(0, len(words) - size + 1)
+    counts = [bleu_counts(words, others) for words, others in zip(translations, references, strict=True)]
+    return bleu_of_counts([sum(column) for column in zip(*counts, strict=True)], smoothed=smoothed)
+
+
+def bleu_counts(words: Sequence[str], references: Sequence[Sequence[str]]) -> list[int]:
+    """What BLEU counts in a translation, whose sums over all texts give it.
+
+    These are the shared n-grams of each length, the n-grams of each length, the words, and the words of the reference
+    whose length is closest.
+    """
+    shared, possible = [], []
+    for size in range(1, LONGEST + 1):
+        most: Counter[tuple[str, ...]] = Counter()
+        for other in references:
+            most |= n_grams(other, size)
+        shared.append((n_grams(words, size) & most).total())
+        possible.append(max(0, len(words) - size + 1))
+    closest = min((abs(len(other) - len(words)), len(other)) for other in references)[1]
+    return [*shared, *possible, len(words), closest]
+
+
+def bleu_of_counts(counts: Sequence[float], *, smoothed: bool = False) -> float:
+    """BLEU from the sums of `bleu_counts`; see `bleu`."""
+    if not counts:
+        return 0.0
+    shared, possible, (length, closest) = counts[:LONGEST], counts[LONGEST : 2 * LONGEST], counts[2 * LONGEST :]
     if not any(shared) or not all(possible) or not (smoothed or all(shared)):
         return 0.0
     mean, credit = 0.0, 1.0

@@ -17,6 +17,9 @@ relations              classification  texts with two marked spans and the relat
 regression             regression      as classification, with a number as the label
 similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
 triplets, texts                        `tasks.datasets.text_groups`
+summarization,         generation      tables with a source text and the text to write; see `tasks.datasets.sequences`
+response, translation,
+parsing, text-to-text
 spam, spam4,           classification  as classification, with the preset's labels; examples come with the package
 sentiment, claim,
 truth
@@ -36,10 +39,12 @@ from bertsmith.tasks.datasets.examples import FORMS, Example, TaggedExample, Tex
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
+from bertsmith.tasks.metrics.brackets import BRACKETS
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.task import TaskSpec, title_of
+from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.text.documents.encodings import UTF_8
 
@@ -57,7 +62,9 @@ GENERAL = ("classification", *SEVERAL, "relations", "regression")
 CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
-TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *PRESETS)
+PARSING, TRANSLATION, SUMMARIZATION = "parsing", "translation", "summarization"
+WRITTEN = (SUMMARIZATION, "response", TRANSLATION, PARSING, "text-to-text")  # texts that the model writes
+TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *WRITTEN, *PRESETS)
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
 _ANSWERS, _ENDINGS = ("exact", "f1"), ("accuracy",)
@@ -83,7 +90,13 @@ def kind_of(name: str) -> str:
     >>> kind_of("sts-b"), kind_of("pos"), kind_of("spam")
     ('regression', 'tagging', 'classification')
     """
-    for names, kind in ((QUESTIONS, "span"), (CHOICES, "choice"), (TAGS, "tagging"), (FORMS, "similarity")):
+    for names, kind in (
+        (QUESTIONS, "span"),
+        (CHOICES, "choice"),
+        (TAGS, "tagging"),
+        (FORMS, "similarity"),
+        (WRITTEN, GENERATION),
+    ):
         if name in names:
             return kind
     is_number = not GLUE[name].labels if name in GLUE else name == "regression"
@@ -137,6 +150,10 @@ def spec_for(
         return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
     if name in FORMS:
         return vector_spec(name, examples, settings)
+    if name in WRITTEN:
+        scores = {TRANSLATION: ("bleu", "exact"), PARSING: (*BRACKETS, "exact")}.get(name, (*ROUGE, "exact"))
+        metric = {TRANSLATION: "bleu", PARSING: "f1"}.get(name, "rougeL")
+        return TaskSpec(kind=GENERATION, name=name, metric=metric, metrics=scores, settings=settings)
     texts = cast("Sequence[TextExample]", examples)
     pair = bool(texts) and texts[0].second is not None
     if name == "regression":
@@ -186,7 +203,14 @@ def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
 
 
 def default_settings(name: str) -> TaskSettings:
-    """The lengths used in the paper: 384 tokens with a stride of 128 for questions, 128 tokens otherwise."""
+    """The lengths used in the paper: 384 tokens with a stride of 128 for questions, 128 tokens otherwise.
+
+    Of texts to write, those that usual data sets need.
+    """
+    if name == SUMMARIZATION:
+        return TaskSettings(max_length=256, no_repeat_ngram=3)
+    if name in (PARSING, TRANSLATION):
+        return TaskSettings(max_target_length=256 if name == PARSING else 128)
     return TaskSettings(max_length=384 if name in QUESTIONS else 128)
 
 
@@ -237,7 +261,7 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         return tuple(name for name in CLASS_METRICS if name != "f1" or len(spec.labels) == 2)
     if spec.kind == "tagging":
         return _ENTITIES if spec.scheme else _WORDS
-    if spec.kind == "similarity":
+    if spec.kind in ("similarity", GENERATION):
         return spec.metrics
     # With unanswerable questions, epochs are compared by the F1 at their best threshold.
     answers = ("f1",) if spec.unanswerable else _ANSWERS
@@ -246,14 +270,18 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
 
 def require_metric(task: str, name: str) -> None:
     """Refuses a score that no examples of a named task have, before any are read."""
-    broadest = TaskSpec(
-        kind=kind_of(task),
-        name=task,
-        labels=("no", "yes"),
-        multi_label=task in SEVERAL,
-        scheme="any",
-        unanswerable=task == "squad2",
-        metrics=(*SCORES, *LABELLED, *PARTNERS, *TRIPLETS),
+    broadest = (
+        spec_for(task, ())
+        if task in WRITTEN
+        else TaskSpec(
+            kind=kind_of(task),
+            name=task,
+            labels=("no", "yes"),
+            multi_label=task in SEVERAL,
+            scheme="any",
+            unanswerable=task == "squad2",
+            metrics=(*SCORES, *LABELLED, *PARTNERS, *TRIPLETS),
+        )
     )
     with_metric(broadest, name)
 

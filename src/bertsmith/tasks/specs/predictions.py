@@ -206,6 +206,40 @@ class AnswerPrediction(Prediction):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class TextPrediction(Prediction):
+    """The text that was written for a source.
+
+    Attributes:
+        score: its log probability in nats, divided by the length penalty.
+        has_ended: whether the model ended it; otherwise it has the maximum length.
+        answers: the texts with their scores, the best one first.
+    """
+
+    text: str
+    score: float
+    has_ended: bool = True
+    answers: tuple[tuple[str, float], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "text": self.text,
+            "score": self.score,
+            "has_ended": self.has_ended,
+            "answers": [{"text": text, "score": score} for text, score in self.answers],
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The text.
+
+        >>> TextPrediction(text="a summary\nof two lines", score=-0.5).line()
+        'a summary of two lines'
+        """
+        return " ".join(self.text.split())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SimilarityPrediction(Prediction):
     """The vectors of the texts of an example."""
 

@@ -18,6 +18,10 @@ from bertsmith.text.tokenizers.pack import TRUNCATIONS
 HIERARCHICAL = {"hierarchical": "transformer", "hierarchical-bilstm": "bilstm"}  # what reads the windows
 WINDOWED = ("windows", *HIERARCHICAL)
 LONG_TEXTS = (*TRUNCATIONS, *WINDOWED)
+# The settings of texts to write, which no other kind of task has.
+OF_WRITING = (
+    "max_target_length", "min_target_length", "beam", "length_penalty", "no_repeat_ngram", "answers", "label_smoothing"
+)  # fmt: skip
 POOLINGS = ("mean", "max", "sum")
 
 
@@ -66,6 +70,20 @@ class TaskSettings:
     passage_prompt: str = help_field(
         "", "similarity, pairs, triplets: prompt before the other texts, and before passages in `search`"
     )
+    max_target_length: int = help_field(64, "texts to write: maximum pieces of a text", most=10**5)
+    min_target_length: int = help_field(0, "texts to write: minimum pieces of a text", most=10**5)
+    beam: int = help_field(4, "texts to write: beam width; 1: greedy search", most=1000)
+    length_penalty: float = help_field(
+        1.0,
+        "texts to write: the log probability is divided by ((5 + pieces) / 6) to this power; 0 prefers short texts",
+    )
+    no_repeat_ngram: int = help_field(
+        0, "texts to write: a text never has the same run of this many pieces twice; 0: no limit", most=1000
+    )
+    answers: int = help_field(1, "texts to write: number of texts for each source, at most the beam width", most=1000)
+    label_smoothing: float = help_field(
+        0.1, "texts to write: fraction of the target probability that is spread evenly over all pieces in training"
+    )
     constrained_tags: bool = help_field(
         True,
         "tagging: predict only sequences of tags that the scheme allows; otherwise the most likely tag of each word",
@@ -73,12 +91,19 @@ class TaskSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        for name in ("max_length", "stride", "max_question", "max_answer", "n_best"):
+        for name in (
+            "max_length", "stride", "max_question", "max_answer", "n_best", "max_target_length", "beam", "answers"
+        ):  # fmt: skip
             value = getattr(self, name)
             require_number(name, value, least=1)
         for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
             value = getattr(self, name)
             require_known(name, value, known)
+        for name in ("min_target_length", "no_repeat_ngram", "length_penalty"):
+            require_number(name, getattr(self, name), least=0)
+        require_number("label_smoothing", self.label_smoothing, least=0, below=1)
+        require_number("min_target_length", self.min_target_length, most=self.max_target_length)
+        require_number("answers", self.answers, most=self.beam)
         require_other(
             self.pooling != "sum" or (self.both_orders and self.long_text != "windows"),
             "--pooling sum",

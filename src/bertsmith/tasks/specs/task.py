@@ -21,7 +21,7 @@ from bertsmith.base.core.settings import from_dict, is_finite, require, require_
 from bertsmith.models.parts.our_names import ATTENTION, BILSTM, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
-from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
+from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_WRITING, TaskSettings
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
+
+
+GENERATION = "generation"  # the kind of tasks whose answers are texts that the model writes
 
 
 def title_of(name: str, kind: str) -> str:
@@ -44,7 +47,8 @@ def title_of(name: str, kind: str) -> str:
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    kind: str  # classification, regression, choice, tagging or span; selects the class
+    # classification, regression, choice, tagging, span, similarity or generation; selects the class
+    kind: str
     name: str
     # names of the outputs in the order of the head's rows; empty for regression, choice and span
     labels: tuple[str, ...] = ()
@@ -74,6 +78,7 @@ class TaskSpec:
     objective: str = ""  # of a task of vectors, the loss that they are trained with; see `tasks.specs.similarity`
     # of a task of vectors, how many of their first numbers were trained to be vectors of their own
     widths: tuple[int, ...] = ()
+    decoder_layers: int = 0  # of texts to write; 0 for as many as the encoder has
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
@@ -159,6 +164,11 @@ class TaskSpec:
             del values["thresholds"]
         if not self.settings.label_thresholds:
             del values["settings"]["label_thresholds"]
+        if self.kind != GENERATION:
+            for name in OF_WRITING:
+                del values["settings"][name]
+        if not self.decoder_layers:
+            del values["decoder_layers"]
         return values
 
     @property

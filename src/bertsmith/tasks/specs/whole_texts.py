@@ -15,7 +15,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.settings import require
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, SequenceExample, TextExample
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL, WINDOWED, TaskSettings
 from bertsmith.text.tokenizers.encoded import Encoded
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
     from bertsmith.tasks.specs.task import TaskSpec
 
-Whole = TypeVar("Whole", TextExample, ChoiceExample)
+Whole = TypeVar("Whole", TextExample, ChoiceExample, SequenceExample)
 
 NO_ORDER = "each example has a single text"  # why reading both orders has no effect
 

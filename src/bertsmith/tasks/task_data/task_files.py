@@ -21,6 +21,7 @@ from bertsmith.tasks.datasets.examples import (
     Example,
     ExampleFile,
     QuestionExample,
+    SequenceExample,
     TaggedExample,
     TextExample,
 )
@@ -37,6 +38,7 @@ from bertsmith.tasks.specs.named_tasks import (
     QUESTIONS,
     SEVERAL,
     TAGS,
+    WRITTEN,
     bundled_examples,
     kind_of,
     spec_for,
@@ -54,6 +56,7 @@ _READERS = Registry[Callable[..., ExampleFile]](
         "questions": "tasks.datasets.squad:read_squad",
         "choices": "tasks.datasets.choice:read_choices",
         "groups": "tasks.datasets.text_groups:read_groups",
+        "sequences": "tasks.datasets.sequences:read_sequences",
         "patents": "tasks.datasets.patents:read_patents",
         "relations": "tasks.datasets.relations:read_relations",
         "tags": "tasks.datasets.tagged_files:read_tagged",
@@ -116,6 +119,10 @@ def read_examples(
             label_column=columns.label_column,
             gold=gold,
             encoding=encoding,
+        )
+    elif name in WRITTEN:
+        example_file = _READERS["sequences"](
+            path, text_column=columns.text_column, label_column=columns.label_column, gold=gold, encoding=encoding
         )
     elif name == "patents":
         example_file = _READERS["patents"](path, gold=gold, encoding=encoding)
@@ -321,6 +328,8 @@ def _inputs(example: Example) -> Hashable:
         return example.question.strip(), example.context
     if isinstance(example, ChoiceExample):
         return example.context.strip(), example.endings
+    if isinstance(example, SequenceExample):
+        return example.source.strip()
     if isinstance(example, TextExample):
         first = example.first.strip()
         return first if example.second is None else (first, example.second.strip())

@@ -8,6 +8,7 @@ pair                   text, tab, second text                {"text": ..., "pair
 tagging                the text, split into words            {"text": ...} or {"words": [...]}
 span                   question, tab, context                {"question": ..., "context": ...}
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
+text to write          the source                            {"source": ...}
 =====================  ====================================  =============================================
 
 An empty line is a valid text (like "" in the library) and a valid sentence without words, but not a valid pair,
@@ -20,10 +21,17 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import (
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    SequenceExample,
+    TaggedExample,
+    TextExample,
+)
 from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 
 _SHOWN_KEYS = 5  # of a JSON line, in a message
 
@@ -34,6 +42,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "tagging": ("text",),
     "span": ("question", "context"),
     "choice": ("context", "endings"),
+    GENERATION: ("source",),
 }
 # The expected parts of a plain line, if it is more than one text.
 _EXPECTED: Mapping[str, str] = {
@@ -58,6 +67,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         if line.strip():
             _require_parts(parts, 1, "one text, without a tab", location)
         return TextExample(id=str(number), first=line, location=location)
+    if shape == GENERATION:
+        return SequenceExample(id=str(number), source=line, location=location)
     if shape == "tagging":
         return _alone(words_of(line, id=str(number), location=location), number)
     if not line.strip(" \r"):
@@ -78,7 +89,7 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
 
 
 def _shape(spec: TaskSpec, *, several: bool) -> str:
-    if spec.kind in ("tagging", "span", "choice"):
+    if spec.kind in _FIELDS:
         return spec.kind
     pair = several if spec.pair is None else spec.pair
     return "pair" if pair else "text"
@@ -119,6 +130,8 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
     shape = _shape(spec, several="pair" in values)
     for field in _FIELDS[shape]:
         _require_field(values, field, location)
+    if shape == GENERATION:
+        return SequenceExample(id=name, source=values["source"], location=location)
     if shape == "tagging":
         return _alone(words_of(values["text"], id=name, location=location), number)
     if shape == "choice":

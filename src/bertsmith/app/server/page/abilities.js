@@ -122,6 +122,19 @@ export const ABILITIES = [
     show: showAnswers,
   },
   {
+    id: "write",
+    group: "Fine-tuned",
+    needs: "generate",
+    title: "Write",
+    says: "The text that the model writes for another one, such as its summary or a reply.",
+    button: "Write",
+    path: "predict",
+    fields: () => [{ ...FIRST, rows: 6 }],
+    examples: () => examples.SOURCES,
+    body: ({ text }) => ({ texts: [text] }),
+    show: showWritten,
+  },
+  {
     id: "compare",
     group: "Vectors",
     needs: "embed",
@@ -272,6 +285,15 @@ function showAnswers({ predictions: [found] }, { context }) {
     ...(items.length ? [make("h2", { text: "Candidates" }), make("ul", { class: "rows" }, ...items)] : []),
     ...(chance ? [chance] : []),
   ];
+}
+
+function showWritten({ predictions: [{ text, answers, has_ended }] }) {
+  const shown = [make("p", { class: "verdict" }, make("strong", { text: text || "Nothing." }))];
+  if (!has_ended) shown.push(make("p", { class: "remark", text: "The text ends here because it has the maximum length." }));
+  if (answers.length > 1) {
+    shown.push(make("h2", { text: "Other texts" }), make("ul", {}, ...answers.slice(1).map((other) => make("li", { text: other.text }))));
+  }
+  return shown;
 }
 
 function showCosines({ data }, { texts }) {

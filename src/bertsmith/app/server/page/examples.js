@@ -125,6 +125,14 @@ export const TEXTS = [
   }),
 ];
 
+export const SOURCES = [
+  text(
+    "A mail",
+    "Hi Ann, the meeting about the new office is on Tuesday at ten, in the room on the second floor. Please bring the plans and the list of desks. We have an hour, and the architect will join us by phone. Thanks, Ben",
+  ),
+  text("A question", "When does the library close on Sundays?"),
+];
+
 export const PASSAGES = [
   sample("Bread", {
     query: "how to bake bread without yeast",

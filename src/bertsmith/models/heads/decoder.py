@@ -1,0 +1,132 @@
+"""The head that writes a text: a decoder on an encoder, whose word table, positions and output layer it shares.
+
+Letters: T target tokens, D width, V vocabulary.
+
+Its layers are those of the encoder, with a second attention to the encoder's states, and read from left to right. They
+start as layers of the encoder with that attention new, and the layer that scores pieces starts as the masked-LM head of
+the model, if it has one.
+
+Source: Rothe, Narayan and Severyn (2020), "Leveraging Pre-trained Checkpoints for Sequence Generation Tasks", of
+BERT2BERT.
+"""
+
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.settings import require
+from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.decoder_layer import SOURCE, DecoderLayer
+from bertsmith.models.parts.encoder import Encoder
+from bertsmith.models.parts.noise import Noise
+from bertsmith.models.parts.our_names import DECODER, PREFIX
+from bertsmith.models.parts.source import SourceStates
+from bertsmith.models.parts.transformer import Layer, Pass, TransformerEncoder
+
+if TYPE_CHECKING:
+    from bertsmith.models.parts.memory import Memory
+
+
+class Decoder(nn.Module):
+    """Layers that write a text, and the head that scores the next piece.
+
+    Args:
+        encoder: whose layers they have the shape of.
+        depth: the number of layers; 0 for as many as the encoder has.
+        head: turns states and word table into logits, see `PIECE_HEADS`.
+    """
+
+    def __init__(self, encoder: Encoder, depth: int, head: nn.Module) -> None:
+        super().__init__()
+        stack = require_layers(encoder).stack
+        require(
+            depth <= len(stack),
+            expected=f"at most {len(stack)} layers of a decoder, as the encoder has",
+            found=depth,
+            fix="lower decoder_layers",
+        )
+        self.layers = nn.ModuleList(DecoderLayer(encoder.config) for _ in range(depth or len(stack)))
+        self.head = head
+
+    def forward(
+        self,
+        batch: Batch,
+        source: SourceStates,
+        encoder: Encoder,
+        *,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        memory: "Memory | None" = None,
+    ) -> Tensor:
+        """The logits [T, V] of the piece that follows each target token; see `EncoderDecoder.decode`.
+
+        Args:
+            encoder: the one below, for its embeddings.
+        """
+        assert len(source.lengths) == batch.num_rows, "a source for each target"
+        below = require_layers(encoder)
+        dtype = dtype or below.word_table.dtype
+        earlier = None
+        if memory is not None:
+            from bertsmith.models.parts.earlier import Earlier
+
+            earlier = Earlier(memory, batch)
+        hidden = below.embeddings(batch, noise, below.stream_dtype(dtype), earlier)
+        basis = Pass(batch=batch, noise=noise, trace=None, dtype=dtype, earlier=earlier, source=source)
+        shared = below.shared(basis)
+        for number, layer in enumerate(self.layers, start=1):
+            hidden = layer(hidden, shared, None, str(number))
+        if earlier is not None:
+            earlier.save()
+        logits = self.head(hidden.to(dtype), encoder.word_table)
+        assert isinstance(logits, Tensor)
+        return logits
+
+
+def require_layers(encoder: Encoder) -> TransformerEncoder:
+    """The encoder, whose layers a decoder can have too.
+
+    Raises:
+        ConfigError: it has other layers, or reads from left to right alone.
+    """
+    is_plain = isinstance(encoder, TransformerEncoder) and all(type(layer) is Layer for layer in encoder.stack)
+    if not is_plain or not encoder.num_layers or encoder.config.is_causal:
+        raise ConfigError(
+            expected="an encoder with layers like BERT's that reads in both directions, to add a decoder",
+            found=f"{encoder.config.display_name}{', which reads from left to right' if is_plain else ''}",
+            fix="use a BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT or MPNet",
+        )
+    assert isinstance(encoder, TransformerEncoder)
+    return encoder
+
+
+def starts_of(encoder: Encoder, decoder: Decoder) -> Iterator[tuple[str, str]]:
+    """The parameters of a decoder that start as others of the model below it: both names, with the prefixes of a model.
+
+    A decoder with fewer layers than the encoder starts as layers at equal distances, from the lowest to the highest.
+    """
+    stack, distinct = require_layers(encoder).stack, list(encoder.layers)
+    chosen = spread(len(decoder.layers), len(stack))
+    for name, _ in decoder.named_parameters():
+        part, _, rest = name.partition(".")
+        if part == "head":
+            yield f"{DECODER}.{name}", f"mlm.{rest}"
+            continue
+        number, _, parameter = rest.partition(".")
+        if not parameter.startswith(SOURCE):
+            below = distinct.index(stack[chosen[int(number)]])
+            yield f"{DECODER}.{name}", f"{PREFIX}layers.{below}.{parameter}"
+
+
+@functools.cache
+def spread(count: int, among: int) -> tuple[int, ...]:
+    """The numbers of `count` layers at equal distances among `among`, from the lowest to the highest.
+
+    >>> spread(3, 12), spread(1, 12), spread(4, 4)
+    ((0, 6, 11), (0,), (0, 1, 2, 3))
+    """
+    return tuple(round(number * (among - 1) / max(1, count - 1)) for number in range(count))

@@ -1,0 +1,144 @@
+"""Reader for pairs of a source text and the texts to write: tables with two columns, or lines with a tab.
+
+Any table has the columns `source` and `target`, or others of the usual names; `tables.py` says which formats there are.
+A cell may hold several targets as a list in JSON, each of which counts as right; a training reads the first. A `.tsv`
+file may have no header: a source, a tab and a target on each line.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted, tell
+from bertsmith.tasks.datasets.cells import (
+    ID_COLUMNS,
+    Row,
+    first_known,
+    missing_column,
+    plain_name,
+    show_columns,
+)
+from bertsmith.tasks.datasets.examples import ExampleFile, SequenceExample
+from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
+from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.datasets.values import brief, clean, looks_like_json, parse_json
+from bertsmith.text.documents.encodings import UTF_8
+
+# In order of preference.
+SOURCE_COLUMNS = (
+    "source src input text document article dialogue body content sentence question prompt context query".split()
+)
+TARGET_COLUMNS = (
+    "target targets tgt output summary highlights subject tldr response reply answer translation tree parse headline "
+    "title".split()
+)
+
+
+def read_sequences(
+    path: Path,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    gold: bool = True,
+    encoding: str = UTF_8,
+) -> ExampleFile:
+    """The examples of a file; a row without a source, or without a target, is skipped and listed.
+
+    Args:
+        text_column, label_column: the columns of sources and targets; if None, guessed from common names.
+        gold: every example has a target; if False, targets are not read and may be missing.
+    """
+    if text_column is None and label_column is None and _is_plain(path, encoding):
+        examples = [
+            SequenceExample(id=str(number), source=source, targets=(target,) if gold else (), location=location)
+            for number, (location, source, target) in enumerate(pair_lines(path, encoding))
+        ]
+        return ExampleFile.of(examples, expected=f"pairs of texts in {quoted(path)}")
+    rows = list(read_table(path, encoding=encoding))
+    if not rows:
+        raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
+    columns = list(rows[0].values)
+    source = _column(path, columns, text_column, SOURCE_COLUMNS, "text", "--text-column")
+    others = [name for name in columns if name != source]
+    target = _column(path, others, label_column, TARGET_COLUMNS, "target", "--label-column") if gold else ""
+    id_column = next((name for name in others if plain_name(name) in ID_COLUMNS and name != target), "")
+    unread = [name for name in others if name not in (target, id_column)]
+    if unread or (source, target or "target") != ("source", "target"):
+        aim = f", targets from {target!r}" if gold else ""
+        tell(
+            f"{quoted(path)}: sources from {source!r}{aim}" + (f"; not read: {show_columns(unread)}" if unread else "")
+        )
+    examples, skipped = [], []
+    for number, row in enumerate(rows):
+        text = row.cell(source)
+        targets = _targets(row, target) if gold else ()
+        if not text.strip() or (gold and not targets):
+            name = target if text.strip() else source
+            skipped.append((row.location, f"no text in column {name!r}"))
+            continue
+        name = row.values.get(id_column, "") or str(number)
+        examples.append(SequenceExample(id=name, source=text, targets=targets, location=row.location))
+    return ExampleFile.of(
+        examples,
+        skipped,
+        expected=f"rows with a source{' and a target' if gold else ''} in {quoted(path)}",
+        found=f"{counted(len(skipped), 'row')}, none of them",
+    )
+
+
+def pair_lines(path: Path, encoding: str = UTF_8) -> Iterator[tuple[str, str, str]]:
+    """The place, the source and the target of each line of a file of pairs, which may be compressed.
+
+    Args:
+        encoding: of a file without a byte order mark.
+    """
+    for number, line in enumerate(lines_of(file_text(path, kind="pairs of texts", encoding=encoding)), start=1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) != 2 or not all(cells):
+            raise InputError(
+                expected=f"a text, a tab and another text in {line_of(path, number)}",
+                found=f"{counted(len(cells), 'cell')}: {brief(line)}",
+                fix="fix this line, or remove it",
+            )
+        yield line_of(path, number), cells[0], cells[1]
+
+
+def _is_plain(path: Path, encoding: str) -> bool:
+    """Whether a file has lines of two texts instead of a table with a header."""
+    if suffix_of(path) not in (".tsv", ".txt", "") or not path.is_file():
+        return False
+    text = file_text(path, kind="pairs of texts", encoding=encoding)
+    cells = text.split("\n", 1)[0].split("\t")
+    known = {*SOURCE_COLUMNS, *TARGET_COLUMNS, *ID_COLUMNS}
+    return len(cells) == 2 and not looks_like_json(text) and not any(plain_name(cell) in known for cell in cells)
+
+
+def _column(path: Path, columns: list[str], named: str | None, known: list[str], content: str, option: str) -> str:
+    """The column that was named, or the first one with a usual name."""
+    if named is not None:
+        if named not in columns:
+            raise missing_column(named, quoted(path), columns)
+        return named
+    column = first_known({plain_name(name): name for name in columns}, known)
+    if column is None:
+        raise InputError(
+            expected=f"a column named {known[0]!r} for each {content} in {quoted(path)}",
+            found=show_columns(columns),
+            fix=f"rename it, or name it with {option}",
+        )
+    return column
+
+
+def _targets(row: Row, column: str) -> tuple[str, ...]:
+    """The targets in a cell: one text, or a list of texts in JSON."""
+    cell = row.cell(column).strip()
+    if not cell.startswith('["'):
+        return (cell,) if cell else ()
+    texts = parse_json(cell, row.location)
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError(
+            expected=f"a text, or a list of texts, as {column!r} in {row.location}",
+            found=brief(cell),
+            fix='write ["...", "..."]',
+        )
+    return tuple(text for text in map(clean, texts) if text.strip())

@@ -1,0 +1,83 @@
+"""The scores of texts that a model writes, against one or several right ones."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.metrics.bleu import bleu_counts, corpus_bleu, words_of
+from bertsmith.tasks.metrics.brackets import BRACKETS, Tree, bracket_counts, bracket_scores, read_tree
+from bertsmith.tasks.metrics.rouge import ROUGE, mean_rouge
+
+BLEU, EXACT = "bleu", "exact"
+
+Texts = Sequence[str]
+References = Sequence[Sequence[str]]
+
+
+def is_same(text: str, references: Sequence[str]) -> bool:
+    """Whether a text is one of its references, apart from case and white space.
+
+    >>> is_same("It 's in .", ["It's in."]), is_same("It is in.", ["It's in."])
+    (True, False)
+    """
+    return _letters(text) in map(_letters, references)
+
+
+def exact_share(texts: Texts, references: References) -> float:
+    """The share of texts that are one of their references; see `is_same`."""
+    same = [is_same(text, others) for text, others in zip(texts, references, strict=True)]
+    return sum(same) / max(1, len(same))
+
+
+def text_scores(names: Sequence[str], texts: Texts, references: References) -> dict[str, float]:
+    """The named scores of texts, from 0 to 1."""
+    scores: dict[str, float] = {}
+    for family in (ROUGE, BRACKETS):
+        if not set(names).isdisjoint(family):
+            scores |= _FAMILIES[family](texts, references)
+    return {name: scores[name] if name in scores else TEXT_METRICS[name](texts, references) for name in names}
+
+
+def values_of_text(metric: str, text: str, references: Sequence[str]) -> list[float]:
+    """What a score of a text is computed from: its value, or the counts of BLEU or of brackets, whose sums give it.
+
+    Of brackets these are the shared, the gold and the predicted ones.
+    """
+    if metric == BLEU:
+        return list(map(float, bleu_counts(words_of(text), list(map(words_of, references)))))
+    if metric in BRACKETS:
+        shared, predicted, gold = bracket_counts(_tree(text), read_tree(references[0]))
+        return [float(shared), float(gold), float(predicted)]
+    return [TEXT_METRICS[metric]([text], [references])]
+
+
+def _bracket_scores(texts: Texts, references: References) -> dict[str, float]:
+    """The bracket scores of texts that are trees; a text that is none has no brackets."""
+    return bracket_scores([_tree(text) for text in texts], [read_tree(others[0]) for others in references])
+
+
+def _tree(text: str) -> Tree | None:
+    try:
+        return read_tree(text)
+    except InputError:
+        return None
+
+
+def _letters(text: str) -> str:
+    return "".join(text.casefold().split())
+
+
+def _one_of(family: tuple[str, ...], name: str, texts: Texts, references: References) -> float:
+    return _FAMILIES[family](texts, references)[name]
+
+
+# Scores that are computed together.
+_FAMILIES: Mapping[tuple[str, ...], Callable[[Texts, References], dict[str, float]]] = {
+    ROUGE: mean_rouge,
+    BRACKETS: _bracket_scores,
+}
+TEXT_METRICS: Mapping[str, Callable[[Texts, References], float]] = {
+    **{name: functools.partial(_one_of, family, name) for family in _FAMILIES for name in family},
+    BLEU: corpus_bleu,
+    EXACT: exact_share,
+}
