@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,6 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import POSITIONS
 from bertsmith.tasks.encoding.onnx_session import outputs_of
-from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
@@ -286,7 +286,7 @@ def test_a_google_checkpoint_without_a_vocabulary_is_not_run_and_that_is_said(tm
     assert not (tmp_path / "other").exists()
 
 
-def write_columns(path: Path, kind: str) -> tuple[Path, ColumnSettings, str]:
+def write_columns(path: Path, kind: str) -> tuple[Path, dict[str, Any], str]:
     """A file with non-standard column names or positions, and how to read it."""
     lines = []
     for one in examples_of(kind, 12):
@@ -296,8 +296,8 @@ def write_columns(path: Path, kind: str) -> tuple[Path, ColumnSettings, str]:
             lines.append(json.dumps({"number": 1, "body": one.first, "other": one.second, "verdict": one.label}))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if kind == "tags":
-        return path, ColumnSettings(word_column=2, tag_column=0), "ner"
-    return path, ColumnSettings(text_column="body", pair_column="other", label_column="verdict"), "classification"
+        return path, {"word_column": 2, "tag_column": 0}, "ner"
+    return path, {"text_column": "body", "pair_column": "other", "label_column": "verdict"}, "classification"
 
 
 @pytest.mark.parametrize(("kind", "name"), [("pair", "dev.jsonl"), ("tags", "dev.conll")])
@@ -310,13 +310,11 @@ def test_the_columns_and_the_form_of_a_file_can_be_said(kind: str, name: str, tm
     with pytest.raises(ConfigError, match="found the format of sts-b"):
         export(source, tmp_path / "out", to="google", data=data, task="STSB")
     assert not (tmp_path / "out").exists()
-    export(source, tmp_path / "out", to="google", data=data, task=task, columns=columns)
+    export(source, tmp_path / "out", to="google", data=data, task=task, **columns)
     record = record_of(tmp_path / "out")
     scores, _ = load_predictor(source).evaluate(examples_of(kind, 12))
     assert record["read_back"]["metric"]["library"] == pytest.approx(scores[SPECS[kind].metric], abs=1e-9)
-    said = {"pair": {"text_column": "body", "pair_column": "other", "label_column": "verdict"}}
-    said["tags"] = {"word_column": 2, "tag_column": 0}
-    assert record["sample"].items() >= {"task": task, "examples": 12, **said[kind]}.items()
+    assert record["sample"].items() >= {"task": task, "examples": 12, **columns}.items()
 
 
 def test_a_model_without_a_task_reads_texts_and_no_columns(tmp_path: Path) -> None:
@@ -333,6 +331,6 @@ def test_a_model_without_a_task_reads_texts_and_no_columns(tmp_path: Path) -> No
             to="google",
             data=tmp_path / "texts.txt",
             task="sentiment",
-            columns=ColumnSettings(text_column="body"),
+            text_column="body",
         )
     assert not (tmp_path / "other").exists()

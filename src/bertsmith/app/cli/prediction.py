@@ -3,9 +3,7 @@
 import contextlib
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from bertsmith.app.cli.options import JsonOption, note, note_cut, print_json, say
 from bertsmith.app.cli.text import count_lines, stdin_bytes, stdin_lines
@@ -15,6 +13,7 @@ from bertsmith.base.storage.uploads import is_staged, staged
 if TYPE_CHECKING:
     from bertsmith.app.library.labelled import Evaluation, Int8Report
     from bertsmith.inference.predictors.request import EvaluateRequest, PredictRequest, QuantizeRequest
+    from bertsmith.recipes.results.published_scores import GlueRequest
 
 
 def evaluate(request: "EvaluateRequest", json: JsonOption = False) -> None:
@@ -109,14 +108,9 @@ def predict(request: "PredictRequest", json: JsonOption = False) -> None:
         note(empty_texts_note(empty))
 
 
-def glue(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN...", help="fine-tuning runs on GLUE tasks, or outputs of `evaluate --json`"),
-    ],
-) -> None:
+def glue(request: "GlueRequest") -> None:
     """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""
     from bertsmith.recipes.results.published_scores import glue_lines, read_scores
 
-    for line in glue_lines(read_scores(runs)):
+    for line in glue_lines(read_scores(request.runs)):
         say(line)

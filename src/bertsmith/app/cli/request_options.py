@@ -46,6 +46,7 @@ REQUESTS = Registry[type[Request]](
         "check": "text.corpus.request:CheckRequest",
         "compare": "recipes.comparison.request:CompareRequest",
         "complete": "inference.predictors.request:CompleteRequest",
+        "convert": "inference.export.request:ConvertRequest",
         "corpus": "text.corpus.request:CorpusRequest",
         "distill corpus": "recipes.distillation.request:DistillCorpusRequest",
         "distill": "recipes.distillation.request:DistillRequest",
@@ -54,13 +55,17 @@ REQUESTS = Registry[type[Request]](
         "features": "inference.vectors.request:FeaturesRequest",
         "fill": "inference.predictors.request:FillRequest",
         "finetune": "recipes.finetuning.request:FinetuneRequest",
+        "glue": "recipes.results.published_scores:GlueRequest",
         "inputs": "text.documents.request:InputsRequest",
+        "inspect": "inference.export.request:InspectRequest",
+        "models": "inference.export.request:ModelsRequest",
         "next": "inference.predictors.request:NextRequest",
         "perplexity": "inference.predictors.request:PerplexityRequest",
         "plan": "training.planning.settings:PlanRequest",
         "predict": "inference.predictors.request:PredictRequest",
         "pretrain": "training.pretraining.settings:PretrainRequest",
         "quantize": "inference.predictors.request:QuantizeRequest",
+        "serve": "app.server.settings:ServeRequest",
         "tokenize": "text.documents.request:TokenizeRequest",
         "vectors static": "inference.vectors.request:StaticVectorsRequest",
         "vectors train": "inference.word_vectors.settings:TrainVectorsRequest",
@@ -116,7 +121,7 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
 
     def wrapper(**values: Any) -> None:
         del values[SETTINGS]
-        verify = values.pop("verify", False)
+        verify = reads_model and values.pop("verify")
         shown = {
             name: on_this_machine(name, values.pop(name), None) for name in (parameter.name for parameter in extra)
         }
@@ -165,8 +170,8 @@ def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> 
         option = typer.Argument(**{**about_value, "metavar": about.flag})
     else:
         flag = about.flag or "--" + field.name.replace("_", "-")
-        negatable = plain_type(field.type) == bool | None or field.default is True
-        option = typer.Option(f"{flag}/--no-{flag[2:]}" if negatable else flag, **about_value, **limits(about))
+        is_negatable = "/" not in flag and (plain_type(field.type) == bool | None or field.default is True)
+        option = typer.Option(f"{flag}/--no-{flag[2:]}" if is_negatable else flag, **about_value, **limits(about))
     default = None if field.default == () else field.default  # an option that may be repeated, or a list with commas
     is_optional = not required and default is None
     annotation = Annotated[kind | None if is_optional else kind, option]  # type: ignore[valid-type]

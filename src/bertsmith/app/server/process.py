@@ -9,7 +9,7 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,11 @@ from bertsmith.app.server.connections import (
 )
 from bertsmith.app.server.host_header import hosts_of, is_loopback
 from bertsmith.app.server.service import Service
-from bertsmith.app.server.settings import ServerSettings
+from bertsmith.app.server.settings import ServeRequest, ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import tell, warn
+from bertsmith.base.machine.runtime import require_torch
+from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
@@ -88,64 +90,43 @@ def read_key(path: Path) -> str:
     return key
 
 
-def require_startable(host: str, port: int, settings: ServerSettings, allow_hosts: Sequence[str] = ()) -> None:
-    """Checks what `serve` would refuse, so that nothing is loaded for a server that cannot start.
-
-    Args:
-        host, port, settings, allow_hosts: see `serve`.
-    """
-    hosts_of(host, allow_hosts)
-    raise_descriptor_limit(settings.max_connections)
-    _listener(host, port, settings).close()
-
-
-def serve(
-    models: "Mapping[str, Model]",
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    settings: ServerSettings | None = None,
-    key: str | None = None,
-    allow_hosts: Sequence[str] = (),
-) -> None:
+def serve(request: ServeRequest) -> None:
     """Serves models until SIGTERM or Ctrl-C, and returns when all accepted requests are answered.
 
-    Args:
-        models: by name.
-        host: an address of this machine; the default is reachable from this machine only.
-        port: 0 for any free port; the address is printed on stderr.
-        settings: limits.
-        key: the API key that requests must send.
-        allow_hosts: host names that are answered besides those of this machine; "*" for all.
+    Nothing is loaded for a server that cannot start. The address is printed on stderr.
     """
-    settings = settings or ServerSettings()
-    allowed = hosts_of(host, allow_hosts)
+    settings, host = request.part(ServerSettings), request.host
+    key = None if request.api_key_file is None else read_key(Path(request.api_key_file))
+    allowed = hosts_of(host, request.allow_host)
     raise_descriptor_limit(settings.max_connections)
-    listener = _listener(host, port, settings)
-    if key is None and not is_loopback(host):
-        warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
-    app = create_app(models, settings, key, allowed)
-    config = uvicorn.Config(
-        app,
-        ws="none",
-        # uvicorn warns about every malformed request and every websocket request, so anyone could fill the log.
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        http=limited_protocol(ConnectionLimit(settings.max_connections, app.service.metrics)),
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
-    )
-    shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-    server = _Server(config, app.service, f"serving {', '.join(models)} at {shown}")
-    # uvicorn raises the signal again after it has stopped, for earlier handlers; SIGTERM has none and would kill us.
-    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
-    try:
-        server.run(sockets=[listener])
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with _listener(host, request.port, settings) as listener:
+        for source in (source for _, source in map(name_and_source, request.model) if not is_onnx_folder(source)):
+            require_torch(source)
+        models = load_models(request.model, **request.arguments(load_models))
+        if key is None and not is_loopback(host):
+            warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
+        app = create_app(models, settings, key, allowed)
+        config = uvicorn.Config(
+            app,
+            ws="none",
+            # uvicorn warns about every malformed and every websocket request, so anyone could fill the log.
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            http=limited_protocol(ConnectionLimit(settings.max_connections, app.service.metrics)),
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
+        )
+        shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        server = _Server(config, app.service, f"serving {', '.join(models)} at {shown}")
+        # uvicorn raises the signal again after it has stopped, for earlier handlers; that of SIGTERM would kill us.
+        before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+        try:
+            server.run(sockets=[listener])
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 class _Server(uvicorn.Server):

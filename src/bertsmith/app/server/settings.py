@@ -1,9 +1,17 @@
-"""All limits of a server in one place, and what it accepts."""
+"""The parameters of `bertsmith serve`: all limits of a server, and what it accepts."""
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from bertsmith.base.core.settings import help_field, require_limits, require_number
+from bertsmith.base.core.parameters import HEAD, ComputeSettings, optional
+from bertsmith.base.core.requests import Request
+from bertsmith.base.core.settings import Help, help_field, require_limits, require_number
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.own_head import OwnHead
 
 BATCH_TOKENS_ON_PROCESSOR, BATCH_TOKENS_ON_GPU = 2048, 32_768
 _MOST_SECONDS = 10**6  # eleven days; the system counts milliseconds in 32 bits
@@ -83,3 +91,27 @@ class ServerSettings:
         """The token budget of a batch on a device, "cpu" or "cuda:N"."""
         on_processor = device.startswith("cpu")
         return self.batch_tokens or (BATCH_TOKENS_ON_PROCESSOR if on_processor else BATCH_TOKENS_ON_GPU)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServeRequest(Request, ServerSettings, ComputeSettings):
+    """The models of a server, its address, and whom it answers."""
+
+    model: Annotated[
+        Sequence[str],
+        Help(
+            "model folder, checkpoint, hub id, starter, or NAME=DIR; repeatable",
+            flag="--model",
+            metavar="DIR",
+            kind=list[str],
+        ),
+    ]
+    port: int = help_field(8000, "0: any free port", least=0, most=65_535)
+    host: str = help_field("127.0.0.1", "address to listen on; 0.0.0.0 allows other machines")
+    api_key_file: str | Path | None = help_field(
+        None, "a file whose first line is the key that requests must send", metavar="FILE", path=True, kind=Path
+    )
+    allow_host: Sequence[str] = help_field(
+        (), "answer requests for this host name too, * for any; repeatable", metavar="NAME", kind=list[str]
+    )
+    head: "type[OwnHead] | None" = optional(None, HEAD)

@@ -170,7 +170,7 @@ def all_fields(request: type) -> "Iterator[tuple[type, dataclasses.Field[Any]]]"
 
 def option_name(field: "dataclasses.Field[Any]") -> str:
     """The name of a field as an option, without hyphens."""
-    flag = field_help(field).flag or ""
+    flag = (field_help(field).flag or "").partition("/")[0]
     return flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else field.name
 
 

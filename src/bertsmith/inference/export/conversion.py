@@ -5,19 +5,19 @@ leaves nothing behind. `export.json` next to the model records what was compared
 """
 
 import dataclasses
-import math
 import re
 import shutil
 from pathlib import Path
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import tell
-from bertsmith.base.core.settings import require_other
+from bertsmith.base.core.requests import takes
 from bertsmith.base.storage.files import atomic_folder, digest_file, read_json, require_outside, write_json, write_text
 from bertsmith.inference.export.check import compare, library_model
 from bertsmith.inference.export.onnx_graph import OPSET, write_fp32, write_int8
 from bertsmith.inference.export.readback import check_google, check_huggingface
 from bertsmith.inference.export.record import RECORD, require_equal, require_near, versions
+from bertsmith.inference.export.request import ConvertRequest
 from bertsmith.inference.export.sample import DataFile, sample_for
 from bertsmith.models.checkpoints import load, rewriting
 from bertsmith.models.checkpoints.architectures import architecture_of
@@ -44,41 +44,18 @@ SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_
 _MODULE_FOLDER = re.compile(r"[0-9]+_[A-Za-z]+")
 
 
-def export(
-    source: Path | str,
-    destination: Path | str,
-    *,
-    to: str,
-    int8: bool = False,
-    data: Path | None = None,
-    task: str | None = None,
-    columns: ColumnSettings | None = None,
-    limit: float | None = None,
-    rules: TextRules | None = None,
-    allow_unknown: bool = False,
-    replace: bool = False,
-) -> tuple[LoadReport, list[str]]:
-    """Exports a model; returns a report on every tensor of the source, and lines that say what was compared.
-
-    Args:
-        source: anything that `load_any` accepts.
-        destination: the folder to write; it appears complete or not at all.
-        int8: with "onnx", also write a file with int8 weights.
-        data: labelled examples of the model's task, or texts for a model without one, to compare on.
-        limit: overrides `FP32_LIMIT`; with `int8`, the limit of the int8 file instead.
-        rules, allow_unknown: see `load_any`.
-        replace: overwrite an existing model folder; never the source.
-    """
-    destination = Path(destination)
+@takes(ConvertRequest)
+def export(request: ConvertRequest) -> tuple[LoadReport, list[str]]:
+    """Exports a model; returns a report on every tensor of the source, and lines that say what was compared."""
+    source, destination, to, limit = request.source, Path(request.destination), request.to, request.limit
     if to not in FORMATS:
         raise ConfigError.unknown("format", to, FORMATS)
-    file = _data_file(data, task, columns)
-    _require_options(to, int8=int8, limit=limit)
-    require_outside(destination, [path for path in (source, data) if path is not None])
-    with atomic_folder(destination, replace=MODEL_FOLDER if replace else False) as partial:
+    file, rules, allow_unknown = _data_file(request), _rules(request), request.allow_unknown
+    require_outside(destination, [path for path in (source, request.data) if path is not None])
+    with atomic_folder(destination, replace=MODEL_FOLDER if request.replace else False) as partial:
         if to == "onnx":
             folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
-            lines = _write_onnx(folder, partial, int8=int8, file=file, limit=limit)
+            lines = _write_onnx(folder, partial, int8=request.int8, file=file, limit=limit)
         else:
             if to == "huggingface":
                 _require_reader(source, rules, allow_unknown)
@@ -113,18 +90,21 @@ def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: 
         )
 
 
-def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | None) -> DataFile | None:
-    name = None if task is None else task_name(task)
-    file = DataFile(path=data or Path(), task=name, columns=columns or ColumnSettings())
-    if data is None and file.chosen:
+def _data_file(request: ConvertRequest) -> DataFile | None:
+    """The file to compare on, if there is one."""
+    name = None if request.task is None else task_name(request.task)
+    file = DataFile(path=Path(request.data or ""), task=name, columns=request.part(ColumnSettings))
+    if request.data is None and file.chosen:
         raise ConfigError.needs(file.options.partition(",")[0], "--data", "name the labelled file")
-    return None if data is None else file
+    return None if request.data is None else file
 
 
-def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
-    require_other(to == "onnx" or not int8, "--int8", "--to onnx", "use it, or leave --int8 out")
-    if limit is not None and not 0 <= limit < math.inf:
-        raise ConfigError(expected="a finite limit of at least 0", found=str(limit), fix="correct --limit")
+def _rules(request: ConvertRequest) -> TextRules | None:
+    """The text rules that are asked for; None: those of the source."""
+    if request.cased is None:
+        return None
+    usual = "google" if load.kind_of(Path(request.source)) == "google" else "huggingface"
+    return TextRules.named(request.rules or usual, lowercase=not request.cased)
 
 
 def _write_onnx(

@@ -8,8 +8,11 @@ import dataclasses
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.requests import Request
+from bertsmith.base.core.settings import Help
 from bertsmith.base.storage.files import read_json
 from bertsmith.tasks.datasets.glue import GLUE, glue_average
 
@@ -194,13 +197,28 @@ def dev_scores(task: str, labels: Iterable[str] = ()) -> list[PublishedScore]:
     ]
 
 
-def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
+@dataclasses.dataclass(frozen=True)
+class GlueRequest(Request):
+    """The runs of `bertsmith glue`."""
+
+    runs: Annotated[
+        Sequence[str | Path],
+        Help(
+            "fine-tuning runs on GLUE tasks, or outputs of `evaluate --json`",
+            flag="RUN...",
+            path="a run",
+            kind=list[Path],
+        ),
+    ]
+
+
+def read_scores(runs: Sequence[str | Path]) -> dict[str, dict[str, float]]:
     """The scores by task and metric, from the reports of fine-tuning runs or the output of `evaluate --json`.
 
     MNLI needs two: the run for the matched dev set, and an evaluation of its model on the mismatched one.
     """
     result: dict[str, dict[str, float]] = {}
-    for run in runs:
+    for run in map(Path, runs):
         path = run / "report.json" if run.is_dir() else run
         report = read_json(path)
         task = report.get("task") if isinstance(report, dict) else None

@@ -1,0 +1,74 @@
+"""The parameters of `bertsmith convert`, `inspect` and `models`."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.requests import Request
+from bertsmith.base.core.settings import Help, help_field, require_other
+from bertsmith.tasks.specs.settings import ColumnSettings
+
+SOURCE = Help(
+    "model folder, run folder, Google checkpoint (folder, prefix or file), ELMo of AllenNLP (folder) or hub id",
+    flag="SRC",
+    path="the model",
+    kind=str,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertRequest(Request, ColumnSettings):
+    """A model, the format and folder to write, and the examples that its outputs are compared on."""
+
+    source: Annotated[str | Path, SOURCE]
+    destination: Annotated[
+        str | Path, Help("a folder that does not exist yet", flag="DST", path="the destination", kind=Path)
+    ]
+    _: dataclasses.KW_ONLY
+    to: str = help_field("huggingface", "huggingface, google or onnx", metavar="FORMAT")
+    int8: bool = help_field(False, "with --to onnx: also write model_int8.onnx, with 8-bit weights")
+    data: str | Path | None = help_field(
+        None,
+        "labelled examples of the model's task to compare on; texts, one per line, for a model without a task "
+        "[built-in sentences]",
+        metavar="FILE",
+        path=True,
+        kind=Path,
+    )
+    task: str | None = help_field(None, "with --data: format of the file [that of the model's task]", metavar="NAME")
+    limit: float | None = help_field(
+        None,
+        "maximum difference of outputs, in standard deviations [0.0001]; with --int8: maximum loss of score on FILE "
+        "[0.004], without FILE maximum mean difference of outputs [0.2]",
+        metavar="X",
+    )
+    cased: bool | None = help_field(None, "keep or remove upper case [as SRC specifies]", flag="--cased/--uncased")
+    rules: str | None = help_field(None, "text rules huggingface or google, with --cased or --uncased", metavar="NAME")
+    allow_unknown: bool = help_field(False, "skip tensors with unknown names")
+    replace: bool = help_field(False, "overwrite DST")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_other(self.to == "onnx" or not self.int8, "--int8", "--to onnx", "use it, or leave --int8 out")
+        if self.limit is not None and not 0 <= self.limit < math.inf:
+            raise ConfigError(expected="a finite limit of at least 0", found=str(self.limit), fix="correct --limit")
+        require_other(self.cased is not None or self.rules is None, f"--rules {self.rules}", "--cased or --uncased")
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectRequest(Request):
+    """A model to describe."""
+
+    source: Annotated[str | Path, SOURCE]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelsRequest(Request):
+    """Where the published checkpoints are looked for, besides the cache of the hub."""
+
+    folders: Sequence[str | Path] = help_field(
+        (), "folders to search for them", flag="DIR...", path="a folder", kind=list[Path]
+    )
