@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bertsmith.app.cli import (
-    convert,
     corpus,
     documents,
     inference,
+    models,
     prediction,
     pretraining,
     search,
-    serve,
     sizes,
     text,
     translation,
@@ -245,18 +244,18 @@ COMMANDS = (
     ),
     Command(word_vectors.show, "vectors show", "bertsmith vectors show my-word-vectors gardener"),
     Command(
-        serve.serve,
+        models.serve,
         "serve",
         "bertsmith serve --model my-run/model --model my-spam-run/model",
         not_run="it runs until it is stopped",
         misplaced="pass each model with --model",
     ),
     Command(
-        convert.convert,
+        models.convert,
         "convert",
         "bertsmith convert my-run/model my-google-checkpoint --to google",
     ),
-    Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
-    Command(convert.models, "models", "bertsmith models"),
+    Command(models.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
+    Command(models.models, "models", "bertsmith models"),
     Command(sizes.sizes, "sizes", "bertsmith sizes"),
 )

@@ -1,6 +1,7 @@
 """Load a `Model` from any supported source; an ONNX folder needs no torch."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,3 +103,10 @@ def name_and_source(text: str) -> tuple[str | None, str]:
     """
     match = None if Path(text).exists() else _NAMED.fullmatch(text)
     return (None, text) if match is None else (match[1], match[2])
+
+
+def require_torch_if_needed(models: Sequence[str]) -> None:
+    """Raises ConfigError if torch is missing, before any of several models is loaded, unless all are ONNX folders."""
+    for _, source in map(name_and_source, models):
+        if not is_onnx_folder(source):
+            require_torch(source)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from bertsmith.app.library.loading import load, name_and_source
+from bertsmith.app.library.loading import load, name_and_source, require_torch_if_needed
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import (
     BACKLOG,
@@ -30,8 +30,6 @@ from bertsmith.app.server.service import Service
 from bertsmith.app.server.settings import ServeRequest, ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import tell, warn
-from bertsmith.base.machine.runtime import require_torch
-from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
@@ -100,8 +98,7 @@ def serve(request: ServeRequest) -> None:
     allowed = hosts_of(host, request.allow_host)
     raise_descriptor_limit(settings.max_connections)
     with _listener(host, request.port, settings) as listener:
-        for source in (source for _, source in map(name_and_source, request.model) if not is_onnx_folder(source)):
-            require_torch(source)
+        require_torch_if_needed(request.model)
         models = load_models(request.model, **request.arguments(load_models))
         if key is None and not is_loopback(host):
             warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")

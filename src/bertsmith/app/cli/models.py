@@ -1,13 +1,18 @@
-"""Commands for checkpoints: convert between formats, inspect, and list the published ones."""
+"""Commands for whole models: convert between formats, inspect, list the published ones, and serve over HTTP."""
 
+import importlib.util
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertsmith.app.cli.options import VERIFY, JsonOption, print_json, print_table, say
+from bertsmith.base.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bertsmith.app.server.settings import ServeRequest
     from bertsmith.inference.export.request import ConvertRequest, InspectRequest, ModelsRequest
+
+_PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def convert(request: "ConvertRequest", verify: Annotated[bool, VERIFY] = False) -> None:
@@ -82,3 +87,23 @@ def models(request: "ModelsRequest", json: JsonOption = False) -> None:
             for model in PUBLISHED_MODELS
         ],
     )
+
+
+def serve(request: "ServeRequest") -> None:
+    """Serve models over HTTP, with a web page to try them.
+
+    Routes: /predict /tag /answer /fill /complete /perplexity /next /rerank /tokenize /attention /v1/embeddings
+    (compatible with OpenAI) /models /health /ready /metrics /docs /openapi.json, and / is the page. On SIGTERM it
+    finishes the accepted requests and exits with code 0.
+    """
+    missing = [package for package in _PACKAGES if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ConfigError(
+            expected="the packages of the extra serve",
+            found=f"no {', '.join(missing)}",
+            # Not the extra, which would bring torch to a machine that serves ONNX folders without it.
+            fix=f"pip install {' '.join(missing)}",
+        )
+    from bertsmith.app.server.process import serve as serve_models
+
+    serve_models(request)
