@@ -95,6 +95,15 @@ class BertsmithError(Exception):
         sentence = f"'{path}' is not {kind}: {reason}; {fix}"
         return cls(expected=f"{kind} at '{path}'", found=reason, fix=fix, sentence=sentence)
 
+    @classmethod
+    def at(cls, location: str, expected: str, found: str, fix: str) -> Self:
+        """What a line, a record or a file contains in place of what is expected there.
+
+        >>> InputError.at("line 3 of 'a.tsv'", "a label", "an empty cell", "fill it in")
+        InputError("expected a label in line 3 of 'a.tsv'; found an empty cell; fill it in")
+        """
+        return cls(expected=f"{expected} in {location}", found=found, fix=fix)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # How processes pass an exception on. By default the constructor would be called, without its keyword arguments.
         return _again, (type(self), *self.args), vars(self)

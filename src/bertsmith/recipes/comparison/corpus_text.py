@@ -86,10 +86,8 @@ class CorpusText:
         return [path]
 
     def _no_text(self) -> InputError:
-        return InputError(
-            expected=f"text in {', '.join(repr(str(path)) for path in self.given)}",
-            found="no words",
-            fix="name files that contain text",
+        return InputError.at(
+            ", ".join(repr(str(path)) for path in self.given), "text", "no words", "name files that contain text"
         )
 
 

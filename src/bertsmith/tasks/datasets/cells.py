@@ -75,9 +75,7 @@ def first_known(named: Mapping[str, str], known: Iterable[str]) -> str | None:
 
 def missing_column(name: str, table: str, columns: Collection[str]) -> InputError:
     """The error for a column that a table or a record lacks."""
-    return InputError(
-        expected=f"the column {name!r} in {table}", found=show_columns(columns), fix=nearest_column(name, columns)
-    )
+    return InputError.at(table, f"the column {name!r}", show_columns(columns), nearest_column(name, columns))
 
 
 def nearest_column(name: str, columns: Collection[str]) -> str:

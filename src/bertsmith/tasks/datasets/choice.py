@@ -36,10 +36,8 @@ def read_choices(path: Path, *, labelled: bool = True, encoding: str = UTF_8) ->
         _questions(path, labelled=labelled, encoding=encoding)
     ):
         if len(endings) < FEWEST_ENDINGS:
-            raise InputError(
-                expected=f"at least {FEWEST_ENDINGS} endings in {location}",
-                found=str(len(endings)),
-                fix="add the missing endings",
+            raise InputError.at(
+                location, f"at least {FEWEST_ENDINGS} endings", str(len(endings)), "add the missing endings"
             )
         if not all(ending.strip() for ending in endings):
             skipped.append((location, "an empty ending"))
@@ -121,11 +119,7 @@ def _endings(values: Mapping[str, str], numbered: Sequence[tuple[int, str]], loc
         return [values[name] for _, name in numbered]
     endings = parse_json(values["endings"], location)
     if not isinstance(endings, list) or not all(isinstance(ending, str) for ending in endings):
-        raise InputError(
-            expected=f"a list of texts as endings in {location}",
-            found=brief(values["endings"]),
-            fix='write ["...", "..."]',
-        )
+        raise InputError.at(location, "a list of texts as endings", brief(values["endings"]), 'write ["...", "..."]')
     return [clean(ending) for ending in endings]
 
 

@@ -258,8 +258,4 @@ def _is_header(line: str) -> bool:
 
 
 def _no_sentences(path: Path, content: str, fix: str = "name a file in CoNLL format") -> InputError:
-    return InputError(
-        expected=f"sentences with one word per line in {quoted(path)}",
-        found=content,
-        fix=fix,
-    )
+    return InputError.at(quoted(path), "sentences with one word per line", content, fix)

@@ -240,7 +240,5 @@ def _gold(task: GlueTask, cell: str, location: str) -> str | float:
     except ValueError:
         value = math.nan
     if not LOWEST_SIMILARITY <= value <= HIGHEST_SIMILARITY or "_" in cell:
-        raise InputError(
-            expected=f"a number from 0 to 5 in {location}", found=brief(cell), fix="restore the official file"
-        )
+        raise InputError.at(location, "a number from 0 to 5", brief(cell), "restore the official file")
     return value

@@ -82,10 +82,8 @@ def _read(path: Path, encoding: str) -> dict[str, str]:
             continue
         cells = [cell.strip() for cell in line.split("\t")]
         if len(cells) != 2 or not all(cells):
-            raise InputError(
-                expected=f"a label, a tab and its parent in {line_of(path, number)}",
-                found=repr(line[:60]),
-                fix="write one pair on each line",
+            raise InputError.at(
+                line_of(path, number), "a label, a tab and its parent", repr(line[:60]), "write one pair on each line"
             )
         label, parent = cells
         if parents.setdefault(label, parent) != parent:

@@ -34,9 +34,7 @@ def parquet_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     number += 1
                     yield line_of(path, number, "row"), record
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise InputError(
-                expected=f"Parquet data in {quoted(path)}", found=f"something else ({error})", fix="save it again"
-            ) from None
+            raise InputError.at(quoted(path), "Parquet data", f"something else ({error})", "save it again") from None
 
 
 def class_names(path: Path) -> Mapping[str, tuple[str, ...]]:
@@ -50,9 +48,7 @@ def class_names(path: Path) -> Mapping[str, tuple[str, ...]]:
         try:
             metadata = pq.read_schema(file).metadata or {}
         except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                expected=f"Parquet data in {quoted(path)}", found=f"something else ({error})", fix="save it again"
-            ) from None
+            raise InputError.at(quoted(path), "Parquet data", f"something else ({error})", "save it again") from None
     try:
         stored = json_value(metadata.get(_KEY, b"{}").decode("utf-8"))
     except (ValueError, RecursionError):
@@ -84,9 +80,7 @@ def name_of_class(value: Any, names: Sequence[str], location: str) -> str:
     if isinstance(value, str):
         return value
     if type(value) is not int or not 0 <= value < len(names):
-        raise InputError(
-            expected=f"a number of a class, 0 to {len(names) - 1}, in {location}", found=brief(value), fix="correct it"
-        )
+        raise InputError.at(location, f"a number of a class, 0 to {len(names) - 1},", brief(value), "correct it")
     return names[value]
 
 

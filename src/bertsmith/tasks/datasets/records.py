@@ -44,16 +44,10 @@ def annotations_of(task: Mapping[str, Any], location: str) -> Annotations:
     key = next((key for key in ANNOTATION_KEYS if key in task), ANNOTATION_KEYS[0])
     values = task.get(key) or []
     if not isinstance(values, list):
-        raise InputError(
-            expected=f"a list of annotations under {key!r} in {location}",
-            found=brief(values),
-            fix="export the tasks again",
-        )
+        raise InputError.at(location, f"a list of annotations under {key!r}", brief(values), "export the tasks again")
     wrong = next((value for value in values if not isinstance(value, dict)), None)
     if wrong is not None:
-        raise InputError(
-            expected=f"annotations {{...}} in {location}", found=brief(wrong), fix="export the tasks again as JSON"
-        )
+        raise InputError.at(location, "annotations {...}", brief(wrong), "export the tasks again as JSON")
     kept = [value for value in values if not (value.get("was_cancelled") or value.get("skipped"))]
     kept = [value for value in kept if value.get("ground_truth")] or kept
     if not kept:
@@ -67,9 +61,7 @@ def results_of(annotation: Mapping[str, Any], location: str) -> Sequence[Any]:
     if results is None:
         return ()
     if not isinstance(results, list):
-        raise InputError(
-            expected=f"a list of results in {location}", found=brief(results), fix="export the tasks again as JSON"
-        )
+        raise InputError.at(location, "a list of results", brief(results), "export the tasks again as JSON")
     return results
 
 
@@ -99,11 +91,7 @@ def choices_of(
         if isinstance(value, dict) and "choices" in value:
             names = value["choices"]
             if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise InputError(
-                    expected=f"a list of choices in {location}",
-                    found=brief(names),
-                    fix="export the tasks again as JSON",
-                )
+                raise InputError.at(location, "a list of choices", brief(names), "export the tasks again as JSON")
             choices.setdefault(str(result.get("from_name", "label")), []).extend(names)
         elif isinstance(value, dict) and "labels" in value and "start" in value:
             spans.append(value)
@@ -138,9 +126,7 @@ def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) 
         if _is_spacy_pair(value):
             value = {**value[1], "text": value[0]}
         if not isinstance(value, dict):
-            raise InputError(
-                expected=f"a JSON record {{...}} in {location}", found=brief(value), fix="write one record per example"
-            )
+            raise InputError.at(location, "a JSON record {...}", brief(value), "write one record per example")
         yield Record(location, value, rejection(value))
 
 
@@ -250,9 +236,7 @@ def _of_tasks(path: Path, tasks: Iterator[tuple[str, Any]]) -> Iterator[Record]:
     read: list[tuple[str, Mapping[str, Any], dict[str, list[str]], list[Any], str]] = []
     for location, task in tasks:
         if not is_task(task):
-            raise InputError(
-                expected=f"a task with 'data' in {location}", found=brief(task), fix="export the tasks again"
-            )
+            raise InputError.at(location, "a task with 'data'", brief(task), "export the tasks again")
         kept, skipped = annotations_of(task, location)
         parts = [
             choices_of(annotation, location, unread if not number else Counter())

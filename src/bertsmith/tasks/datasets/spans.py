@@ -88,10 +88,8 @@ def _marked(record: Any, location: str, text_column: str | None, unread: "Counte
     if not keys:
         return MarkedText(location, skipped="no spans")
     if len(keys) > 1:
-        raise InputError(
-            expected=f"one list of spans in {location}",
-            found=" and ".join(map(repr, keys)),
-            fix="remove all but one of these keys",
+        raise InputError.at(
+            location, "one list of spans", " and ".join(map(repr, keys)), "remove all but one of these keys"
         )
     items = list_of(record[keys[0]], location, keys[0])
     return MarkedText(location, text, tuple(span_of(item, text, location) for item in items))

@@ -209,10 +209,8 @@ def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> 
         content = f"the value {brief(value[name])}"
     else:
         return value[name]
-    raise InputError(
-        expected=f"the field {name!r} of the SQuAD format in {where}",
-        found=content,
-        fix=_FIXES.get(kind, "name a file of questions"),
+    raise InputError.at(
+        where, f"the field {name!r} of the SQuAD format", content, _FIXES.get(kind, "name a file of questions")
     )
 
 

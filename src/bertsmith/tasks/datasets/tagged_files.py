@@ -55,9 +55,7 @@ def read_tagged(
     )
     if reader is not None:
         if task != "ner":
-            raise InputError(
-                expected=f"a tag for each word in {quoted(path)}", found="marked spans", fix="use --task ner"
-            )
+            raise InputError.at(quoted(path), "a tag for each word", "marked spans", "use --task ner")
         return reader(path, scheme=scheme or "IOB2", encoding=encoding)
     if suffix_of(path) in _TABLES and is_word_table(_columns(path, encoding)):
         return read_word_table(path, read_table(path, encoding=encoding), task, label_column=label_column, gold=gold)

@@ -146,10 +146,8 @@ def read_token_records(
     key = ""
     for location, record in records:
         if not has_words(record):
-            raise InputError(
-                expected=f"words under {' or '.join(map(repr, WORD_KEYS))} in {location}",
-                found=brief(record),
-                fix="correct the record",
+            raise InputError.at(
+                location, f"words under {' or '.join(map(repr, WORD_KEYS))}", brief(record), "correct the record"
             )
         words = _texts(next(record[key] for key in WORD_KEYS if isinstance(record.get(key), list)), location)
         if not words:

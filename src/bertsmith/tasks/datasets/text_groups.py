@@ -126,10 +126,8 @@ def _require_pairs(path: Path, file: ExampleFile) -> ExampleFile:
     first = file.examples[0]
     assert isinstance(first, TextExample)
     if first.second is None:
-        raise InputError(
-            expected=f"two columns of texts in {quoted(path)}",
-            found="one",
-            fix="name both with --text-column and --pair-column",
+        raise InputError.at(
+            quoted(path), "two columns of texts", "one", "name both with --text-column and --pair-column"
         )
     return file
 
@@ -155,10 +153,8 @@ def _read_triplets(path: Path, encoding: str) -> ExampleFile:
 
 def _text(row: Row, name: str, columns: Sequence[str]) -> str:
     if name not in row.values:
-        raise InputError(
-            expected=f"the columns {', '.join(columns)} in {row.location}",
-            found=show_columns(row.values),
-            fix="add what is missing",
+        raise InputError.at(
+            row.location, f"the columns {', '.join(columns)}", show_columns(row.values), "add what is missing"
         )
     return row.values[name]
 

@@ -92,9 +92,7 @@ class TextLines:
             with SourceStream(source) as stream:
                 yield from self._texts(stream)
         except UnreadableError as reason:
-            raise InputError(
-                expected=f"texts in {quoted(self.path)}", found=str(reason), fix="name a file with text"
-            ) from None
+            raise InputError.at(quoted(self.path), "texts", str(reason), "name a file with text") from None
 
     def tell_notes(self) -> None:
         """Writes the notes on the last iteration to stderr."""
@@ -156,13 +154,9 @@ class TextLines:
             try:
                 record = json_value(line)
             except (ValueError, RecursionError) as error:
-                raise InputError(
-                    expected=f"JSON in {location}", found=f"{brief(line.strip())} ({error})", fix="fix this line"
-                ) from None
+                raise InputError.at(location, "JSON", f"{brief(line.strip())} ({error})", "fix this line") from None
             if not isinstance(record, dict):
-                raise InputError(
-                    expected=f"a JSON record {{...}} in {location}", found=brief(record), fix="fix this line"
-                )
+                raise InputError.at(location, "a JSON record {...}", brief(record), "fix this line")
             column = column or self._column(list(record))
             if column not in record:
                 raise missing_column(column, location, record)
@@ -256,7 +250,5 @@ def _text(value: Any, column: str, location: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InputError(
-            expected=f"text in the column {column!r} in {location}", found=brief(value), fix="name another column"
-        )
+        raise InputError.at(location, f"text in the column {column!r}", brief(value), "name another column")
     return clean(value)

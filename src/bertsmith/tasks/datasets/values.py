@@ -79,15 +79,9 @@ def _plain(value: object, location: str) -> str:
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError:
-            raise InputError(
-                expected=f"text in {location}",
-                found=f"bytes that are not UTF-8, {brief(value)}",
-                fix="store it as text",
+            raise InputError.at(
+                location, "text", f"bytes that are not UTF-8, {brief(value)}", "store it as text"
             ) from None
     if isinstance(value, decimal.Decimal | dt.date | dt.time | dt.timedelta):
         return str(value)
-    raise InputError(
-        expected=f"texts, numbers and lists in {location}",
-        found=f"a value of type {type(value).__name__}",
-        fix="convert it",
-    )
+    raise InputError.at(location, "texts, numbers and lists", f"a value of type {type(value).__name__}", "convert it")

@@ -52,10 +52,8 @@ class ChoiceTask(TaskWithLoss):
         for example in _choices(examples):
             count = len(example.endings)
             if count < 2:
-                raise InputError(
-                    expected=f"at least two endings in {example.location}",
-                    found=str(count),
-                    fix="add endings or remove the row",
+                raise InputError.at(
+                    example.location, "at least two endings", str(count), "add endings or remove the row"
                 )
             if self.spec.needs_segments and not example.context.strip():
                 raise InputError(

@@ -78,15 +78,9 @@ class ClassificationTask(TaskWithLoss):
             for example in examples:
                 assert isinstance(example, TextExample)
                 if example.label is None:
-                    raise InputError(
-                        expected=f"a label in {example.location}", found="none", fix="label or remove the row"
-                    )
+                    raise InputError.at(example.location, "a label", "none", "label or remove the row")
                 if not self.spec.multi_label and len(labels_of(example)) != 1:
-                    raise InputError(
-                        expected=f"one label in {example.location}",
-                        found=str(len(labels_of(example))),
-                        fix="correct the row",
-                    )
+                    raise InputError.at(example.location, "one label", str(len(labels_of(example))), "correct the row")
             fixed = self.spec.name if self.spec.name in FIXED_LABELS else ""
             check_known(examples, self.spec.labels, training=training, fixed=fixed)
 

@@ -83,9 +83,7 @@ class SimilarityTask(Task):
         for example in examples:
             texts = texts_of_group(example)
             if gold and not training and (metrics == () or len(texts) < 2):
-                raise InputError(
-                    expected=f"two texts in {_place(example)}", found=str(len(texts)), fix="correct the row"
-                )
+                raise InputError.at(_place(example), "two texts", str(len(texts)), "correct the row")
             if gold and not training and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
                 raise InputError(
                     expected=f"the same kind of example in {_place(example)} as in the first row, with its gold",
@@ -94,9 +92,7 @@ class SimilarityTask(Task):
                 )
             for text in texts:
                 if gold and not text.strip():
-                    raise InputError(
-                        expected=f"a text in {_place(example)}", found="an empty one", fix="fill it or remove the row"
-                    )
+                    raise InputError.at(_place(example), "a text", "an empty one", "fill it or remove the row")
         if training:
             self._check_objective(examples)
 

@@ -57,16 +57,10 @@ class SpanTask(TaskWithLoss):
             assert isinstance(example, QuestionExample), "a span task takes question examples"
             for name, text in (("question", example.question), ("context", example.context)):
                 if not text.strip():
-                    raise InputError(
-                        expected=f"a {name} in {example.location}",
-                        found="an empty one",
-                        fix="fill it or remove the question",
-                    )
+                    raise InputError.at(example.location, f"a {name}", "an empty one", "fill it or remove the question")
             _check_answers(example)
             if gold and not _gold_texts(example) and not example.is_impossible:
-                raise InputError(
-                    expected=f"answers in {example.location}", found="none", fix="give them, or mark it as impossible"
-                )
+                raise InputError.at(example.location, "answers", "none", "give them, or mark it as impossible")
             if gold and example.is_impossible and not self.spec.unanswerable:
                 raise InputError(
                     expected=f"a question with an answer in {example.location}",

@@ -52,9 +52,7 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
                 else "give one text each, as this task reads",
             )
         if gold and (not example.first.strip() or (wanted and not (example.second or "").strip())):
-            raise InputError(
-                expected=f"a text in {example.location}", found="an empty one", fix="fill it or remove the row"
-            )
+            raise InputError.at(example.location, "a text", "an empty one", "fill it or remove the row")
 
 
 def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:

@@ -75,10 +75,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         raise InputError(expected=f"{_EXPECTED[shape]}, in {location}", found="an empty line", fix="remove the line")
     if shape == "choice":
         if len(parts) < 3:
-            raise InputError(
-                expected=f"{_EXPECTED[shape]}, in {location}",
-                found=counted(len(parts), "part"),
-                fix="write context<TAB>ending<TAB>ending",
+            raise InputError.at(
+                location, f"{_EXPECTED[shape]},", counted(len(parts), "part"), "write context<TAB>ending<TAB>ending"
             )
         return ChoiceExample(id=str(number), context=parts[0], endings=tuple(parts[1:]), location=location)
     if shape == "span":
@@ -121,10 +119,8 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
             raise InputError(expected=f"a list of words in {location}", found=brief(words), fix="correct the line")
         empty = next((number for number, word in enumerate(words, start=1) if not word.strip()), None)
         if empty is not None:
-            raise InputError(
-                expected=f"non-empty words in {location}",
-                found=f"{words[empty - 1]!r} as word {empty} of {len(words)}",
-                fix="remove the word",
+            raise InputError.at(
+                location, "non-empty words", f"{words[empty - 1]!r} as word {empty} of {len(words)}", "remove the word"
             )
         return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, location=location)
     shape = _shape(spec, several="pair" in values)
@@ -142,9 +138,7 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
         return QuestionExample(id=name, question=values["question"], context=values["context"], location=location)
     second = values["pair"] if shape == "pair" else None
     if shape == "text" and "pair" in values:
-        raise InputError(
-            expected=f"a single text, as the model reads it, in {location}", found="a pair", fix="remove pair"
-        )
+        raise InputError.at(location, "a single text, as the model reads it,", "a pair", "remove pair")
     return TextExample(id=name, first=values["text"], second=second, location=location)
 
 
