@@ -301,7 +301,7 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     letters = tmp_path / "letters.txt"
     letters.write_text("\n\n".join(f"{words(20, n)} {chr(0x4E00 + n)} ." for n in range(120)))
     refused("room for the", VocabularyError, texts=[letters], task="classification", train=labelled, from_scratch=True)
-    refused("held-out fraction above 0", ConfigError, held_out=0.0)
+    refused("held_out must be above 0", ConfigError, held_out=0.0)
     refused("minutes with --minutes, or give --steps", ConfigError, steps=None, minutes=1e-4)
     refused("found nothing there", InputError, texts=[tmp_path / "nothing.txt"])
     refused(

@@ -274,7 +274,7 @@ def test_baselines_of_few_labels_read_vectors_that_have_not_seen_the_labels(base
 
 
 def test_one_class_only_is_refused_for_few_labels() -> None:
-    with pytest.raises(ConfigError, match="several labels for the recipe setfit"):
+    with pytest.raises(ConfigError, match="setfit needs texts of several labels"):
         contrastive_pairs([TextExample(id="1", first="a", label="x"), TextExample(id="2", first="b", label="x")], 1)
 
 

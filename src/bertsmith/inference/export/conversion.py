@@ -77,11 +77,8 @@ def _require_reader(source: str | Path, rules: TextRules | None, allow_unknown: 
     folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)
     opening = opening_of(folder.config, architecture_of(folder.config).names, folder.parts, folder.metadata)
     if folder.config.in_transformers and opening.only_here:
-        raise CheckpointError(
-            expected=f"a model that `transformers` can compute in '{folder.name}'",
-            found=opening.only_here,
-            fix=opening.readers,
-        )
+        reason = f"it has {opening.only_here}"
+        raise CheckpointError.is_not(folder.name, "a model that `transformers` computes", reason, opening.readers)
     if not folder.config.in_transformers:
         raise ConfigError(
             expected="an architecture that `transformers` has",
@@ -130,11 +127,8 @@ def _write_onnx(
             fix="serve it with bertsmith, or fine-tune with --reads mean",
         )
     if not folder.config.has_graph:
-        raise ConfigError(
-            expected="a Transformer encoder, for --to onnx",
-            found=f"a model of the architecture {folder.config.display_name}",
-            fix="serve it with bertsmith",
-        )
+        needed = f"a Transformer encoder, not {folder.config.display_name}"
+        raise ConfigError.needs("--to onnx", needed, "serve it with bertsmith")
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
     folder.require_tokenizer()
     spec = spec_of_head(folder)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require, to_dict
+from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.our_names import OF_TWO_TEXTS
@@ -84,12 +84,9 @@ def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None
     if file is None:
         return _built_in(folder, folder.tokenizer, spec)
     if spec is None:
-        require(
-            set(file.chosen) <= {"encoding"},
-            expected=f"a model with a task head, with {file.options}",
-            found=f"one without, for which '{file.path}' is read as texts",
-            fix=f"omit {file.options}",
-        )
+        if not set(file.chosen) <= {"encoding"}:
+            fix = f"omit it, and '{file.path}' is read as texts"
+            raise ConfigError.needs(file.options, "a model with a task head", fix)
         return _texts(folder, folder.tokenizer, file)
     return _labelled(folder, folder.tokenizer, file)
 

@@ -173,11 +173,9 @@ def _require_adaptable(folder: ModelFolder, vocabulary: str) -> None:
     """Checks that the model can predict masked pieces, and that its tokenizer fits the way of the adaptation."""
     config, tokenizer = folder.config, folder.require_tokenizer()
     if config.is_causal or config.always_causal or config.two_directions or config.is_recurrent:
-        raise ConfigError(
-            expected="a model that predicts masked pieces",
-            found=f"the language model '{folder.name}' ({config.display_name})",
-            fix="continue its pre-training with `bertsmith pretrain CORPUS --init MODEL`",
-        )
+        reason = f"it is the language model {config.display_name}"
+        fix = "continue its pre-training with `bertsmith pretrain CORPUS --init MODEL`"
+        raise ConfigError.is_not(folder.name, "a model that predicts masked pieces", reason, fix)
     require(
         config.has_attention,
         expected="an encoder that reads its text in context",
@@ -185,12 +183,9 @@ def _require_adaptable(folder: ModelFolder, vocabulary: str) -> None:
         fix="adapt the model that it was made from, or make it again",
     )
     require_fit(tokenizer, instead="")  # an adaptation takes no vocabulary
-    require(
-        vocabulary in (AUTO, KEEP) or is_wordpiece(tokenizer),
-        expected="a model with a tokenizer of WordPieces, to extend or replace its vocabulary",
-        found=f"one of {tokenizer.kind} in '{folder.name}'",
-        fix="use --vocabulary keep, without --from-scratch",
-    )
+    if vocabulary not in (AUTO, KEEP) and not is_wordpiece(tokenizer):
+        needed = f"a tokenizer of WordPieces, to extend or replace its pieces, not one of {tokenizer.kind}"
+        raise ConfigError.needs("a new vocabulary", needed, "use --vocabulary keep, without --from-scratch")
 
 
 def _notes(folder: ModelFolder) -> Iterator[str]:

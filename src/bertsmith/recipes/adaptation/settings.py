@@ -11,7 +11,6 @@ from bertsmith.base.core.settings import (
     AUTO,
     Help,
     help_field,
-    require,
     require_known,
     require_limits,
     require_number,
@@ -66,12 +65,8 @@ class AdaptationSettings:
     def __post_init__(self) -> None:
         require_limits(self)
         require_known("vocabulary", self.vocabulary, (AUTO, *WAYS))
-        require(
-            self.minutes is None or self.steps is None,
-            expected="one of minutes and steps",
-            found="both",
-            fix="leave one out",
-        )
+        if None not in (self.minutes, self.steps):
+            raise ConfigError(expected="one of minutes and steps", found="both", fix="leave one out")
         for name in ("add", "pieces", "minutes", "steps", "max_length", "learning_rate", "score_words"):
             value = getattr(self, name)
             require_number(name, value, above=0)
@@ -81,18 +76,9 @@ class AdaptationSettings:
             "--vocabulary new",
             "leave --pieces out" + ("; --add is the number of added words" if self.vocabulary == GRAFT else ""),
         )
-        require(
-            0 < self.held_out < 1,
-            expected="a held-out fraction above 0 and below 1, to measure the change on",
-            found=self.held_out,
-            fix="try 0.02",
-        )
-        require(
-            "\n" not in self.licence,
-            expected="a licence of one line",
-            found="several lines",
-            fix="give its identifier, such as apache-2.0",
-        )
+        require_number("held_out", self.held_out, above=0, below=1)
+        if "\n" in self.licence:
+            raise ConfigError.must_be("licence", "one line, such as apache-2.0", self.licence)
 
     @property
     def budget(self) -> dict[str, Any]:

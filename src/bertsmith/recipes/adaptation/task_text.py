@@ -19,7 +19,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import counted, tell, warn
-from bertsmith.base.core.settings import require, require_number
+from bertsmith.base.core.settings import require_number
 from bertsmith.base.storage.files import digest_file, read_json, write_json
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -73,12 +73,8 @@ class TaskText:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.minutes is None or self.steps is None,
-            expected="one of continue_minutes and continue_steps",
-            found="both",
-            fix="leave one out",
-        )
+        if None not in (self.minutes, self.steps):
+            raise ConfigError(expected="one of continue_minutes and continue_steps", found="both", fix="leave one out")
         for name in ("minutes", "steps"):
             value = getattr(self, name)
             require_number(f"continue_{name}", value or 0, most=10**7)

@@ -11,7 +11,7 @@ import torch
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require, require_known, require_number
+from bertsmith.base.core.settings import require_known, require_number
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.architectures import ARCHITECTURES
 from bertsmith.tasks.datasets.examples import Example
@@ -40,12 +40,8 @@ class Budget:
             *dict.fromkeys(size for architecture in ARCHITECTURES.values() for size in architecture.config.sizes),
         ]
         require_known("model size", self.size, sizes)
-        require(
-            self.minutes is None or self.tokens is None,
-            expected="one of --minutes and --tokens",
-            found="both",
-            fix="leave one out",
-        )
+        if None not in (self.minutes, self.tokens):
+            raise ConfigError(expected="one of --minutes and --tokens", found="both", fix="leave one out")
         for name, most in (("minutes", 10**7), ("tokens", 10**15)):
             value = getattr(self, name)
             if value is not None:

@@ -12,9 +12,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_file, digest_bytes, digest_file
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.manifest import MANIFEST
@@ -39,12 +38,10 @@ class CorpusText:
 
     def __init__(self, given: Sequence[Path], folder: Path) -> None:
         self.given, self.folder = list(given), folder
-        require(
-            all(str(path) != STDIN for path in given),
-            expected="files of text, which are read several times",
-            found="-, stdin",
-            fix="write the text to a file",
-        )
+        if not all(str(path) != STDIN for path in given):
+            raise ConfigError(
+                expected="files of text, which are read several times", found="-, stdin", fix="write the text to a file"
+            )
         self._corpus = given[0] if len(given) == 1 and (given[0] / MANIFEST).is_file() else None
         if self._corpus is not None:
             self.digest = digest_file(self._corpus / MANIFEST)

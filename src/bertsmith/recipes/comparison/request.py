@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.requests import COPIED, Request, file_field
-from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.base.core.settings import Help, help_field
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import PRESETS, require_metric, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
@@ -84,12 +85,10 @@ class CompareRequest(Request, TaskSettings, ColumnSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.train is None or self.kind is None,
-            expected="--task NAME with --train FILE",
-            found=f"--kind {self.kind} as well",
-            fix="leave --kind out",
-        )
+        if None not in (self.train, self.kind):
+            raise ConfigError(
+                expected="--task NAME with --train FILE", found=f"--kind {self.kind} as well", fix="leave --kind out"
+            )
         name, _ = self.named_task()
         if self.metric is not None:
             require_metric(name, self.metric)

@@ -149,11 +149,7 @@ def _read(request: CompareRequest) -> tuple[TaskSpec, TaskData]:
 def _bench(spec: TaskSpec, data: TaskData, text: CorpusText | None, budget: Budget, models: Path, device: str) -> Bench:
     """The task with its examples, checked as far as no system is needed for it."""
     if not data.dev:
-        raise InputError(
-            expected="dev examples to compare systems on",
-            found="no label with an example to spare",
-            fix="give --dev a file",
-        )
+        raise InputError.needs("a comparison", "dev examples, and no label has one to spare", "name a file with --dev")
     checked = task_for(spec)
     checked.check(data.train, gold=True, training=True)
     checked.check(data.dev, gold=True)
@@ -166,12 +162,8 @@ def _numbers(labels: Sequence[int | str]) -> list[int | None]:
     for label in labels:
         spelled = str(label).strip().lower()
         number = int(spelled) if spelled.isdecimal() else 0
-        require(
-            spelled == ALL or number > 0,
-            expected="labels as numbers above 0, or all",
-            found=repr(label),
-            fix="write 100,1000,all",
-        )
+        if spelled != ALL and not number:
+            raise ConfigError(expected="labels as numbers above 0, or all", found=repr(label), fix="write 100,1000,all")
         numbers.append(None if spelled == ALL else number)
     return numbers
 

@@ -290,11 +290,8 @@ def chosen_systems(names: Sequence[str], *, has_text: bool) -> dict[str, System]
         result[name] = SYSTEMS[name] if name in SYSTEMS else _given(name)
     reading = [name for name, system in result.items() if system.needs_text]
     if reading and not has_text:
-        raise ConfigError(
-            expected=f"text for {', '.join(reading)} to read",
-            found="none",
-            fix="name it with --corpus, or choose others with --systems",
-        )
+        fix = "name it with --corpus, or choose others with --systems"
+        raise ConfigError.needs(", ".join(reading), "text to read", fix)
     return result
 
 

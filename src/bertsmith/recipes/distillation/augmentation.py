@@ -14,10 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import Progress, counted, tell
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.word_vectors.answers import neighbors
@@ -61,11 +60,8 @@ class Augmenter:
     def __init__(self, teacher: ModelFolder, settings: DistillationSettings, runtime: Runtime) -> None:
         filler = teacher if settings.fill_with is None else load_any(settings.fill_with)
         if "mlm" not in filler.parts:
-            raise CheckpointError(
-                expected=f"a masked-LM head in '{filler.name}', to fill in words for --augment",
-                found=", ".join(filler.parts) or "no head",
-                fix="name a pre-trained model with --fill-with, such as starter",
-            )
+            fix = "name a pre-trained model with --fill-with, such as starter"
+            raise CheckpointError.needs("--augment", f"a masked-LM head, and '{filler.name}' has none", fix)
         self._heads = load_pretraining_heads(str(filler.path), device=runtime.device, needs=("mlm",))
         self._count = settings.augment
         self._vectors = None
@@ -76,12 +72,9 @@ class Augmenter:
     def copies(self, examples: Sequence[Example], spec: TaskSpec, *, seed: int) -> list[Example]:
         """The changed copies of all texts, without labels; those that equal their text are left out."""
         texts = [example for example in examples if isinstance(example, TextExample)]
-        require(
-            len(texts) == len(examples),
-            expected="a task on texts or pairs of texts, to make changed copies",
-            found=spec.title,
-            fix="leave --augment out, or give unlabelled examples with --unlabelled",
-        )
+        if len(texts) < len(examples):
+            needed = f"a task on texts or pairs of texts, not {spec.title}"
+            raise ConfigError.needs("--augment", needed, "leave it out, or give examples with --unlabelled")
         parts = [text for example in texts for text in (example.first, example.second or "")]
         candidates = self._candidates(parts)
         copies: list[Example] = []

@@ -81,12 +81,10 @@ def distill_corpus(
     require_host(corpus)
     with Run.open(out, resume=resume, device=str(given.get("device", "auto"))) as run:
         for name in ("init", "size", "config", "architecture", "initialization"):
-            require(
-                given.get(name) is None,
-                expected="a student that --student and --layers define",
-                found=f"--{name}",
-                fix="leave it out",
-            )
+            if given.get(name) is not None:
+                raise ConfigError(
+                    expected="a student that --student and --layers define", found=f"--{name}", fix="leave it out"
+                )
         distill = _distill_vectors if settings.of_vectors else _distill_model
         return distill(teacher, corpus, run, settings, given, request)
 
@@ -102,11 +100,8 @@ def _distill_model(
     """See `distill_corpus`: the student learns soft targets, states and attention."""
     folder = load_any(teacher)
     if settings.is_distilbert and "mlm" not in folder.parts:
-        raise CheckpointError(
-            expected=f"a masked-LM head in the teacher '{folder.name}', for soft targets",
-            found=", ".join(folder.parts) or "no head",
-            fix="name the model as it was after pre-training, or use --method tinybert",
-        )
+        fix = "name the model as it was after pre-training, or use --method tinybert"
+        raise CheckpointError.needs("--method distilbert", f"a masked-LM head in the teacher '{folder.name}'", fix)
     require(
         not (settings.is_distilbert and settings.student != LAYERS),
         expected="a student of the teacher's layers, for --method distilbert",

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.parts.runs import Run
 
 Pairs = Sequence[tuple[int, int]]
@@ -30,12 +30,11 @@ def layer_map(student: int, teacher: int) -> tuple[tuple[int, int], ...]:
     >>> layer_map(3, 6)
     ((0, 0), (1, 2), (2, 4), (3, 6))
     """
-    require(
-        student <= teacher and teacher % student == 0,
-        expected=f"a student whose number of layers divides the {teacher} of its teacher, to learn from its states",
-        found=f"{student} layers",
-        fix="choose another --layers, or leave the losses of states and attention out",
-    )
+    if student > teacher or teacher % student:
+        fix = "choose another --layers, or leave the losses of states and attention out"
+        raise ConfigError.must_be(
+            "layers of the student", f"a number that divides the {teacher} of its teacher", student, fix
+        )
     return tuple((layer, layer * teacher // student) for layer in range(student + 1))
 
 

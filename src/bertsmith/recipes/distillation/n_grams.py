@@ -72,12 +72,9 @@ def taught_n_grams(
         features: the training examples of the lesson, with labels.
     """
     spec = lesson.spec
-    require(
-        spec.kind in KINDS,
-        expected="a task on texts or pairs of texts, for a student of n-grams",
-        found=spec.title,
-        fix="use --student layers or bilstm",
-    )
+    if spec.kind not in KINDS:
+        needed = f"a task on texts or pairs of texts, not {spec.title}"
+        raise ConfigError.needs("a student of n-grams", needed, "use --student layers or bilstm")
     data = lesson.data if logits is not None else lesson.labelled
     examples = cast("Sequence[TextExample]", data.train)
     targets, exclusive = features.targets, False

@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import (
     help_field,
-    require,
     require_known,
     require_limits,
     require_number,
@@ -14,6 +14,7 @@ from bertsmith.models.model_files.metadata import VECTORS
 
 DISTILBERT, TINYBERT = "distilbert", "tinybert"
 METHODS = (DISTILBERT, TINYBERT, VECTORS)
+LOSS = "a loss against the teacher with a weight above 0"
 WITHOUT = "without-teacher"  # the folder of the same student without the teacher, in RUN
 
 
@@ -67,12 +68,9 @@ class DistillationSettings:
         for name in ("soft_weight", "label_weight", "state_weight", "attention_weight", "first_stage", "augment"):
             value = getattr(self, name)
             require_number(name, value, least=0)
-        require(
-            self.soft_weight > 0 or self.state_weight > 0 or self.attention_weight > 0,
-            expected="a loss against the teacher with a weight above 0",
-            found="none",
-            fix="raise soft_weight, or use `bertsmith finetune`, which has no teacher",
-        )
+        if max(self.soft_weight, self.state_weight, self.attention_weight) <= 0:
+            fix = "raise soft_weight, or use `bertsmith finetune`, which has no teacher"
+            raise ConfigError.needs("a distillation", LOSS, fix)
         for name in ("fill_with", "word_vectors"):
             require_other(getattr(self, name) is None or self.augment > 0, f"--{name.replace('_', '-')}", "--augment")
 
@@ -133,12 +131,9 @@ class CorpusDistillationSettings:
             TINYBERT: (self.state_weight, self.attention_weight),
             VECTORS: (self.vector_weight,),
         }
-        require(
-            max(used[self.method]) > 0,
-            expected="a loss against the teacher with a weight above 0",
-            found=f"none for {self.method}",
-            fix="raise one, or use `bertsmith pretrain`, which has no teacher",
-        )
+        if max(used[self.method]) <= 0:
+            fix = "raise one, or use `bertsmith pretrain`, which has no teacher"
+            raise ConfigError.needs(f"--method {self.method}", LOSS, fix)
 
     @property
     def is_distilbert(self) -> bool:

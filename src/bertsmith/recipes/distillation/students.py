@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from bertsmith.base.core.errors import VocabularyError
+from bertsmith.base.core.errors import ConfigError, VocabularyError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.models.checkpoints.assembly import untrained
@@ -197,13 +197,9 @@ def _new(teacher: ModelFolder, shape: tuple[int, int, int, int], seed: int) -> M
 def _bilstm(teacher: ModelFolder, seed: int) -> ModelFolder:
     """A BiLSTM whose word vectors are those of the teacher, with a standard deviation of 1."""
     words = teacher.tensors.get(_WORDS)
-    require(
-        words is not None and words.shape[1] % 2 == 0,
-        expected="a teacher with word vectors of an even width, for the BiLSTM to read",
-        found=teacher.config.display_name,
-        fix="use another --student",
-    )
-    assert words is not None
+    if words is None or words.shape[1] % 2:
+        needed = f"a teacher with word vectors of an even width, not {teacher.config.display_name}"
+        raise ConfigError.needs("--student bilstm", needed, "use another --student")
     config = BiLstmConfig(vocab_size=words.shape[0], hidden_size=words.shape[1], num_hidden_layers=1)
     vectors = words.float()
     return _untrained(teacher, config, seed, {_WORDS: vectors / vectors.std()})
@@ -261,17 +257,9 @@ def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]
     listed = [int(part) for part in parts if part.isascii() and part.isdigit()]
     is_list = len(listed) == len(parts)
     if is_list and len(listed) == 1:
-        require(
-            1 <= listed[0] <= of,
-            expected=f"a student of 1 to {of} layers, those of the teacher",
-            found=f"{listed[0]} layers",
-            fix="name another number with --layers",
-        )
+        if not 1 <= listed[0] <= of:
+            raise ConfigError.must_be("--layers", f"1 to {of} layers of the teacher", listed[0])
         return spread_layers(listed[0], of) if spread else tuple(range(1, listed[0] + 1))
-    require(
-        is_list and all(1 <= layer <= of for layer in listed) and listed == sorted(set(listed)),
-        expected=f"layers of the teacher in ascending order, from 1 to {of}, with commas",
-        found=repr(text),
-        fix="name them like 1,3,6, or how many with one number",
-    )
+    if not is_list or not all(1 <= layer <= of for layer in listed) or listed != sorted(set(listed)):
+        raise ConfigError.must_be("layers", f"a number, or ascending ones from 1 to {of} with commas", text)
     return tuple(listed)

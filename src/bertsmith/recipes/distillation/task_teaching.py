@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.settings import require
 from bertsmith.base.processes.sharding import divide_part
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
@@ -27,6 +26,9 @@ from bertsmith.training.loop.teaching import Teaching
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.job import FinetuningJob
+
+_LOSS = "a loss of states or attention"
+_LEAVE_OUT = "leave --state-weight, --attention-weight and --first-stage out"
 
 
 class TaskTeaching(Teaching):
@@ -122,36 +124,23 @@ class TaskTeaching(Teaching):
 
 def state_pairs(job: "FinetuningJob", teacher: Encoder, settings: DistillationSettings) -> tuple[tuple[int, int], ...]:
     """The hidden states that are compared, after checking that student and teacher have comparable ones."""
-    require(
-        not job.head.reads_apart and job.settings.freeze != "body",
-        expected="a student that reads whole rows, with layers to train",
-        found="frozen layers" if job.settings.freeze == "body" else f"--reads {job.task.spec.reads}",
-        fix="use --reads pair or mean, and no --freeze body",
-    )
+    if job.head.reads_apart or job.settings.freeze == "body":
+        needed = "a student that reads whole rows, with layers to train"
+        raise ConfigError.needs(_LOSS, needed, "use --reads pair or mean, and no --freeze body")
     return comparable(job.folder.config, teacher.config, attention=settings.attention_weight > 0)
 
 
 def comparable(student: Any, teacher: Any, *, attention: bool) -> tuple[tuple[int, int], ...]:
     """The layer map of two configurations, after checking the heads where attention is compared."""
-    require(
-        student.has_attention and teacher.has_attention,
-        expected="two Transformers, to compare states and attention",
-        found=f"a {student.display_name} and a {teacher.display_name}",
-        fix="leave --state-weight, --attention-weight and --first-stage out",
-    )
+    if not (student.has_attention and teacher.has_attention):
+        needed = f"two Transformers, not a {student.display_name} and a {teacher.display_name}"
+        raise ConfigError.needs(_LOSS, needed, _LEAVE_OUT)
     if student.is_causal or teacher.is_causal:
-        raise ConfigError(
-            expected="bidirectional models, to compare states and attention",
-            found="one that reads from left to right",
-            fix="leave --state-weight, --attention-weight and --first-stage out",
-        )
+        raise ConfigError.needs(_LOSS, "bidirectional models", _LEAVE_OUT)
     ours, theirs = student.num_attention_heads, teacher.num_attention_heads
-    require(
-        not attention or ours == theirs,
-        expected=f"a student with the {theirs} attention heads of its teacher, to compare their scores",
-        found=f"{ours} heads",
-        fix=f"choose a student whose width {theirs} heads divide, or leave the loss of attention out",
-    )
+    if attention and ours != theirs:
+        fix = f"choose a width that {theirs} heads divide, or leave the loss of attention out"
+        raise ConfigError.must_be("heads of the student", f"{theirs}, the attention heads of its teacher", ours, fix)
     return layer_map(student.num_hidden_layers, teacher.num_hidden_layers)
 
 

@@ -83,11 +83,8 @@ def read_run(path: Path, name: str, color: str) -> FinishedRun:
         )
     report = read_json(path / REPORT_FILE)
     if not (isinstance(report, dict) and {"kind", "metric", "scores", "runs", "best"} <= report.keys()):
-        raise RunError(
-            expected=f"the scores of all seeds in '{path / REPORT_FILE}'",
-            found="something else, such as those of a single training",
-            fix="name the folder that contains the folders of the seeds",
-        )
+        fix = "name the folder that contains the folders of the seeds"
+        raise RunError.is_not(path / REPORT_FILE, "the report of a run", "it lacks the scores of all seeds", fix)
     return FinishedRun(
         path=path,
         name=name,
@@ -105,11 +102,8 @@ def _predictions(path: Path) -> list[dict[str, Any]]:
     lines = read_json_lines(path) if path.is_file() else []
     for number, line in enumerate(lines, start=1):
         if not (isinstance(line, dict) and {"id", "gold", "score", "prediction"} <= line.keys()):
-            raise InputError(
-                expected=f"id, gold, score and prediction in line {number} of '{path}'",
-                found=repr(line)[:40],
-                fix="restore the file or train again",
-            )
+            location, shown = f"line {number} of '{path}'", repr(line)[:40]
+            raise InputError.at(location, "id, gold, score and prediction", shown, "restore the file or train again")
     return lines
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require
@@ -51,12 +51,8 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
     by_label: dict[str, list[int]] = {}
     for number, example in enumerate(examples):
         by_label.setdefault(labels_of(example)[0], []).append(number)
-    require(
-        len(by_label) > 1,
-        expected="texts of several labels for the recipe setfit",
-        found=f"{next(iter(by_label), 'none')!r} in all of them",
-        fix="add texts with other labels",
-    )
+    if len(by_label) < 2:
+        raise ConfigError.needs("the recipe setfit", "texts of several labels", "add texts with other labels")
     require(
         _has_similar_texts(examples),
         expected="a label with two different texts for the recipe setfit",
@@ -117,12 +113,9 @@ def has_single_labels(spec: TaskSpec) -> bool:
 
 def require_single_labels(spec: TaskSpec) -> None:
     """Checks that the recipe fits a task."""
-    require(
-        has_single_labels(spec),
-        expected="a classification of single texts with one label each, for the recipe setfit",
-        found=spec.title,
-        fix="use another recipe",
-    )
+    if not has_single_labels(spec):
+        needed = f"a classification of single texts with one label each, not {spec.title}"
+        raise ConfigError.needs("the recipe setfit", needed, "use another recipe")
 
 
 def train_on_pairs(

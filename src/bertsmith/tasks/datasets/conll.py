@@ -243,11 +243,7 @@ def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | 
         return word, ""
     tag = cells[tag_at].strip()
     if len(tag.split()) != 1:
-        raise InputError(
-            expected=f"a tag without spaces in {location}",
-            found=brief(tag) if tag else "an empty column",
-            fix="fix this line, or set tag_column",
-        )
+        raise InputError.at(location, "a tag without spaces", brief(tag) if tag else "an empty column", "fix this line")
     return word, tag
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
@@ -24,12 +24,8 @@ def check_label_map(names: LabelMap) -> None:
         fix='give a dictionary, such as {"1": "Claim", "0": "Not Claim"}',
     )
     for label, name in names.items():
-        require(
-            all(isinstance(part, str) and bool(part.strip()) for part in (label, name)),
-            expected="labels and their new names as texts that are not empty",
-            found=f"{label!r} to {name!r}",
-            fix='name both, such as {"1": "Claim"}',
-        )
+        if not all(isinstance(part, str) and part.strip() for part in (label, name)):
+            raise ConfigError.must_be("map_labels", 'texts that are not empty, such as {"1": "Claim"}', {label: name})
 
 
 def renamed(examples: Sequence[Example], names: LabelMap, *, types: bool, complete: bool = False) -> list[Example]:

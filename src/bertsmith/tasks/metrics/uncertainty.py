@@ -201,7 +201,5 @@ def _middle(values: Floats, share: float) -> tuple[float, float]:
 def _require_examples(values: npt.NDArray[np.generic], *, least: int) -> None:
     if values.ndim < 1 or len(values) < least:
         raise InputError(
-            expected=f"at least {counted(least, 'value')}",
-            found=f"{values.size}",
-            fix="score more examples or runs",
+            expected=f"at least {counted(least, 'value')}", found=f"{values.size}", fix="score more examples"
         )

@@ -228,11 +228,7 @@ def _effective_rank(singular_values: Floats) -> float:
 
 def _require_vectors(vectors: Vectors) -> None:
     if vectors.ndim != 2 or len(vectors) < 2 or not vectors.shape[1]:
-        raise InputError(
-            expected="at least two vectors, an array of two axes",
-            found=f"an array of shape {list(vectors.shape)}",
-            fix="use one row per vector",
-        )
+        raise InputError.must_be("the array", "at least two vectors, one per row", list(vectors.shape))
 
 
 def _require_finite(sample: Floats, rows: npt.NDArray[np.int64]) -> None:

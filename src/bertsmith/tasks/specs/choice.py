@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.predictions import ChoicePrediction
@@ -181,12 +180,9 @@ def _choices(examples: Sequence[Example]) -> list[ChoiceExample]:
 
 
 def _require_whole_texts(settings: TaskSettings) -> None:
-    require(
-        settings.long_text not in WINDOWED,
-        expected="a long_text that keeps each ending in one row",
-        found=repr(settings.long_text),
-        fix="choose longest_first, head, tail, head_tail or error",
-    )
+    if settings.long_text in WINDOWED:
+        allowed = "what keeps each ending in one row: longest_first, head, tail, head_tail or error"
+        raise ConfigError.must_be("long_text of multiple choice", allowed, settings.long_text)
 
 
 def _taken(texts: Encoded, chosen: Ints) -> Encoded:

@@ -85,10 +85,11 @@ class SimilarityTask(Task):
             if gold and not training and (metrics == () or len(texts) < 2):
                 raise InputError.at(_place(example), "two texts", str(len(texts)), "correct the row")
             if gold and not training and (metrics_of_examples([example]) != metrics or self._lacks_gold(example)):
-                raise InputError(
-                    expected=f"the same kind of example in {_place(example)} as in the first row, with its gold",
-                    found="another one, or none",
-                    fix="correct the row",
+                raise InputError.at(
+                    _place(example),
+                    "the kind of example of the first row, with its gold",
+                    "another, or none",
+                    "correct it",
                 )
             for text in texts:
                 if gold and not text.strip():
@@ -125,10 +126,8 @@ class SimilarityTask(Task):
                 expected=f"a label in {_place(first)}, for --vector-loss {objective}", found="none", fix="use ranking"
             )
         elif objective in (TRIPLET, MARGIN) and not isinstance(first, TripletExample):
-            raise InputError(
-                expected=f"a triplet in {_place(first)}, for --vector-loss {objective}",
-                found="another example",
-                fix="use --task triplets",
+            raise InputError.at(
+                _place(first), f"a triplet for --vector-loss {objective}", "another example", "use --task triplets"
             )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:

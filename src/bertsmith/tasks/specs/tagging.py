@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted, warn
-from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import Example, TaggedExample
 from bertsmith.tasks.datasets.labels import check_known, check_scheme
 from bertsmith.tasks.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits
@@ -268,12 +267,10 @@ def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
 
 
 def _require_no_cutting(settings: TaskSettings) -> None:
-    require(
-        settings.long_text not in ("head", "tail", "head_tail", *HIERARCHICAL),
-        expected="a long_text that keeps every word",
-        found=repr(settings.long_text),
-        fix="choose windows or error",
-    )
+    if settings.long_text in ("head", "tail", "head_tail", *HIERARCHICAL):
+        raise ConfigError.must_be(
+            "long_text of tagging, which keeps every word,", "windows or error", settings.long_text
+        )
 
 
 def _refuse_long(sentences: Sequence[TaggedExample], lengths: Ints, room: int) -> None:

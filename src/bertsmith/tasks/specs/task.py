@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
 from bertsmith.models.parts.our_names import ATTENTION, BILSTM, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.tasks.datasets.examples import Example
@@ -83,17 +83,9 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         if self.reads not in READS:
-            raise ConfigError(
-                expected=f"a task whose head reads {', '.join(READS[:-1])} or {READS[-1]}",
-                found=repr(self.reads),
-                fix=nearest(str(self.reads), READS),
-            )
+            raise ConfigError.unknown("value of reads", self.reads, READS)
         if self.settings.long_text in HIERARCHICAL and self.reads in (*OF_TWO_TEXTS, CONCAT, *READERS):
-            raise ConfigError(
-                expected="a head that reads the pooler, cls or mean of each window, for a hierarchical long_text",
-                found=repr(self.reads),
-                fix="use --reads mean",
-            )
+            raise ConfigError.must_be("reads", "pooler, cls or mean for a hierarchical long_text", self.reads)
         if self.reads == MAX and self.kind in ("classification", "regression", "choice"):
             raise ConfigError(
                 expected=f"a task of vectors of texts, for a head that reads {MAX!r}",
@@ -127,11 +119,8 @@ class TaskSpec:
                 fix="correct the thresholds in bertsmith.json, or remove them",
             )
         if len(self.parents) not in (0, len(self.labels)):
-            raise ConfigError(
-                expected=f"one parent for each of the {len(self.labels)} labels",
-                found=str(len(self.parents)),
-                fix="correct `parents` in bertsmith.json",
-            )
+            limits = f"one parent for each of the {len(self.labels)} labels"
+            raise ConfigError.must_be("parents in bertsmith.json", limits, len(self.parents), "correct them")
         if len(self.thresholds) not in (0, len(self.labels)):
             raise ConfigError(
                 expected=f"one threshold for each of the {len(self.labels)} labels",
@@ -304,10 +293,8 @@ class Task(abc.ABC):
 
     def weighted(self, targets: npt.NDArray[np.generic]) -> "Task":
         """The task with a loss in which all labels of the training examples weigh the same."""
-        raise ConfigError(
-            expected="one label for each example, for balanced class weights",
-            found=self.spec.title,
-            fix="use --class-weights none",
+        raise ConfigError.needs(
+            "--class-weights balanced", "a task of one label for each example", "use --class-weights none"
         )
 
     def log_sums(self, sums: Mapping[str, float]) -> dict[str, float]:

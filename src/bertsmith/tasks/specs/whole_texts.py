@@ -58,11 +58,8 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
 def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
     """Checks that a head that reads pairs can tell the two texts of a row apart."""
     if spec.needs_segments and not tokenizer.template.has_segments:
-        raise ConfigError(
-            expected=f"a model whose rows have a segment for each text, for a head that reads {spec.reads!r}",
-            found="one with both texts in segment 0, as in RoBERTa",
-            fix="use --reads mean, or another model",
-        )
+        reader, needed = f"a head that reads {spec.reads!r}", "a model whose rows have a segment for each text"
+        raise ConfigError.needs(reader, needed, "use --reads mean, or another model")
 
 
 def with_pieces(examples: Sequence[Whole], texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[Whole]:

@@ -245,12 +245,9 @@ def read_task(
         data = TaskData(train=examples, dev=others, digests=digests)
     if spec.kind == "similarity" and data.dev:
         metrics = metrics_of_examples(data.dev)
-        require(
-            bool(metrics),
-            expected="dev examples of two texts or more",
-            found=f"single texts in '{dev}'",
-            fix="give scored pairs, pairs or triplets",
-        )
+        if not metrics:
+            reason = "its examples are single texts"
+            raise InputError.is_not(str(dev), "a dev file", reason, "give scored pairs, pairs or triplets")
         spec = dataclasses.replace(spec, metric=metrics[0], metrics=metrics)
     if spec.kind == "classification":
         texts = cast("Sequence[TextExample]", examples)
