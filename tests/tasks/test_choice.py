@@ -173,9 +173,9 @@ def test_a_row_of_exactly_max_length_is_kept_and_one_more_token_is_an_error() ->
 
 def test_windows_are_refused() -> None:
     windowed = task(long_text="windows")
-    with pytest.raises(ConfigError, match="each ending in one row: .*, not 'windows'"):
+    with pytest.raises(ConfigError, match=r"each ending in one row: .*, not 'windows'"):
         windowed.check([], gold=False)
-    with pytest.raises(ConfigError, match="each ending in one row: .*, not 'windows'"):
+    with pytest.raises(ConfigError, match=r"each ending in one row: .*, not 'windows'"):
         windowed.encode([example("a", "b", "c")], TOKENIZER)
 
 
