@@ -34,8 +34,6 @@ def train_classifier(
     restarted) is not cut off.
 
     Args:
-        base: the folder of the pre-trained model.
-        labelled: the folder with TRAIN_FILE and DEV_FILE.
         seconds: for loading, the baselines, the training and the scores together.
         tokens_per_second: how fast the model was pre-trained, from which the number of steps follows.
     """

@@ -20,11 +20,7 @@ _EXPLAINED = "loss of masked pieces on held-out text; | marks the best possible 
 
 
 class LiveCurve:
-    """Receives the evaluations of a run and shows them; pass it to `pretrain` as `on_evaluation`.
-
-    Args:
-        page: the HTML file, rewritten at each evaluation.
-    """
+    """Receives the evaluations of a run and shows them; pass it to `pretrain` as `on_evaluation`."""
 
     def __init__(self, page: Path, title: str) -> None:
         self.page, self.title = page, title
@@ -50,10 +46,6 @@ def bar(value: float, level: float, scale: float) -> str:
 
     >>> bar(4.0, 6.0, 8.0)
     '####################---------|----------'
-
-    Args:
-        value: a longer one fills the bar; one that is not a number leaves it empty.
-        level: at most `scale`.
     """
     filled = 0 if math.isnan(value) else round(WIDTH * min(1.0, value / scale))
     mark = max(0, round(WIDTH * level / scale) - 1)

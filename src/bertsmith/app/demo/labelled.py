@@ -52,9 +52,6 @@ def write_labelled(documents: Mapping[str, Documents], folder: Path, seed: int) 
     """Writes labelled sentences for training and dev; "" or, if nothing can be written, why.
 
     Sentences of fewer than FEWEST_WORDS words and sentences that several sources share are left out.
-
-    Args:
-        folder: receives TRAIN_FILE and DEV_FILE, with the columns text and label.
     """
     if len(documents) < 2:
         return "there is a single source of text, so sentences have no label; give --text several files or folders"

@@ -99,11 +99,7 @@ def tables(
     classifier: ClassifierResult | None,
     no_classifier: str,
 ) -> list[Samples]:
-    """The tables of the report.
-
-    Args:
-        counted: the scores of token frequencies and of the bigram model.
-    """
+    """The tables of the report."""
     unigram, bigram = counted
     systems = (("model", scores), ("bigram model of neighboring pieces", bigram), ("token frequencies", unigram))
     return [

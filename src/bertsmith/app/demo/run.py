@@ -90,7 +90,6 @@ def run_demo(
 
     Args:
         texts: files or folders of the user's own text; if empty, the documentation on this machine is used.
-        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
     """
     started = time.monotonic()
     if not SHORTEST_MINUTES <= minutes < math.inf:
@@ -175,7 +174,6 @@ def _write_docstrings(path: Path, until: float, latest: float) -> dict[str, Docu
 
     Args:
         until: the time on the monotonic clock at which reading stops, if ENOUGH_CHARACTERS were read.
-        latest: the time at which it stops.
 
     Returns:
         The documents of each package, by its name.
@@ -199,11 +197,7 @@ def _write_docstrings(path: Path, until: float, latest: float) -> dict[str, Docu
 
 
 def _train_in_time(out: Path, minutes: float, elapsed: float, prepared: _Prepared, seed: int) -> TrainResult:
-    """The result of training for the part of the minutes that is left to it.
-
-    Args:
-        elapsed: seconds since the demo started.
-    """
+    """The result of training for the part of the minutes that is left to it."""
     used = (elapsed + CLOSING_SECONDS) / 60
     after = 0.0 if prepared.no_classifier else CLASSIFIER_SHARE * minutes
     left = max(

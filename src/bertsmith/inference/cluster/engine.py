@@ -56,7 +56,6 @@ def stream(engine: str, parts: Sequence[Mapping[str, Any]], stage: Stage) -> Gen
 
     Args:
         engine: `ray` for a cluster of this machine that ends with the stream; `ray://ADDRESS` for one that is running.
-        parts: the rows of the first stage; each is a task of its own.
     """
     if not parts:
         return

@@ -29,11 +29,7 @@ KEPT_BYTES = 32 * 2**20  # results are kept on disk in parts of about this size
 
 
 class Kept:
-    """The results that are on disk, in parts of consecutive rows.
-
-    Args:
-        kind: what is made of them, for messages.
-    """
+    """The results that are on disk, in parts of consecutive rows."""
 
     def __init__(self, folder: Path, kind: str, *, replace: bool, resume: bool) -> None:
         self.folder, self.kind = folder, kind
@@ -115,10 +111,7 @@ class Kept:
 
 
 def digest_of_files(listed: Sequence[tuple[Source | Skipped, str]]) -> str:
-    """A digest of the names, sizes and times of all files: other files, or files that were changed, are not resumed.
-
-    Files at addresses have no time.
-    """
+    """A digest of the names, sizes and times of all files: other files, or files that were changed, are not resumed."""
     files = []
     for file, language in listed:
         times = [os.stat(file.name).st_mtime_ns] if isinstance(file, Source) and not address_of(file.name) else []

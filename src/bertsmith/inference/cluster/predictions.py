@@ -44,11 +44,8 @@ def predict_on(
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction, in order; see `predict_lines`.
 
-    Some megabytes of lines are read and predicted at a time.
-
     Args:
         done: first lines whose predictions are left out.
-        resumes: whether the caller keeps predictions, for the advice when workers fail.
     """
     spec, digests = _spec_of(models[0]), [digests_of_model(model) for model in models]
     errors: list[BertsmithError] = []

@@ -31,9 +31,7 @@ class ClusterVectors(VectorJob):
     """A job whose blocks are computed by the workers of a cluster; `close` ends their work.
 
     Args:
-        recipe: of the job of every worker.
         job: the same job in this process, which computes nothing.
-        source: the file, which the reader opens itself.
     """
 
     def __init__(self, engine: str, recipe: JobRecipe, job: VectorJob, source: TextLines) -> None:

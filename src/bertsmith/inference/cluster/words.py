@@ -45,11 +45,7 @@ def count_files_on(
     reading: ReadingSettings | None = None,
     kept: Kept | None = None,
 ) -> FileCounts:
-    """The word counts of files, as `count_files` computes them.
-
-    Args:
-        kept: where the counts of the files that are done are kept, and may be found.
-    """
+    """The word counts of files, as `count_files` computes them."""
     listed = [(file, "") for file in find_sources(paths)]
     report, by_file = ReadReport(), CountedFiles()
     total, further = _Sum(), _Sum()

@@ -45,9 +45,7 @@ def build_graph(
     """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
 
     Args:
-        tensors: parameters by our name, with the prefix `bert.` in the encoder.
         kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
-        reads: what the head of a task on whole rows reads, one of `our_names.READS`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
             separate matrix, which can then be quantized.
     """
@@ -252,11 +250,7 @@ class _Heads:
 
 
 def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_file: int = LARGEST_FILE) -> None:
-    """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file next to it.
-
-    Args:
-        kind: the kind of task of the model's head; None for a pre-trained model or a bare encoder.
-    """
+    """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file next to it."""
     _write(build_graph(folder.config, folder.tensors, kind, reads=_reads(folder)), path, largest_file)
 
 

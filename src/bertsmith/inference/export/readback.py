@@ -32,9 +32,6 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
     """Reads a Google checkpoint back and compares it with the source; returns lines for the user.
 
     The library runs both sides, because no other reader of these checkpoints can be relied on here.
-
-    Args:
-        partial: the folder of the written checkpoint; the record is written there, too.
     """
     back = google.read_google(partial)
     count = _require_same(folder, back)

@@ -92,10 +92,7 @@ def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None
 
 
 def odd_rows(folder: ModelFolder) -> PackedRows:
-    """Rows of random ids, of one token, a few, and all positions of the model; the second half is segment 1.
-
-    The longest one has at most `LONGEST_ODD` tokens.
-    """
+    """Rows of random ids, of one token, a few, and all positions of the model; the second half is segment 1."""
     longest = min(folder.config.max_tokens, LONGEST_ODD)
     lengths = np.minimum(np.array([*ODD_LENGTHS, longest], dtype=np.int32), longest)
     draw = generator(0, "export check")

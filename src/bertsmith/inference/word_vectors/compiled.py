@@ -85,10 +85,8 @@ def train_words(
         first_rate, last_rate, lowest_rate: the learning rate falls evenly from the first word to after the last one,
             but not below the lowest.
         joins_contexts: the mean of a window predicts the word (CBOW); otherwise each of its words does (skip-gram).
-        negatives: noise words per example.
         limits, others, state: the table of noise words, see `NoiseWords`, and the state of their draws.
         path_nodes, path_turns: [V, L], see `Paths`; L is 0 without a tree.
-        sigmoid, softplus: the tables of both functions.
     """
     size, longest = np.uint64(len(limits)), path_nodes.shape[1]
     width = inputs.shape[1]

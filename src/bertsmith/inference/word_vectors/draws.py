@@ -55,9 +55,6 @@ def reaches(ids: Ids, keep: Floats, radius: int, rng: np.random.Generator) -> Re
 
     Words are dropped before windows are laid, so a window reaches over the gaps. It does not reach into another
     sentence.
-
-    Args:
-        ids: the words of the chunk, int32; -1 after each sentence.
     """
     is_word = ids != NO_WORD
     stays = is_word & (rng.random(len(ids)) < np.where(is_word, keep[ids], 0.0))

@@ -41,7 +41,6 @@ def read_domain(
     """The words and the held-out documents of a text.
 
     Args:
-        held_out: the share of the documents to hold out.
         most_words: of held-out documents to keep, in words between white space.
     """
     report, counter = ReadReport(), WordCounter(rules)
@@ -79,11 +78,7 @@ def read_domain(
 
 
 def general_text(paths: Sequence[Path], reading: ReadingSettings, *, most_words: int) -> tuple[tuple[str, ...], ...]:
-    """The sentences of documents of general text, about `most_words` words between white space in all.
-
-    Args:
-        paths: files and folders; without any, the documentation on this machine is read.
-    """
+    """The sentences of documents of general text, about `most_words` words between white space in all."""
     documents: Iterable[Document] = read_documents(paths, reading) if paths else docstring_documents(workers=1)
     kept, room = list[tuple[str, ...]](), most_words
     for document in documents:

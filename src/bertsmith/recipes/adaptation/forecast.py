@@ -205,10 +205,7 @@ def figures_of(tokenizer: Tokenizer, words: WordCounts, name: str) -> TextFigure
 
 
 def unknown_characters(tokenizer: Tokenizer, words: WordCounts) -> dict[str, int]:
-    """The characters that make words unknown to WordPieces, with their counts in these words, most frequent first.
-
-    It is empty for other pieces.
-    """
+    """The characters that make words unknown to WordPieces, with their counts in these words, most frequent first."""
     if not is_wordpiece(tokenizer):
         return {}
     vocabulary, longest = tokenizer.vocabulary, tokenizer.rules.max_word_characters
@@ -229,10 +226,7 @@ def is_wordpiece(tokenizer: Tokenizer) -> bool:
 
 
 def training_speed(model: EncoderForPreTraining, length: int, runtime: Runtime) -> float:
-    """Tokens per second of training with rows of `length` tokens, from a few forward and backward passes.
-
-    The parameters do not change. The optimizer, which takes a small part of a step, is not counted.
-    """
+    """Tokens per second of training with rows of `length` tokens, from a few forward and backward passes."""
     model = model.to(runtime.torch_device).train()
     tokens = np.full(_ROWS * length, 5 % model.config.vocab_size, dtype=np.int32)
     batch = Batch.from_flat(tokens, np.zeros_like(tokens), np.full(_ROWS, length, dtype=np.int64), None, runtime.device)

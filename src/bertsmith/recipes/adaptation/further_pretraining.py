@@ -36,9 +36,7 @@ def pretrain_on_text(
     block the next attempt; unless the run is resumed.
 
     Args:
-        folder: the folder of corpus/ and run/: that of the run, or one in it.
         build: writes the corpus unless it is there; called by rank 0.
-        settings: returns the settings of pre-training that differ from the recipe, when the corpus is there.
     """
     inner = folder / "run"
     try:

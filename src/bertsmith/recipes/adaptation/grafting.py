@@ -37,9 +37,6 @@ def words_to_add(counts: WordCounts, tokenizer: Tokenizer, most: int) -> list[st
 
     Only words with a letter and single unknown characters, of at least `FEWEST_USES` uses, that the vocabulary splits
     or does not know. Their uses are damped where they are concentrated in one part of the text (`WordCounts.spread`).
-
-    Args:
-        most: the number of words; fewer are returned if there are not as many.
     """
     vocabulary, longest = tokenizer.vocabulary, tokenizer.rules.max_word_characters
     words = list(counts.words)
@@ -67,11 +64,7 @@ def grafted_tokenizer(tokenizer: Tokenizer, words: Sequence[str]) -> WordPieceTo
 
 
 def grafted(folder: ModelFolder, words: Sequence[str]) -> ModelFolder:
-    """The model with further words as pieces; the parameters are in fp32.
-
-    Args:
-        folder: a model with a tokenizer of WordPieces.
-    """
+    """The model with further words as pieces; the parameters are in fp32."""
     before = folder.require_tokenizer()
     tokenizer = grafted_tokenizer(before, words)
     pieces = len(before.vocabulary)

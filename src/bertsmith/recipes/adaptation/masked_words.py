@@ -65,10 +65,7 @@ class WordLoss:
         return sum(self.nats) / self.characters
 
     def change_from(self, before: "WordLoss") -> PairedTest | None:
-        """The change of the loss per word from that of another model on the same passages; None for a single passage.
-
-        The interval is over passages, each by its mean.
-        """
+        """The change of the loss per word from that of another model on the same passages; None for one passage."""
         if len(self.nats) < 2:
             return None
         after, first = (
@@ -85,7 +82,6 @@ def passages_of(
     Only words with a letter or a digit that every tokenizer can spell are predicted; passages without one are left out.
 
     Args:
-        tokenizers: with the same text rules.
         room: the tokens of text in a row.
     """
     result = list[Passage]()

@@ -62,7 +62,6 @@ class TaskText:
         path: .txt, .jsonl or .parquet (also .gz, .zst), a folder of them, or the training file itself, of which the
             texts of the examples are read.
         minutes: the budget; two minutes if no steps are given either.
-        steps: the budget in steps instead.
     """
 
     path: Path
@@ -124,14 +123,7 @@ def continue_pretraining(
     resume: bool = False,
     by_processor: bool = False,
 ) -> Path:
-    """The model folder RUN/continued/run/model, after the pre-training of a model has continued on text.
-
-    Args:
-        out: RUN, the folder of the fine-tuning run; new, unless `resume`.
-
-    Raises:
-        KeyboardInterrupt: interrupted; a checkpoint was written.
-    """
+    """The model folder RUN/continued/run/model, after the pre-training of a model has continued on text."""
     folder, model, record = load_any(source), continued_model(out), text.record()
     config, continued = folder.config, out / CONTINUED
     with Run.open(out, resume=resume, device=device, parts=(f"{CONTINUED}/{TEXT_FILE}", SETTINGS_FILE)) as run:

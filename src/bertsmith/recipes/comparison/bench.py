@@ -76,7 +76,6 @@ def too_short(name: str, budget: Budget, needed: float, what: str) -> ConfigErro
 
     Args:
         needed: the processor seconds that it needs.
-        what: what takes that long.
     """
     least = math.ceil(needed / 6 / torch.get_num_threads()) / 10
     return ConfigError(

@@ -30,11 +30,7 @@ VOCABULARY_SIZE = 8_000  # pieces, as in the demo
 
 
 class CorpusText:
-    """The text that systems read, as files of text and as token shards; each is made when it is first needed.
-
-    Args:
-        given: files or folders of text, or one folder that `build_corpus` wrote.
-    """
+    """The text that systems read, as files of text and as token shards; each is made when it is first needed."""
 
     def __init__(self, given: Sequence[Path], folder: Path) -> None:
         self.given, self.folder = list(given), folder

@@ -24,11 +24,7 @@ TIMED = 20  # dev examples that are answered one by one
 
 
 def fit_all(bench: Bench, out: Path, chosen: "Mapping[str, System]", counts: Sequence[int], seeds: int) -> None:
-    """Makes what is missing and fits every cell that has no scores yet, in the order of labels, seeds and systems.
-
-    Args:
-        chosen: the systems by name; those that cannot do the task are left out.
-    """
+    """Makes what is missing and fits every cell that has no scores yet, in the order of labels, seeds and systems."""
     able = {name: system for name, system in chosen.items() if not system.why_not(bench.spec)}
     places = [
         Place(system=name, labels=count, seed=seed) for count in counts for seed in range(1, seeds + 1) for name in able

@@ -101,11 +101,7 @@ def of_texts(vectors: TextVectors) -> Features:
 
 
 class WordCounts(TextVectors):
-    """The words of a text, each with its weight by TF-IDF, or with 1; the cosine of two texts is that of their words.
-
-    Args:
-        texts: the words and document frequencies are those of these texts.
-    """
+    """The words of a text, with weights by TF-IDF or with 1; the cosine of two texts is that of their words."""
 
     def __init__(self, texts: Sequence[str], settings: TaskSettings, *, one_hot: bool) -> None:
         self._settings = settings
@@ -181,11 +177,7 @@ def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) ->
 
 
 def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, seed: int) -> Answers:
-    """A linear model for a task, fitted to the training examples.
-
-    Args:
-        task: classification or regression.
-    """
+    """A linear model for a task, fitted to the training examples."""
     task.check(train, gold=True, training=True)
     task.check(dev, gold=True)
     plain = task_for(dataclasses.replace(task.spec, reads="mean", settings=TaskSettings()))

@@ -47,7 +47,6 @@ class Source(abc.ABC):
         """What was made, now or earlier.
 
         Args:
-            seed: of the cell, for what differs between seeds.
             scratch: the folder of the cell, for what is not kept.
         """
 

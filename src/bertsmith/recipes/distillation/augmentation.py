@@ -51,11 +51,7 @@ class Place:
 
 
 class Augmenter:
-    """Makes changed copies of texts.
-
-    Args:
-        teacher: the model to learn from, whose own masked-LM head is used unless another model is named.
-    """
+    """Makes changed copies of texts."""
 
     def __init__(self, teacher: ModelFolder, settings: DistillationSettings, runtime: Runtime) -> None:
         filler = teacher if settings.fill_with is None else load_any(settings.fill_with)

@@ -71,12 +71,8 @@ def distill_corpus(
     """Trains a student on a corpus and writes RUN/model.
 
     Args:
-        teacher: the pre-trained model to learn from; for soft targets with a masked-LM head.
         corpus: a folder that `build_corpus` wrote with the teacher's tokenizer, or with any for the method vectors.
         given: fields of the settings of pre-training that differ from the recipe, with a budget.
-
-    Raises:
-        KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     require_host(corpus)
     with Run.open(out, resume=resume, device=str(given.get("device", "auto"))) as run:

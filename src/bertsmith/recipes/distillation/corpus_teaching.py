@@ -32,7 +32,6 @@ class CorpusTeaching(Teaching):
 
     Args:
         teacher: the teacher with its masked-LM head, on the device, in evaluation mode.
-        origin: where the student comes from, for the metadata of its model.
         dtype: of the teacher's products.
     """
 

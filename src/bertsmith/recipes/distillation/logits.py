@@ -42,9 +42,6 @@ def stored_logits(
     """The teacher's logits at all positions that the head reads, float32 [R, K]: read from a folder, or computed.
 
     Blocks that are missing are computed and written. Another process that needs the same folder meanwhile is refused.
-
-    Args:
-        teacher: the digest of its parameters.
     """
     with locked_folder(place):
         return _stored(place, model, teacher, features, runtime, micro_tokens)

@@ -66,11 +66,7 @@ ABOUT = "linear model on words and runs of letters"
 def taught_n_grams(
     lesson: Lesson, features: EncodedExamples, logits: Logits | None, settings: DistillationSettings, seed: int
 ) -> NGramModel:
-    """The student of a teacher, or with labels alone where there are no logits.
-
-    Args:
-        features: the training examples of the lesson, with labels.
-    """
+    """The student of a teacher, or with labels alone where there are no logits."""
     spec = lesson.spec
     if spec.kind not in KINDS:
         needed = f"a task on texts or pairs of texts, not {spec.title}"

@@ -75,8 +75,6 @@ def milliseconds_of(
 
     Args:
         systems: for each one, a function that loads it in a precision; it raises ConfigError if that is not possible.
-        count: examples that there are; a batch has at most `BATCH` of them.
-        rounds: how often the systems take turns.
     """
     result: dict[str, dict[str, dict[str, float] | None]] = {name: {} for name in systems}
     for precision in PRECISIONS:
@@ -193,11 +191,7 @@ class DistillationReport:
 
 
 def report_of(taught: "Taught", out: Path, *, times: bool = True) -> DistillationReport:
-    """The report of a distillation, written to RUN/distillation.json.
-
-    Args:
-        times: measure how long answers take; seconds for a small model.
-    """
+    """The report of a distillation, written to RUN/distillation.json."""
     systems: dict[str, tuple[ModelFolder, str]] = {TEACHER: (taught.teacher, "")}
     systems[STUDENT] = (load_any(out / MODEL_FOLDER), taught.student.about)
     results: dict[str, FinetuningResult] = {STUDENT: taught.result}

@@ -72,15 +72,9 @@ def distill_task(
     """Trains a student of a fine-tuned model and writes RUN/model and RUN/report.json.
 
     Args:
-        teacher: the model to learn from: folder, Google checkpoint, run folder or hub id.
         given: fields of `FinetuningSettings` and `RecipeSettings` that differ from the recipe.
-        seeds: number of trainings of each student, see `finetune`.
         without_teacher: also train the same student on labels alone; by default with fewer than 10,000 of them.
         logits: the folder of the teacher's logits, which several runs may share [RUN/teacher].
-        recipe: where settings that are not given come from.
-
-    Raises:
-        KeyboardInterrupt: interrupted; what was computed is kept.
     """
     with Run.open(out, resume=resume, device=str(given.get("device", "auto")), parts=("",)) as run:
         # The teacher, the examples and the student.

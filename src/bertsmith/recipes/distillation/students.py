@@ -244,7 +244,6 @@ def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]
     """The layers that an option names: a number of layers, or layers of the teacher with commas.
 
     Args:
-        text: None for half of them.
         spread: a number of layers are evenly spread, as in DistilBERT; otherwise the lowest ones, whose states are
             those of the teacher, so that a short training has less to repair.
 

@@ -35,7 +35,6 @@ class TaskTeaching(Teaching):
     """The loss of a student on a task: w_s soft targets + w_l labels + w_h states + w_a attention.
 
     Args:
-        job: the fine-tuning of the student, whose rows the logits belong to.
         logits: of the teacher, float32 [R, K].
         encoder: that of the teacher, on the device of the job; needed for states and attention.
     """

@@ -49,9 +49,7 @@ class VectorTeaching(Teaching):
     """The loss of a student on plain text against the vectors of a teacher.
 
     Args:
-        teacher: gives the vectors, [N, E].
         directions: float32 [E, D], see `principal_directions`.
-        tokenizer: of the corpus.
         is_new: whether the student is a new model, whose word vectors are set.
     """
 

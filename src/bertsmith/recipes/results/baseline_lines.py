@@ -52,12 +52,7 @@ _OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-tr
 
 
 def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
-    """The lines that the command prints: each baseline with its main score, what ties, and whether one is better.
-
-    Args:
-        report: the content of report.json; older ones have no baselines.
-        run: the run folder, as options and paths name it.
-    """
+    """The lines that the command prints: each baseline with its main score, what ties, and whether one is better."""
     metric, lines = report["metric"], []
     for one in report.get("baselines", ()):
         if metric not in one["scores"]:
@@ -142,9 +137,6 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     """One line: which baseline scores higher than the fine-tuned model, by more than noise or not, and what to do.
 
     The advice leaves out what the training was given.
-
-    Args:
-        report: the content of report.json; without it, nothing is known to be given.
     """
     # A single example has no test, and shows no more than a higher score.
     relation = "is better than" if better.get("p_value", 1.0) < LEVEL else "scores higher than"

@@ -95,10 +95,7 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
 
 
 def paired(kind: str, metric: str, scheme: str, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
-    """The name of the compared score, and its paired test over the lines of two systems, in the same order.
-
-    See `paired_over_seeds`, of which this is the case of one seed.
-    """
+    """The name of the compared score, and its paired test over the lines of two systems, in the same order."""
     return paired_over_seeds(kind, metric, scheme, [ours], [theirs])
 
 

@@ -32,13 +32,7 @@ def is_finetuning(run: Path) -> bool:
 def write_finetuning_report(
     runs: Sequence[Path], out: Path | None = None, *, on_line: Callable[[str], None] | None = None
 ) -> Path:
-    """Writes the page and returns its path: `out`, or the one from `html.page_place`.
-
-    Args:
-        runs: one run folder, or several that were scored on the same dev examples.
-        out: another path for the page.
-        on_line: receives the result of each comparison of two runs.
-    """
+    """Writes the page and returns its path: `out`, or the one from `html.page_place`."""
     assert runs, "at least one run"
     names = html.run_names(runs)
     shown = [read_run(path, names[i], COLORS[i % len(COLORS)]) for i, path in enumerate(runs)]

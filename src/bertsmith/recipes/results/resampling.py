@@ -64,11 +64,7 @@ class ScoreRows:
 
 
 def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") -> ScoreRows | None:
-    """The per-example values of a score; None if it cannot be computed from single examples.
-
-    Args:
-        lines: from `example_lines`, or read from `predictions.jsonl`.
-    """
+    """The per-example values of a score; None if it cannot be computed from single examples."""
     table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS, "similarity": NUMBER_METRICS}.get(kind, {})
     if kind == "tagging":
         counted = scheme if metric != "accuracy" else ""

@@ -35,13 +35,7 @@ _RATIOS = ("precision", "recall", "F1", "gold", "predicted")
 
 
 def details(kind: str, spec: Mapping[str, Any], lines: Lines) -> str:
-    """The sections of one run, as HTML.
-
-    Args:
-        kind: kind of the task, such as classification; a kind that is not known here has no sections.
-        spec: the plain values of its `TaskSpec`.
-        lines: lines of predictions.jsonl; without lines there are no sections.
-    """
+    """The sections of one run, as HTML."""
     write = _KINDS.get(kind)
     return write(spec, lines) if write is not None and lines else ""
 
@@ -75,11 +69,7 @@ def _one_of(
     chances: npt.NDArray[np.float64],
     note: str = "",
 ) -> str:
-    """Confusion matrix, calibration and mistakes of examples with one label each.
-
-    Args:
-        chances: float64 [E, K], probabilities.
-    """
+    """Confusion matrix, calibration and mistakes of examples with one label each."""
     confidence = chances.max(axis=1).tolist()
     wrong = [number for number in range(len(lines)) if gold[number] != predicted[number]]
     wrong.sort(key=lambda number: -confidence[number])
@@ -253,12 +243,7 @@ def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicte
 
 
 def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int], note: str = "") -> str:
-    """The reliability diagram and its numbers.
-
-    Args:
-        chances: float64 [E, K], probabilities.
-        gold: the gold class of each example.
-    """
+    """The reliability diagram and its numbers."""
     bins = reliability(chances, gold)
     chart = diagonal_chart(
         [part.confidence for part in bins],

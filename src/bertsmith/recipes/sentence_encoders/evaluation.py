@@ -68,10 +68,7 @@ def score_vectors(
 
 
 def score_clusters(embedder: Embedder, examples: Sequence[TextExample]) -> tuple[dict[str, float], list[int]]:
-    """The v-measure of k-means clusters of the vectors of labelled texts, and the tokens cut from each text.
-
-    The vectors are normalized, so that k-means compares directions as cosines do.
-    """
+    """The v-measure of k-means clusters of the vectors of labelled texts, and the tokens cut from each text."""
     labels = [labels_of(example)[0] for example in examples]
     if len(set(labels)) < 2:
         raise InputError(

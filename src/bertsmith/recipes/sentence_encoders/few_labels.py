@@ -76,13 +76,7 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
 def is_default(
     spec: TaskSpec, examples: Sequence[Example], situation: Situation, folder: ModelFolder, given: Collection[str]
 ) -> bool:
-    """Whether a fine-tuning has this recipe by default: few labels for a sentence encoder, no setting to the contrary.
-
-    docs/finetuning-recipe.md has the measurements.
-
-    Args:
-        given: the names of the settings of the training that the user gave.
-    """
+    """Whether this recipe is the default: few labels for a sentence encoder, and no setting to the contrary."""
     fits = has_single_labels(spec) and situation.examples <= FEW and situation.is_well_trained
     if not fits or situation.own_head or situation.reads_windows or not _PLAIN.issuperset(given):
         return False
@@ -129,12 +123,7 @@ def train_on_pairs(
     seed: int,
     resume: bool,
 ) -> Path:
-    """The model folder RUN/continued/pairs/model, trained on pairs of the examples.
-
-    Args:
-        settings: `device`, `precision` and `micro_tokens` of the run, where given.
-        resume: a training that was interrupted is resumed, and a finished one is not repeated.
-    """
+    """The model folder RUN/continued/pairs/model, trained on pairs of the examples."""
     texts = [example for example in examples if isinstance(example, TextExample)]
     pairs = contrastive_pairs(texts, seed)
     run = out / PAIRS_RUN

@@ -25,9 +25,6 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
 
     Left out are partners of an equal first text, the first text itself, and texts nearer than `LIMIT` times the cosine
     of the pair.
-
-    Args:
-        examples: pairs without labels.
     """
     pairs = [
         example

@@ -33,11 +33,7 @@ MOST_TEXTS = 2048  # whose vectors are compared
 
 
 def calibrate_vectors(source: str | Path, texts: Sequence[str]) -> Calibration:
-    """The scales of a model's inputs, measured while it embeds the first texts; see `quantization.calibrated`.
-
-    Args:
-        source: a model in torch, as in `load_embedder`.
-    """
+    """The scales of a model's inputs, measured while it embeds the first texts; see `quantization.calibrated`."""
     with quiet():  # the user did not ask for plain products
         embedder = load_embedder(source, device="cpu", precision="fp32", products="plain")
     encoder = embedder.encoder
@@ -58,7 +54,6 @@ def quantize_vectors(
 
     Args:
         examples: texts, pairs or triplets; the vectors of the first `MOST_TEXTS` texts are compared.
-        limit: the fraction of the metric that may be lost.
         calibration: from `calibrate_vectors`; None for one scale per token in all trials.
     """
     require_int8()

@@ -45,9 +45,6 @@ def taught(
 
     Pairs get its score as their number, and become scored pairs; triplets get the difference of the scores of both
     pairs as their margin.
-
-    Args:
-        teacher: a sentence encoder, or a model fine-tuned on pairs: classification or regression.
     """
     if task not in (SIMILARITY, PAIRS, TRIPLETS):
         raise ConfigError(

@@ -102,11 +102,7 @@ class BagOfWords:
 
 
 class TextSpace:
-    """Sparse vectors of texts by TF-IDF of their words and pairs of words, of length 1 or 0.
-
-    Args:
-        texts: they give the terms of the space and their document frequencies.
-    """
+    """Sparse vectors of texts by TF-IDF of their words and pairs of words, of length 1 or 0."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._space = _Space(_words, texts, MOST_TERMS)

@@ -160,11 +160,7 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool, encoding: str = UTF
 
 
 def write_submission(task: GlueTask, ids: Sequence[str], labels: Sequence[str | float], folder: Path) -> Path:
-    """Writes the answers to a test file in the evaluation server's format and returns the path of the file.
-
-    Args:
-        labels: names of classes; for STS-B numbers, which are clipped to 0 to 5.
-    """
+    """Writes the answers to a test file in the evaluation server's format and returns the path of the file."""
     assert len(ids) == len(labels), f"{len(ids)} ids and {len(labels)} labels"
     if task.labels:
         assert set(labels) <= set(task.labels), f"labels {set(labels) - set(task.labels)} of {task.title}"
@@ -182,9 +178,6 @@ def glue_average(scores: Mapping[str, Mapping[str, float]], *, with_wnli: bool) 
 
     A task with two metrics counts with their mean, MNLI with the mean of matched (`mnli`) and mismatched (`mnli-mm`),
     as on the leaderboard. The average of BERT's table is computed differently: see `published_scores.table_average`.
-
-    Args:
-        scores: by key in `GLUE` and by metric; the diagnostic set does not count.
     """
     values = {}
     for key, task in GLUE.items():

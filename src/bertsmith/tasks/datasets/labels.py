@@ -93,11 +93,7 @@ def single_examples(examples: Sequence[TextExample]) -> dict[str, int]:
 
 
 def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: bool) -> None:
-    """Warns of labels that a single training example has.
-
-    Args:
-        examples: the training examples, with those held out of the same file.
-    """
+    """Warns of labels that a single training example has."""
     single = single_examples(examples)
     if not single:
         return

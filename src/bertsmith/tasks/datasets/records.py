@@ -79,11 +79,7 @@ def require_equal(parts: Sequence[Any], location: str) -> Any:
 def choices_of(
     annotation: Mapping[str, Any], location: str, unread: "Counter[str]"
 ) -> tuple[dict[str, list[str]], list[Any]]:
-    """The choices of an annotation by the name of the question, and the spans that it marks.
-
-    Args:
-        unread: counts the results of other types.
-    """
+    """The choices of an annotation by the name of the question, and the spans that it marks."""
     choices: dict[str, list[str]] = {}
     spans: list[Any] = []
     for result in results_of(annotation, location):
@@ -109,11 +105,7 @@ class Record(NamedTuple):
 
 
 def read_records(path: Path, text: str, *, lines: bool, columns: Sequence[str]) -> Iterator[Record]:
-    """The records of a JSON file in file order.
-
-    Args:
-        lines: one record per line, even if the text starts with a list.
-    """
+    """The records of a JSON file in file order."""
     values = _values(path, text, lines=lines, columns=columns)
     first = next(values, None)
     if first is None:

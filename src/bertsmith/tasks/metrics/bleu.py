@@ -38,11 +38,7 @@ def words_of(text: str) -> list[str]:
 
 
 def corpus_bleu(translations: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """BLEU from 0 to 1 of texts, as sacreBLEU computes it by default.
-
-    Args:
-        references: one or several for each translation.
-    """
+    """BLEU from 0 to 1 of texts, as sacreBLEU computes it by default."""
     words = [[words_of(reference) for reference in others] for others in references]
     return bleu([words_of(text) for text in translations], words, smoothed=True)
 
@@ -55,7 +51,6 @@ def bleu(
     It is 0 if no n-gram of some length is shared.
 
     Args:
-        references: for each translation, the words of one or several references.
         smoothed: the first precision of 0 counts as half a shared n-gram, the next as a quarter, and so on; BLEU is 0
             only if no word is shared, or no translation has four words.
 

@@ -97,9 +97,6 @@ def encode_questions(
     - `window_starts`: int64 [N], the first piece of the context in each window.
     - `first_positions`: int64 [N], the position of that piece in the row.
     - `has_max_context`: bool [T], see `text.tokenizers.windows`.
-
-    Args:
-        training: leaves out `extra`.
     """
     numbers: dict[str, int] = {}
     for question in questions:

@@ -219,11 +219,7 @@ class _Groups:
 
     @staticmethod
     def of(objective: str, examples: Sequence[Example], twice: bool) -> "_Groups":
-        """The units for an objective; "" for one unit per example.
-
-        Args:
-            twice: in training, single texts are read twice.
-        """
+        """The units for an objective; "" for one unit per example."""
         texts = [texts_of_group(example) for example in examples]
         labels = [getattr(example, "label", getattr(example, "margin", None)) for example in examples]
         numbers = list(range(len(texts)))

@@ -36,8 +36,5 @@ def binary_divergence(logits: Tensor, wanted: Tensor, temperature: float) -> Ten
 
 
 def exact(logits: Tensor) -> Tensor:
-    """The logits in at least fp32.
-
-    Products may run in bf16, whose differences between two distributions are mostly rounding.
-    """
+    """The logits in at least fp32."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))

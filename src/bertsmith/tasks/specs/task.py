@@ -222,11 +222,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
-        """The examples as rows, with targets if they have labels.
-
-        Args:
-            training: the rows are for training; a task may leave out what only decoding needs.
-        """
+        """The examples as rows, with targets if they have labels."""
 
     @abc.abstractmethod
     def decode(

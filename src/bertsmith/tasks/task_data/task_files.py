@@ -81,7 +81,6 @@ def read_examples(
     """The examples of a task in a file; skipped rows are listed on stderr.
 
     Args:
-        gold: labels are required; otherwise they are not read.
         scheme: of the tags that marked spans are read as; by default IOB2.
         map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
         known: the labels of the task or model, whose spelling the labels of the file get.
