@@ -8,7 +8,7 @@ from bertsmith.tasks.metrics.bleu import bleu_counts, corpus_bleu, words_of
 from bertsmith.tasks.metrics.brackets import BRACKETS, Tree, bracket_counts, bracket_scores, read_tree
 from bertsmith.tasks.metrics.rouge import ROUGE, mean_rouge
 
-BLEU, EXACT = "bleu", "exact"
+BLEU, EXACT, COMPLETE = "bleu", "exact", "complete"
 
 Texts = Sequence[str]
 References = Sequence[Sequence[str]]
@@ -27,6 +27,13 @@ def exact_share(texts: Texts, references: References) -> float:
     """The share of texts that are one of their references; see `is_same`."""
     same = [is_same(text, others) for text, others in zip(texts, references, strict=True)]
     return sum(same) / max(1, len(same))
+
+
+def complete_share(texts: Texts, references: References) -> float:
+    """The share of trees whose brackets are all right, with none missing."""
+    pairs = [(_tree(text), read_tree(others[0])) for text, others in zip(texts, references, strict=True)]
+    counts = [bracket_counts(tree, gold) for tree, gold in pairs]
+    return sum(shared == predicted == gold for shared, predicted, gold in counts) / max(1, len(counts))
 
 
 def text_scores(names: Sequence[str], texts: Texts, references: References) -> dict[str, float]:
@@ -80,4 +87,5 @@ TEXT_METRICS: Mapping[str, Callable[[Texts, References], float]] = {
     **{name: functools.partial(_one_of, family, name) for family in _FAMILIES for name in family},
     BLEU: corpus_bleu,
     EXACT: exact_share,
+    COMPLETE: complete_share,
 }

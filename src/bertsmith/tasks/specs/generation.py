@@ -27,6 +27,7 @@ from bertsmith.tasks.metrics.texts import TEXT_METRICS, is_same, text_scores
 from bertsmith.tasks.specs.predictions import TextPrediction
 from bertsmith.tasks.specs.settings import OF_WRITING, WINDOWED
 from bertsmith.tasks.specs.task import GENERATION, TaskWithLoss
+from bertsmith.tasks.specs.written_forms import form_of_texts
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -71,6 +72,8 @@ class GenerationTask(TaskWithLoss):
                 raise InputError(
                     expected=f"a target in {example.location}", found="none", fix="add it or remove the row"
                 )
+            if gold:
+                form_of_texts(self.spec.name).check(example)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example, [CLS] source [SEP], and the first target between the same tokens; see `Task.encode`."""
@@ -104,7 +107,9 @@ class GenerationTask(TaskWithLoss):
         """The first target of each example as a row; one that is too long has no end, so that none is learned there."""
         if not examples or not all(example.targets for example in examples):
             return None
-        encoded = tokenizer.encode_batch([self.as_written(example.targets[0]) for example in examples])
+        encoded = tokenizer.encode_batch(
+            [form_of_texts(self.spec.name).as_written(example.targets[0]) for example in examples]
+        )
         template, longest = tokenizer.template, self.spec.settings.max_target_length
         kept = np.minimum(encoded.lengths, longest)
         cut = encoded.lengths - kept
@@ -137,10 +142,6 @@ class GenerationTask(TaskWithLoss):
             no_repeat_ngram=settings.no_repeat_ngram,
             answers=settings.answers,
         )
-
-    def as_written(self, target: str) -> str:
-        """A target as the model writes it."""
-        return target
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """Cross-entropy of every piece of the targets, with smoothed labels; see `TaskWithLoss.loss`.
@@ -185,18 +186,17 @@ class GenerationTask(TaskWithLoss):
         """
         writing, predictions = features.writing, []
         assert writing is not None, "sources have a way to write"
+        form, labels = form_of_texts(self.spec.name), self.spec.labels
         for example, numbers, cut in zip(_sequences(examples), logits, features.rows.cut_by_row.tolist(), strict=True):
             texts = writing.from_numbers(numbers)
-            answers = tuple((self.text_of(tokenizer.decode(text.ids), example), text.score) for text in texts)
+            answers = tuple(
+                (form.read_back(tokenizer.decode(text.ids), example.source, labels), text.score) for text in texts
+            )
             text, score = answers[0]
             predictions.append(
                 TextPrediction(text=text, score=score, has_ended=texts[0].has_ended, answers=answers, cut_tokens=cut)
             )
         return predictions
-
-    def text_of(self, written: str, example: SequenceExample) -> str:
-        """The answer in what the model wrote for an example; the opposite of `as_written`."""
-        return written
 
     def golds(self, examples: Sequence[Example]) -> list[list[str]]:
         """The targets of each example."""

@@ -35,7 +35,7 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
-from bertsmith.tasks.datasets.examples import FORMS, Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import FORMS, Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
@@ -46,6 +46,7 @@ from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
+from bertsmith.tasks.specs.written_forms import labels_of_trees
 from bertsmith.text.documents.encodings import UTF_8
 
 # Labels in the order of the outputs.
@@ -151,9 +152,10 @@ def spec_for(
     if name in FORMS:
         return vector_spec(name, examples, settings)
     if name in WRITTEN:
-        scores = {TRANSLATION: ("bleu", "exact"), PARSING: (*BRACKETS, "exact")}.get(name, (*ROUGE, "exact"))
+        scores = {TRANSLATION: ("bleu", "exact"), PARSING: (*BRACKETS, "complete")}.get(name, (*ROUGE, "exact"))
         metric = {TRANSLATION: "bleu", PARSING: "f1"}.get(name, "rougeL")
-        return TaskSpec(kind=GENERATION, name=name, metric=metric, metrics=scores, settings=settings)
+        labels = labels_of_trees(cast("Sequence[SequenceExample]", examples)) if name == PARSING else ()
+        return TaskSpec(kind=GENERATION, name=name, labels=labels, metric=metric, metrics=scores, settings=settings)
     texts = cast("Sequence[TextExample]", examples)
     pair = bool(texts) and texts[0].second is not None
     if name == "regression":
