@@ -325,6 +325,10 @@ def test_the_library_trains_loads_and_writes(tmp_path: Path) -> None:
     assert first.answers[0] == (first.text, first.score)
     assert len(first.answers) == 2
     assert empty.text == ""
+    (longer,) = model.generate(["anna rome"], beam=5, answers=5, min_target_length=3)
+    assert len(longer.answers) == 5
+    with pytest.raises(ConfigError, match=r"unknown option of generate: 'beams'; did you mean 'beam'\?"):
+        model.generate(["anna"], beams=3)
     assert model.embed(["anna"]).shape == (1, 32)
     with pytest.raises(InputError, match="a text"):
         model.generate([3])  # type: ignore[list-item]

@@ -1,19 +1,24 @@
 """Texts through a language model: `Model.complete` and `Model.perplexity`, and both for files and streams of lines."""
 
+import copy
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bertsmith.app.library.inputs import checked_texts, require_count
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.core.settings import from_dict, require_number
+from bertsmith.base.core.settings import from_dict, require_known, require_number, to_dict
 from bertsmith.inference.predictors.completion import Completion, complete
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, require_directions
+from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRequest, SamplingSettings
 from bertsmith.tasks.datasets.blocks import text_blocks
 from bertsmith.tasks.datasets.text_lines import TextLines
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import OF_WRITING, TaskSettings
 from bertsmith.text.documents.encodings import EncodingSettings
 
 LINES = 1024  # completed together
@@ -27,6 +32,19 @@ def complete_texts(
     require_number("tokens", tokens, least=0)
     chosen = from_dict(SamplingSettings, sampling, "the options of complete")
     return complete(model.engine, model.tokenizer, checked_texts(texts), top=top, tokens=tokens, sampling=chosen)
+
+
+def searching(predictor: Predictor, **search: Any) -> Predictor:
+    """A predictor that writes texts, with other settings of its search; see `Model.generate`."""
+    if not search:
+        return predictor
+    spec, known = predictor.task.spec, [name for name in OF_WRITING if name != "label_smoothing"]
+    for name in search:
+        require_known("option of generate:", name, known)
+    settings = from_dict(TaskSettings, {**to_dict(spec.settings), **search}, "the options of generate")
+    changed = copy.copy(predictor)
+    changed.task = task_for(dataclasses.replace(spec, settings=settings))
+    return changed
 
 
 def perplexity_of_texts(model: PretrainedPredictor, texts: Sequence[str]) -> list[Perplexity]:

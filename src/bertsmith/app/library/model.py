@@ -29,7 +29,7 @@ from bertsmith.app.library.inputs import (
     tokens_of_words,
     warn_cut,
 )
-from bertsmith.app.library.language_models import complete_texts, perplexity_of_texts
+from bertsmith.app.library.language_models import complete_texts, perplexity_of_texts, searching
 from bertsmith.app.library.opening import Opening
 from bertsmith.app.library.pairs import checked_passages, compared, judge_pairs, scored_passages
 from bertsmith.base.core.errors import ConfigError, InputError
@@ -274,18 +274,24 @@ class Model:
         answers = self._predict(question_examples(questions))
         return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in answers]
 
-    def generate(self, texts: Sequence[str | SequenceExample]) -> list[TextPrediction]:
+    def generate(self, texts: Sequence[str | SequenceExample], **search: Any) -> list[TextPrediction]:
         """The text that the model writes for each source, such as its summary, with its score.
 
-        A source of more than `max_length` tokens is truncated, with a `CutWarning`. How the text is searched, and how
-        many there are for a source, are settings of the training.
+        A source of more than `max_length` tokens is truncated, with a `CutWarning`.
+
+        Args:
+            search: beam, answers, length_penalty, no_repeat_ngram, min_target_length, max_target_length; by default
+                those of the training.
 
         Raises:
             CheckpointError: the model cannot do this.
+            ConfigError: a number is out of range, or there is no such option.
             InputError: a text has the wrong type.
         """
         self._require("generate")
-        return self._predict(source_examples(texts))
+        assert self._predictor is not None
+        predictor = searching(self._predictor, **search)
+        return self._predict(source_examples(texts), predictor)
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
@@ -557,8 +563,9 @@ class Model:
             answers |= zip([example.id for example in part], self._predict(part), strict=True)
         return [answers[example.id] for example in examples]
 
-    def _predict(self, examples: Sequence[Example]) -> list[Any]:
-        assert self._predictor is not None
-        answers = self._predictor.predict(examples, unseen)
+    def _predict(self, examples: Sequence[Example], predictor: Predictor | None = None) -> list[Any]:
+        predictor = predictor or self._predictor
+        assert predictor is not None
+        answers = predictor.predict(examples, unseen)
         warn_cut(answer.cut_tokens for answer in answers)
         return answers
