@@ -35,7 +35,7 @@ from bertsmith.models.parts.our_names import SCORES
 from bertsmith.recipes.translation.decoding import translate
 from bertsmith.recipes.translation.model_folder import read_translation_model
 from bertsmith.recipes.translation.run import train_translation
-from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings, settings_from
+from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings
 from bertsmith.tasks.metrics.bleu import bleu, words_of
 
 TRAINING, TEST = 3000, 200  # pairs
@@ -126,7 +126,7 @@ def run(task: str, seed: int, steps: int, shape: dict[str, str]) -> dict[str, fl
         given = {"size": "tiny", "vocab": str(_vocabulary(Path(folder), train)), "rows_per_step": 32, "dropout": 0.0}
         given |= {"steps": steps, "seed": seed, "device": "cpu", "precision": "fp32", "label_smoothing": 0.0} | shape
         start = time.process_time()
-        train_translation(path, Path(folder) / "run", *settings_from(given))
+        train_translation(path, Path(folder) / "run", **given)
         seconds = time.process_time() - start
         model, tokenizer = read_translation_model(Path(folder) / "run")
         sources, answers = [pair[0] for pair in test], [pair[1] for pair in test]

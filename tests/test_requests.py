@@ -16,7 +16,17 @@ import bertsmith
 from bertsmith.app.cli.app import application
 from bertsmith.app.cli.help import TOPICS
 from bertsmith.app.cli.request_options import REQUESTS, with_request
-from bertsmith.base.core.requests import Request, all_fields, as_toml, call, from_file, takes, template, to_file
+from bertsmith.base.core.requests import (
+    Request,
+    all_fields,
+    as_toml,
+    call,
+    from_file,
+    is_required,
+    takes,
+    template,
+    to_file,
+)
 from bertsmith.base.core.settings import Help, field_help, help_field
 from bertsmith.recipes.comparison.request import CompareRequest
 from tasks.task_samples import write_base_model
@@ -172,11 +182,11 @@ def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(comm
     path = tmp_path / "settings.toml"
     path.write_text("\n".join(settings), encoding="utf-8")
     values = from_file(request, path)
-    required = {field.name for _, field in all_fields(request) if field.default is dataclasses.MISSING}
+    required = {field.name for _, field in all_fields(request) if is_required(field)}
     assert not required & values.keys(), "they are left to the command line"
     defaults = {
         field.name for _, field in all_fields(request)
-        if field.default not in (None, dataclasses.MISSING)
+        if field.default is not None and not is_required(field)
         and field.name not in request.aside and not field_help(field).off_file
     }  # fmt: skip
     assert defaults <= values.keys()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
     from bertsmith.app.library.retrieval import score_searches, search_passages
     from bertsmith.app.library.training import pretrain, write_report
-    from bertsmith.app.library.translation import train_translation, translate
+    from bertsmith.app.library.translation import translate
     from bertsmith.app.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.app.library.vocabulary import learn_vocabulary
     from bertsmith.app.library.word_senses import compare_contexts, find_senses
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
     from bertsmith.recipes.adaptation.run import adapt
     from bertsmith.recipes.comparison.run import compare_systems
+    from bertsmith.recipes.translation.run import train_translation
     from bertsmith.text.corpus.build import build_corpus
     from bertsmith.text.corpus.checks import check_corpus
     from bertsmith.text.corpus.shards import Corpus
@@ -92,7 +93,7 @@ _LAZY = {
     "run_demo": "bertsmith.app.demo.run",
     "score_searches": "bertsmith.app.library.retrieval",
     "search_passages": "bertsmith.app.library.retrieval",
-    "train_translation": "bertsmith.app.library.translation",
+    "train_translation": "bertsmith.recipes.translation.run",
     "translate": "bertsmith.app.library.translation",
     "write_report": "bertsmith.app.library.training",
 }

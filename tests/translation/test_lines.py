@@ -2,8 +2,9 @@
 
 import pytest
 
-from bertsmith.recipes.translation import lines
+from bertsmith.app.library import translation
 from bertsmith.recipes.translation.decoding import Translation
+from bertsmith.recipes.translation.request import TranslateRequest
 
 
 @pytest.mark.parametrize(("read", "empty"), [(["hello", "", "  "], 0), (["hello", "☃", "☂ ☃"], 2)])
@@ -15,9 +16,9 @@ def test_lines_with_text_whose_translation_is_empty_are_counted(monkeypatch, cap
     def translate(loaded, tokenizer, texts, settings, places):
         return [Translation(text="hallo" if text == "hello" else "", score=0.0, has_ended=True) for text in texts]
 
-    monkeypatch.setattr(lines, "read_translation_model", lambda model: (Loaded(), None))
-    monkeypatch.setattr(lines, "translate", translate)
-    found = list(lines.translated_lines("model", [read], device="cpu"))
+    monkeypatch.setattr(translation, "read_translation_model", lambda model: (Loaded(), None))
+    monkeypatch.setattr(translation, "search_translations", translate)
+    found = list(translation.translated_lines(TranslateRequest("model", device="cpu"), [read]))
     assert [one.text for one in found] == ["hallo", "", ""]
     said = capsys.readouterr().err
     assert ("with text got an empty translation" in said) == (empty > 0)

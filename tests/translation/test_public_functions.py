@@ -6,10 +6,11 @@ import pytest
 
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.base.core.requests import call
 from bertsmith.recipes.translation.decoding import translate
 from bertsmith.recipes.translation.model_folder import read_translation_model
-from bertsmith.recipes.translation.run import train_translation
-from bertsmith.recipes.translation.settings import SearchSettings, settings_from
+from bertsmith.recipes.translation.request import TrainTranslationRequest
+from bertsmith.recipes.translation.settings import SearchSettings
 
 SETTINGS = {"pieces": 40, "steps": 4, "rows_per_step": 8, "device": "cpu", "precision": "fp32"}
 TEXTS = ["a b", "", "c c a"]
@@ -28,8 +29,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_training_by_name_gives_the_model_of_the_settings_classes(folder: Path, tmp_path: Path) -> None:
-    train_translation(folder / "pairs.tsv", tmp_path / "run", *settings_from(SETTINGS), dev=folder / "dev.tsv")
+def test_training_by_name_gives_the_model_of_the_request(folder: Path, tmp_path: Path) -> None:
+    request = TrainTranslationRequest(folder / "pairs.tsv", tmp_path / "run", dev=folder / "dev.tsv", **SETTINGS)
+    call(bertsmith.train_translation, request)
     files = [place / "run/model/model.safetensors" for place in (folder, tmp_path)]
     assert files[0].read_bytes() == files[1].read_bytes()
 

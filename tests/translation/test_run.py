@@ -1,5 +1,6 @@
 """Training on pairs: the loss, any split of a step, resumed = straight, a task that is learned, bad input."""
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,13 @@ from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncod
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.our_names import SCORES
 from bertsmith.models.parts.scored_attention import new_score
+from bertsmith.recipes.translation import run
 from bertsmith.recipes.translation.decoding import translate
 from bertsmith.recipes.translation.model_folder import read_translation_model
 from bertsmith.recipes.translation.pairs import encode_pairs, read_pairs
-from bertsmith.recipes.translation.run import settings_of_run, train_translation
-from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings, settings_from
+from bertsmith.recipes.translation.request import TrainTranslationRequest
+from bertsmith.recipes.translation.run import request_of_run, train_translation
+from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings
 from bertsmith.recipes.translation.workload import TranslationTraining
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -123,13 +126,12 @@ def test_figures_on_dev_pairs_have_perplexity_and_bleu():
     assert set(figures) == set(workload.higher_is_better())
 
 
-def settings(**changes: object) -> tuple:
-    given = {"pieces": 11, "rows_per_step": 16, "device": "cpu", "precision": "fp32", "log_every": 5}
-    return settings_from({**given, **changes})
+def settings(**changes: object) -> dict:
+    return {"pieces": 11, "rows_per_step": 16, "device": "cpu", "precision": "fp32", "log_every": 5, **changes}
 
 
 @pytest.mark.parametrize("architecture", [{}, *({"architecture": "lstm", "score": score} for score in SCORES)])
-def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path, architecture):
+def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path, monkeypatch, architecture):
     class StopError(Exception):
         pass
 
@@ -139,17 +141,20 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path, architecture):
 
     source, dev = write(tmp_path / "pairs.tsv", pairs(60)), write(tmp_path / "dev.tsv", pairs(8, 1))
     chosen = settings(steps=7, save_every=2, evaluate_every=5, **architecture)
-    train_translation(source, tmp_path / "straight", *chosen, dev=dev)
-    with pytest.raises(StopError):
-        train_translation(source, tmp_path / "broken", *chosen, dev=dev, on_evaluation=stop)
-    again = settings_of_run(tmp_path / "broken")
-    assert again[2:] == chosen
-    train_translation(again[0], tmp_path / "broken", *again[2:], dev=again[1], resume=True)
+    train_translation(source, tmp_path / "straight", dev=dev, **chosen)
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "train", functools.partial(run.train, on_evaluation=stop))
+        with pytest.raises(StopError):
+            train_translation(source, tmp_path / "broken", dev=dev, **chosen)
+    assert "pieces = 11" in (tmp_path / "broken/request.toml").read_text()
+    started, again = TrainTranslationRequest(source, "run", **chosen), request_of_run(tmp_path / "broken")
+    assert (again.part(TranslationSettings), again.training) == (started.part(TranslationSettings), started.training)
+    train_translation(out=tmp_path / "broken", resume=True)
     for name in ("model", "optimizer"):
         files = [tmp_path / run / f"checkpoints/step-00000007/{name}.safetensors" for run in ("straight", "broken")]
         assert files[0].read_bytes() == files[1].read_bytes()
     with pytest.raises(RunError, match="settings that the run"):
-        train_translation(source, tmp_path / "broken", *settings(steps=9, **architecture), dev=dev, resume=True)
+        train_translation(source, tmp_path / "broken", dev=dev, resume=True, **settings(steps=9, **architecture))
 
 
 @pytest.fixture(scope="module", params=[("transformer", 400), ("lstm", 60)], ids=lambda param: param[0])
@@ -158,7 +163,7 @@ def trained(tmp_path_factory, request) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     source, dev = write(folder / "pairs.tsv", pairs(400, longest=4)), write(folder / "dev.tsv", pairs(30, 7, longest=4))
     chosen = settings(steps=steps, dropout=0.0, rows_per_step=32, learning_rate=2e-3, architecture=architecture)
-    result = train_translation(source, folder / "run", *chosen, dev=dev)
+    result = train_translation(source, folder / "run", dev=dev, **chosen)
     assert result.scores["held_out_accuracy"] > 0.9
     assert result.scores["held_out_bleu"] > 0.5
     assert "## Scores on 30 dev pairs" in (folder / "run/model/README.md").read_text()
@@ -183,7 +188,7 @@ def test_letters_are_reversed_and_a_saved_model_translates_as_the_trained_one(tr
 def test_a_model_is_read_from_its_folder_with_the_same_weights_and_score(tmp_path, score):
     source = write(tmp_path / "pairs.tsv", pairs(20))
     chosen = settings(steps=2, save_every=2, architecture="lstm", score=score)
-    train_translation(source, tmp_path / "run", *chosen)
+    train_translation(source, tmp_path / "run", **chosen)
     model, tokenizer = read_translation_model(tmp_path / "run")
     config = model.config
     assert isinstance(config, LstmConfig)
@@ -196,7 +201,7 @@ def test_a_model_is_read_from_its_folder_with_the_same_weights_and_score(tmp_pat
 def test_an_lstm_that_reverses_letters_looks_at_them_from_the_last_to_the_first(tmp_path):
     source = write(tmp_path / "pairs.tsv", pairs(400, longest=4))
     chosen = settings(steps=80, dropout=0.0, rows_per_step=32, learning_rate=2e-3, architecture="lstm")
-    train_translation(source, tmp_path / "run", *chosen)
+    train_translation(source, tmp_path / "run", **chosen)
     model, tokenizer = read_translation_model(tmp_path / "run")
     assert isinstance(model, LstmEncoderDecoder)
     rows = encode_pairs([("a b c d", "d c b a"), ("f e a c", "c a e f")], tokenizer, 128, "pairs")
@@ -225,16 +230,15 @@ def test_pairs_in_another_encoding_train_the_model_of_their_text(tmp_path):
     text = "".join(f"{source}\t{target}\n" for source, target in [("caf\u00e9", "\u00e9t\u00e9"), *pairs(20)])
     weights = {}
     for encoding in ("utf-8", "cp1252"):
-        path, run = tmp_path / f"{encoding}.tsv", tmp_path / encoding
+        path, out = tmp_path / f"{encoding}.tsv", tmp_path / encoding
         path.write_bytes(text.encode(encoding))
         if encoding != "utf-8":
             with pytest.raises(InputError, match=r"0xe9 in line 1, not UTF-8.*--encoding cp1252"):
                 read_pairs(path)
-        settings, training = settings_from({"encoding": encoding, "pieces": 60, "steps": 2})
-        train_translation(path, run, settings, training)
-        weights[encoding] = load_file(run / "model" / "model.safetensors")
-        assert settings_of_run(run)[2] == settings
-        assert read_json(run / "settings.json")["settings"]["run"]["encoding"] == encoding
+        train_translation(path, out, encoding=encoding, pieces=60, steps=2)
+        weights[encoding] = load_file(out / "model" / "model.safetensors")
+        assert request_of_run(out).part(TranslationSettings) == TranslationSettings(encoding=encoding, pieces=60)
+        assert read_json(out / "settings.json")["settings"]["run"]["encoding"] == encoding
     assert all(torch.equal(tensor, weights["utf-8"][name]) for name, tensor in weights["cp1252"].items())
 
 
@@ -264,7 +268,7 @@ def test_long_pairs_are_left_out_and_counted(capsys):
 def test_settings_out_of_range_are_refused(tmp_path, given, message):
     source = write(tmp_path / "pairs.tsv", pairs(5))
     with pytest.raises(ConfigError, match=message):
-        train_translation(source, tmp_path / "run", *settings(steps=1, **given))
+        train_translation(source, tmp_path / "run", **settings(steps=1, **given))
 
 
 def test_the_names_of_the_settings_are_those_of_the_models():
@@ -275,10 +279,11 @@ def test_the_names_of_the_settings_are_those_of_the_models():
 
 
 def test_the_rates_are_those_of_the_paper():
-    own, training = settings_from({"size": "base", "steps": 100_000, "warmup_steps": 4000})
+    request = TrainTranslationRequest("pairs.tsv", "run", size="base", steps=100_000, warmup_steps=4000)
+    training = request.training
     assert (training.schedule, training.beta2, training.epsilon) == ("noam", 0.98, 1e-9)
     assert training.learning_rate == pytest.approx(512**-0.5 * 4000**-0.5, abs=1e-6)
-    assert own.config(37_000).num_parameters() == 63_082_496
+    assert request.part(TranslationSettings).config(37_000).num_parameters() == 63_082_496
 
 
 def test_another_model_or_damaged_weights_are_refused(trained, tmp_path, monkeypatch):
@@ -299,4 +304,4 @@ def test_another_model_or_damaged_weights_are_refused(trained, tmp_path, monkeyp
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(ConfigError, match="one process for a translation model"):
-        train_translation("pairs.tsv", tmp_path / "run", *settings(steps=1))
+        train_translation("pairs.tsv", tmp_path / "run", **settings(steps=1))

@@ -16,9 +16,8 @@ def fill(request: "FillRequest", json: JsonOption = False) -> None:
     mask (<mask> for RoBERTa).
     """
     from bertsmith.app.library.lines import fill_lines
-    from bertsmith.text.documents.encodings import EncodingSettings
 
-    for filled in fill_lines(request, *text_or_lines(request.text, request.values(EncodingSettings))):
+    for filled in fill_lines(request, *text_or_lines(request)):
         if json:
             print_json(filled.to_dict())
             continue
@@ -57,9 +56,8 @@ def complete(request: "CompleteRequest", json: JsonOption = False) -> None:
     backward predicts the pieces before the text, and continues it at its beginning.
     """
     from bertsmith.app.library.language_models import complete_lines
-    from bertsmith.text.documents.encodings import EncodingSettings
 
-    for completion in complete_lines(request, *text_or_lines(request.text, request.values(EncodingSettings))):
+    for completion in complete_lines(request, *text_or_lines(request)):
         if json:
             print_json(completion.to_dict())
         elif request.tokens:

@@ -67,7 +67,6 @@ def predict(request: "PredictRequest", json: JsonOption = False) -> None:
     """
     from bertsmith.app.library import lines, prediction_tables
     from bertsmith.tasks.datasets.examples import empty_texts_note, is_blank
-    from bertsmith.text.documents.encodings import EncodingSettings
 
     if request.submission is not None:
         say(str(lines.write_submission(request)))
@@ -84,7 +83,7 @@ def predict(request: "PredictRequest", json: JsonOption = False) -> None:
             answered = lines.predict_test(request)
         elif request.data is None:
             total = count_lines(stdin_bytes())
-            typed = itertools.chain.from_iterable(stdin_lines(request.values(EncodingSettings)))
+            typed = itertools.chain.from_iterable(stdin_lines(request))
             uploaded = out is not None and address_of(out) is not None
             answered = lines.predict_lines(request, typed, total=total, uploaded=uploaded)
         elif path is None:

@@ -67,6 +67,8 @@ REQUESTS = Registry[type[Request]](
         "quantize": "inference.predictors.request:QuantizeRequest",
         "serve": "app.server.settings:ServeRequest",
         "tokenize": "text.documents.request:TokenizeRequest",
+        "train-translation": "recipes.translation.request:TrainTranslationRequest",
+        "translate": "recipes.translation.request:TranslateRequest",
         "vectors static": "inference.vectors.request:StaticVectorsRequest",
         "vectors train": "inference.word_vectors.settings:TrainVectorsRequest",
         "vectors": "inference.vectors.request:VectorsRequest",

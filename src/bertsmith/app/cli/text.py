@@ -3,16 +3,18 @@
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from bertsmith.app.cli.options import note, print_table, say, settings_from
+from bertsmith.app.cli.options import note, print_table, say
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.settings import require_other
 
 if TYPE_CHECKING:
+    from bertsmith.base.core.requests import Request
+    from bertsmith.inference.predictors.request import CompleteRequest, FillRequest
     from bertsmith.text.documents.encodings import EncodingSettings
     from bertsmith.text.documents.request import InputsRequest, TokenizeRequest, VocabularyRequest
     from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -48,7 +50,6 @@ def vocab(request: "VocabularyRequest") -> None:
 
 def tokenize(request: "TokenizeRequest") -> None:
     """Split each line of stdin into pieces, and print them separated by spaces."""
-    from bertsmith.text.documents.encodings import EncodingSettings
     from bertsmith.text.tokenizers.spelled import SpelledLines
     from bertsmith.text.tokenizers.tokenizer import warn_of_casing
 
@@ -56,7 +57,7 @@ def tokenize(request: "TokenizeRequest") -> None:
     warn_of_casing(tokenizer, request.vocab or request.model)
     pieces = tokenizer.vocabulary.pieces
     spelled = SpelledLines(list(map(str, range(len(pieces)))) if request.ids else pieces)
-    for lines in stdin_lines(request.values(EncodingSettings)):
+    for lines in stdin_lines(request):
         encoded = tokenizer.encode_batch(lines, special_tokens=request.special_tokens)
         sys.stdout.buffer.write(spelled.of(encoded))
         sys.stdout.buffer.flush()
@@ -168,26 +169,25 @@ def stdin_bytes() -> BinaryIO:
     return sys.stdin.buffer
 
 
-def stdin_lines(values: Mapping[str, Any]) -> Iterator[list[str]]:
+def stdin_lines(request: "Request") -> Iterator[list[str]]:
     """The lines of stdin as they arrive, read as the options of `EncodingSettings` say; see `line_blocks`."""
     from bertsmith.text.documents.encodings import EncodingSettings
 
-    return line_blocks(stdin_bytes(), settings_from(EncodingSettings, values))
+    return line_blocks(stdin_bytes(), request.part(EncodingSettings))
 
 
-def text_or_lines(text: str, values: Mapping[str, Any]) -> tuple[Iterable[list[str]], str]:
+def text_or_lines(request: "FillRequest | CompleteRequest") -> tuple[Iterable[list[str]], str]:
     """(a typed text, or for "-" the lines of stdin; a format string that names one of them in errors).
 
     Raises:
         ConfigError: an encoding is given for a typed text.
     """
-    if text == "-":
-        return stdin_lines(values), "line {:,} of stdin"
+    if request.text == "-":
+        return stdin_lines(request), "line {:,} of stdin"
     for name in ("encoding", "bad_bytes"):
-        require_other(
-            values.get(name) is None, f"--{name.replace('_', '-')}", "- in place of a text, for lines on stdin"
-        )
-    return [[text]], "text {}"
+        option = f"--{name.replace('_', '-')}"
+        require_other(name not in request.given, option, "- in place of a text, for lines on stdin")
+    return [[request.text]], "text {}"
 
 
 def count_lines(stream: BinaryIO) -> int | None:

@@ -1,56 +1,53 @@
-"""The commands `train-translation` and `translate` as functions with paths and keyword settings."""
+"""Texts and streams of lines through a translation model."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from bertsmith.app.library.inputs import checked_texts
-from bertsmith.base.core.requests import require_path
-from bertsmith.base.core.settings import split_settings
+from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.requests import takes
+from bertsmith.base.machine.runtime import choose
 from bertsmith.recipes.translation.decoding import Translation
-from bertsmith.recipes.translation.lines import translated_lines
-from bertsmith.recipes.translation.run import train_translation as run_training
-from bertsmith.recipes.translation.settings import SearchSettings, settings_from
-from bertsmith.training.loop.result import TrainResult
+from bertsmith.recipes.translation.decoding import translate as search_translations
+from bertsmith.recipes.translation.model_folder import read_translation_model
+from bertsmith.recipes.translation.request import TranslateRequest
+from bertsmith.recipes.translation.settings import SearchSettings
+from bertsmith.tasks.datasets.blocks import text_blocks
+
+LINES = 256  # translated together
 
 
-def train_translation(
-    pairs: str | Path, out: str | Path, *, dev: str | Path | None = None, resume: bool = False, **settings: Any
-) -> TrainResult:
-    """The result of training an encoder-decoder on pairs of texts; OUT/model is the model, which `translate` reads.
+def translated_lines(
+    request: TranslateRequest, blocks: Iterable[Sequence[str]], place: str = "line {:,} of stdin"
+) -> Iterator[Translation]:
+    """The translation of each line, in order; warns at the end if some are empty though their lines are not.
 
     Args:
-        pairs: a file with a text, a tab and its translation on each line.
-        out: the run folder; new, unless `resume`.
-        dev: further pairs, for evaluation with BLEU.
-        resume: resume the run in `out`, which must have the same files and settings.
-        settings: fields of TranslationSettings and TrainSettings by name, such as size="small", architecture="lstm",
-            minutes=30; what is not given comes from the recipe of the paper (Vaswani et al., 2017).
-
-    Raises:
-        BertsmithError: a file, a setting or the run folder is invalid; the message says which.
+        blocks: lists of lines; those of one list may be computed together.
+        place: a format string that names a line by its number in errors.
     """
-    require_path(pairs, "pairs")
-    require_path(out, "out")
-    if dev is not None:
-        require_path(dev, "dev")
-    own, training = settings_from(settings)
-    return run_training(pairs, out, own, training, dev=dev, resume=resume)
+    loaded, tokenizer = read_translation_model(request.model)
+    loaded = loaded.to(choose(request.device, "fp32").torch_device)
+    search = request.part(SearchSettings)
+    number = empty = 0
+    for arrived in blocks:
+        for lines in text_blocks(arrived, LINES):
+            places = [place.format(number + 1 + index) for index in range(len(lines))]
+            translations = search_translations(loaded, tokenizer, lines, search, places=places)
+            for line, translation in zip(lines, translations, strict=True):
+                empty += bool(line.strip()) and not translation.text
+                yield translation
+            number += len(lines)
+    if empty:
+        warn(f"{counted(empty, 'line')} with text got an empty translation; are their characters in the vocabulary?")
 
 
-def translate(model: str | Path, texts: Sequence[str], *, device: str = "auto", **settings: Any) -> list[Translation]:
+@takes(TranslateRequest)
+def translate(request: TranslateRequest) -> list[Translation]:
     """The translation of each text: `text`, `score` (log probability) and `has_ended`; "" for a text without words.
 
-    The model is read at each call, so pass all texts at once.
-
-    Args:
-        model: the folder of a translation model, or the run that has it.
-        device: auto, cpu, cuda or cuda:N.
-        settings: fields of SearchSettings by name: beam, length_penalty, longer.
+    The model is read at each call.
 
     Raises:
         BertsmithError: there is no such model, a text is too long for it, or a setting is invalid.
     """
-    require_path(model, "model")
-    search = SearchSettings(**split_settings(settings, [SearchSettings])[SearchSettings])
-    return list(translated_lines(model, [checked_texts(texts)], search, device=device, place="text {:,}"))
+    return list(translated_lines(request, [checked_texts(request.texts)], place="text {:,}"))

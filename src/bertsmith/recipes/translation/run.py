@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import from_dict, require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import digest_file
@@ -11,6 +12,7 @@ from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.tokenizer_files import read_tokenizer_file
 from bertsmith.recipes.translation.model_folder import TASK, write_translation_model
 from bertsmith.recipes.translation.pairs import EncodedPairs, Pair, encode_pairs, read_pairs
+from bertsmith.recipes.translation.request import TrainTranslationRequest
 from bertsmith.recipes.translation.settings import TranslationSettings
 from bertsmith.recipes.translation.workload import TranslationTraining
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -19,7 +21,7 @@ from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.text.vocabularies.learn import learn_vocabulary
 from bertsmith.text.vocabularies.word_counts import count_words
-from bertsmith.training.loop.loop import OnEvaluation, TrainResult, train
+from bertsmith.training.loop.loop import TrainResult, train
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings
@@ -27,29 +29,21 @@ from bertsmith.training.loop.settings import TrainSettings
 _PATHS = ("pairs", "dev", "run.vocab")  # inputs given by path, whose content is compared by digest
 
 
-def train_translation(
-    pairs: Path | str,
-    out: Path | str,
-    settings: TranslationSettings,
-    training: TrainSettings,
-    *,
-    dev: Path | str | None = None,
-    resume: bool = False,
-    on_evaluation: OnEvaluation | None = None,
-) -> TrainResult:
-    """Trains an encoder-decoder on pairs of texts and writes RUN/model.
+@takes(TrainTranslationRequest)
+def train_translation(request: TrainTranslationRequest) -> TrainResult:
+    """The result of training an encoder-decoder on pairs of texts; OUT/model is the model, which `translate` reads.
 
-    Args:
-        pairs: a file with a source text, a tab and a target text on each line.
-        out: the run folder; new, unless `resume`.
-        dev: further pairs, for evaluation.
-        resume: resume the run in `out`, which must have the same settings and inputs.
-        on_evaluation: see `train`.
+    What is not given comes from the recipe of the paper (Vaswani et al., 2017).
 
     Raises:
-        BertsmithError: files, settings or run folder do not fit; the message says which.
+        BertsmithError: a file, a setting or the run folder is invalid; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
+    if request.pairs is None:
+        request = request_of_run(request.out)
+    assert request.pairs is not None, "a run has them"
+    settings, training = request.part(TranslationSettings), request.training
+    pairs, dev = Path(request.pairs), path_or_none(request.dev)
     processes = Rank.from_environment().count
     require(
         processes == 1,
@@ -64,11 +58,11 @@ def train_translation(
         found="fp16, whose gradients underflow without loss scaling",
         fix="use --precision bf16 or fp32",
     )
-    with Run.open(out, resume=resume) as run:
-        texts = read_pairs(Path(pairs), settings.encoding)
+    with Run.open(request.out, resume=request.resume) as run:
+        texts = read_pairs(pairs, settings.encoding)
         tokenizer = _tokenizer(texts, settings)
         encoded = encode_pairs(texts, tokenizer, settings.max_length, str(pairs))
-        held_out = None if dev is None else _dev_pairs(Path(dev), tokenizer, settings)
+        held_out = None if dev is None else _dev_pairs(dev, tokenizer, settings)
         model = new_encoder_decoder(settings.config(len(tokenizer.vocabulary)), seed=training.seed)
         workload = TranslationTraining(model, encoded, held_out, tokenizer, runtime, settings, training.seed)
         runtime.tell()
@@ -82,9 +76,9 @@ def train_translation(
             "train": to_dict(training),
             "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
         }
-        digests = {"pairs": digest_file(Path(pairs)), "vocabulary": tokenizer.vocabulary.digest}
-        digests |= {} if dev is None else {"dev": digest_file(Path(dev))}
-        run.start(record, digests, may_change=_PATHS)
+        digests = {"pairs": digest_file(pairs), "vocabulary": tokenizer.vocabulary.digest}
+        digests |= {} if dev is None else {"dev": digest_file(dev)}
+        run.start(record, digests, may_change=_PATHS, request=request)
 
         def write_model(folder: Path, result: TrainResult) -> None:
             metadata = ModelMetadata(
@@ -98,7 +92,7 @@ def train_translation(
                 folder, model, tokenizer, metadata, scored_pairs=workload.scored_pairs, replace=True
             )
 
-        return train(workload, training, run.folder, write_model=write_model, on_evaluation=on_evaluation)
+        return train(workload, training, run.folder, write_model=write_model)
 
 
 def _dev_pairs(path: Path, tokenizer: Tokenizer, settings: TranslationSettings) -> tuple[list[Pair], EncodedPairs]:
@@ -114,8 +108,8 @@ def _dev_pairs(path: Path, tokenizer: Tokenizer, settings: TranslationSettings) 
     return pairs, encoded
 
 
-def settings_of_run(run: Path | str) -> tuple[str, str | None, TranslationSettings, TrainSettings]:
-    """The files of pairs and the settings of a run, to resume it."""
+def request_of_run(run: Path | str) -> TrainTranslationRequest:
+    """The request that resumes a run, with its files and settings."""
     record, where = RunFolder.open(Path(run)).record["settings"], f"{run}/settings.json"
     require(
         record.get("task") == TASK,
@@ -123,11 +117,15 @@ def settings_of_run(run: Path | str) -> tuple[str, str | None, TranslationSettin
         found=f"task {record.get('task')!r}",
         fix="name another folder",
     )
-    return (
+    settings = from_dict(TranslationSettings, record.get("run", {}), where)
+    training = from_dict(TrainSettings, record.get("train", {}), where)
+    return TrainTranslationRequest(
         str(record.get("pairs", "")),
-        record.get("dev"),
-        from_dict(TranslationSettings, record.get("run", {}), where),
-        from_dict(TrainSettings, record.get("train", {}), where),
+        run,
+        dev=record.get("dev"),
+        resume=True,
+        **to_dict(settings),
+        **to_dict(training),
     )
 
 

@@ -3,7 +3,6 @@
 Torch is not imported until a shape is requested: the command line needs the settings, but no model.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +12,14 @@ from bertsmith.base.core.settings import (
     require_known,
     require_limits,
     require_number,
-    split_settings,
 )
 from bertsmith.models.parts.our_names import require_score
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
-from bertsmith.training.loop.settings import TrainSettings
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
 
 ARCHITECTURES = ("transformer", "lstm")
-
-_WARMUP = 4000  # steps in the paper, from which its highest rate follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,24 +130,3 @@ class SearchSettings:
         require_number("beam", self.beam, least=1)
         require_number("longer", self.longer, least=0)
         require_number("length penalty", self.length_penalty, least=0)
-
-
-def settings_from(given: Mapping[str, Any]) -> tuple[TranslationSettings, TrainSettings]:
-    """The settings of a training, from those that were given by name and, for the others, the recipe of the paper.
-
-    The highest learning rate is that of the paper for the width of the model, where its warm-up takes 4,000 steps; here
-    it takes a tenth of the steps unless `warmup_steps` is given.
-    """
-    parts = split_settings(given, [TranslationSettings, TrainSettings])
-    chosen = TranslationSettings(**parts[TranslationSettings])
-    width = chosen.config(1).hidden_size
-    usual: dict[str, Any] = {
-        "schedule": "noam",
-        "learning_rate": round((width * _WARMUP) ** -0.5, 6),
-        "warmup_share": 0.1,
-        "beta2": 0.98,
-        "epsilon": 1e-9,
-        "bias_correction": True,
-        "weight_decay": 0.0,
-    }
-    return chosen, TrainSettings(**{**usual, **parts[TrainSettings]})

@@ -1,0 +1,89 @@
+"""The parameters of `bertsmith train-translation` and `bertsmith translate`."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from bertsmith.base.core.parameters import DEVICE, optional
+from bertsmith.base.core.requests import Request, require_path
+from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.recipes.translation.settings import SearchSettings, TranslationSettings
+from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.training.loop.settings import TrainSettings
+
+_WARMUP = 4000  # steps in the paper, from which its highest rate follows
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainTranslationRequest(Request, TranslationSettings, TrainSettings):
+    """Pairs of texts, and the settings of a translation model and its training."""
+
+    completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
+
+    pairs: str | Path | None = help_field(
+        None,
+        "a file with a text, a tab and its translation on each line",
+        library="a file with a text, a tab and its translation on each line; None with `resume`: that of the run, with "
+        "its settings",
+        flag="PAIRS",
+        path="pairs",
+        kind=Path,
+    )
+    out: str | Path = help_field(
+        "",
+        "the run folder; the model is saved in RUN/model/",
+        metavar="RUN",
+        path="the run folder",
+        kind=Path,
+        required=True,
+    )
+    _: dataclasses.KW_ONLY
+    dev: str | Path | None = help_field(
+        None, "further pairs, for evaluation with BLEU", metavar="FILE", path=True, kind=Path
+    )
+    resume: bool = help_field(False, "resume RUN with its files and settings")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_path(self.out, "the run folder")
+        if self.pairs is None:
+            fix = "name it: train-translation PAIRS"
+            require(self.resume, expected="a file of pairs", found="none", fix=fix)
+            require(
+                self.given <= {"pairs", "out", "resume"},
+                expected="--resume with --out alone",
+                found="other arguments",
+                fix="leave them out; RUN has its own",
+            )
+
+    @property
+    def training(self) -> TrainSettings:
+        """The settings of the training: those that were given and, for the others, the recipe of the paper.
+
+        The highest learning rate is that of the paper for the width of the model, where its warm-up takes 4,000 steps;
+        here it takes a tenth of the steps unless `warmup_steps` is given.
+        """
+        width = self.part(TranslationSettings).config(1).hidden_size
+        usual: dict[str, Any] = {
+            "schedule": "noam",
+            "learning_rate": round((width * _WARMUP) ** -0.5, 6),
+            "warmup_share": 0.1,
+            "beta2": 0.98,
+            "epsilon": 1e-9,
+            "bias_correction": True,
+            "weight_decay": 0.0,
+        }
+        return TrainSettings(**{**usual, **self.values(TrainSettings)})
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslateRequest(Request, SearchSettings, EncodingSettings):
+    """A translation model, and how a translation is searched."""
+
+    model: Annotated[
+        str | Path, Help("a model of `bertsmith train-translation`", metavar="DIR", path="model", kind=Path)
+    ]
+    texts: "Sequence[str]" = help_field((), "the texts, all at once", off_line=True, off_file=True)
+    _: dataclasses.KW_ONLY
+    device: str = optional("auto", DEVICE)
