@@ -22,6 +22,15 @@ class Option(NamedTuple):
     has_value: bool
 
 
+GLOBAL = (
+    Option("--help", "the commands to begin with", (), False),
+    Option("--help-all", "all commands", (), False),
+    Option("--version", "the version", (), False),
+    Option("--show-completion", "a completion script", SHELLS, True),
+)
+_FIRST = "string match -qr '^(-|$)' -- (__bertsmith_command)"  # in fish: no command is typed yet
+
+
 def script(shell: str, commands: Mapping[str, Any]) -> str:
     """The completion script of a shell.
 
@@ -81,7 +90,7 @@ def _bash(options: Mapping[str, Sequence[Option]]) -> str:
         "        esac",
         "    fi",
         '    if [ "$COMP_CWORD" -eq 1 ]; then',
-        f'        words="{" ".join(firsts)} --help --help-all --version --show-completion"',
+        f'        words="{" ".join((*firsts, *(option.name for option in GLOBAL)))}"',
         '        COMPREPLY=($(compgen -W "$words" -- "$word"))',
         "        return",
         "    fi",
@@ -111,25 +120,32 @@ def _bash(options: Mapping[str, Sequence[Option]]) -> str:
 
 
 def _fish(options: Mapping[str, Sequence[Option]], helps: Mapping[str, str]) -> str:
-    seconds = _second_words(options)
-    known = "__fish_seen_subcommand_from " + " ".join(dict.fromkeys(name.split()[0] for name in options))
-    lines = []
+    pairs = " ".join(shlex.quote(name) for name in options if " " in name)
+    lines = [
+        "function __bertsmith_command",  # the name of the command, of one or two words
+        "    set -l words (commandline -opc)[2..]",
+        f'    contains -- "$words[1..2]" {pairs}; and echo "$words[1..2]"; or echo "$words[1]"',
+        "end",
+    ]
+    for option in GLOBAL:
+        lines.append(_fish_line(_FIRST, _fish_option(option), option.help))
     for name, known_options in options.items():
         first, _, second = name.partition(" ")
-        seen = f"__fish_seen_subcommand_from {first}"
+        is_called = f"test (__bertsmith_command) = {shlex.quote(name)}"
         if second:
-            among = f"__fish_seen_subcommand_from {' '.join(seconds[first])}"
-            lines.append(_fish_line(f"{seen}; and not {among}", f"-a {second}", helps[name]))
-            seen += f"; and __fish_seen_subcommand_from {second}"
+            is_next = f"test (count (commandline -opc)) -eq 2; and test (__bertsmith_command) = {first}"
+            lines.append(_fish_line(is_next, f"-a {second}", helps[name]))
         else:
-            lines.append(_fish_line(f"not {known}", f"-f -a {first}", helps[name]))
-            if first in seconds:
-                seen += f"; and not __fish_seen_subcommand_from {' '.join(seconds[first])}"
-        for option in known_options:
-            value = " -r" if option.has_value else ""
-            value += f" -a {shlex.quote(' '.join(option.choices))}" if option.choices else ""
-            lines.append(_fish_line(seen, f"-l {option.name[2:]}{value}", option.help))
+            lines.append(_fish_line(_FIRST, f"-f -a {first}", helps[name]))
+        lines += [_fish_line(is_called, _fish_option(option), option.help) for option in known_options]
     return "\n".join(lines) + "\n"
+
+
+def _fish_option(option: Option) -> str:
+    """An option as arguments of `complete`; files are offered as values, but not next to choices."""
+    value = "" if not option.has_value else " -r" if not option.choices or option.name == "--model" else " -x"
+    choices = f" -a {shlex.quote(' '.join(option.choices))}" if option.choices else ""
+    return f"-l {option.name[2:]}{value}{choices}"
 
 
 def _fish_line(condition: str, rest: str, help_line: str) -> str:
@@ -151,4 +167,5 @@ def _second_words(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _valued(options: Mapping[str, Sequence[Option]]) -> dict[str, Sequence[str]]:
-    return {option.name: option.choices for known in options.values() for option in known if option.choices}
+    every = [*GLOBAL, *(option for known in options.values() for option in known)]
+    return {option.name: option.choices for option in every if option.choices}
