@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -285,21 +285,15 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
     else:
         count = metadata.training.get("dev_examples")
         note = f"On {f'{count:,} ' if isinstance(count, int) else ''}labelled examples"
-        chosen = " and ".join(_chosen(metadata.training))
-        note += _AGAIN if metadata.training.get("trained_on_dev") else _CHOSEN.format(chosen) if chosen else "."
+        training = metadata.training
+        # Older models do not say what was kept.
+        by_step = training.get("kept") == BEST_EVALUATION or training.get("best_step") != training.get("steps")
+        chosen = [BEST_EVALUATION] if by_step else []
+        if "average_of" in training or "trainings" in training:
+            chosen += ["between the seeds and their average" if "average_of" in training else "the best seed"]
+        note += _AGAIN if training.get("trained_on_dev") else _CHOSEN.format(" and ".join(chosen)) if chosen else "."
         note += f" **{weakness[0].upper()}{weakness[1:]}.**" if (weakness := weakness_of(metadata)) else ""
     yield f"## Scores\n\n{table}\n\n{note}"
-
-
-def _chosen(training: Mapping[str, Any]) -> Iterator[str]:
-    """The choices that the dev examples made in a training."""
-    # Older models do not say what was kept.
-    if training.get("kept") == BEST_EVALUATION or training.get("best_step") != training.get("steps"):
-        yield BEST_EVALUATION
-    if "average_of" in training:
-        yield "between the seeds and their average"
-    elif "trainings" in training:
-        yield "the best seed"
 
 
 def _training(metadata: ModelMetadata) -> Iterator[str]:
@@ -355,7 +349,7 @@ def _use(
         if (metadata.spec or {}).get("pair"):
             line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
         command = f'printf "{line}\\n" | bertsmith predict --model .'
-        if _has(tensors, OWN_HEAD):
+        if OWN_HEAD in parts_of(tensors, config):
             name = metadata.own_head or "MyHead"
             command += f" --head my_head.py:{name}"
             load = f'bertsmith.load(".", head={name})'
@@ -378,7 +372,7 @@ def _use(
 
 def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
-    return _has(tensors, "mlm") and not (config.is_causal or config.two_directions)
+    return any(part_of(name) == "mlm" for name in tensors) and not (config.is_causal or config.two_directions)
 
 
 def _continues(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
@@ -444,10 +438,6 @@ def _other_library(
         yield "What bertsmith predicts depends on thresholds in `bertsmith.json`; probabilities are the same."
     if spec.get("parents"):
         yield "bertsmith predicts a label only together with its parents."
-
-
-def _has(tensors: Mapping[str, Tensor], part: str) -> bool:
-    return any(part_of(name) == part for name in tensors)
 
 
 def _plain(value: object) -> str:

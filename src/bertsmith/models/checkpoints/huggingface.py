@@ -98,8 +98,7 @@ def read_model_folder(
         allow_unknown=allow_unknown,
         vectors_of_row=metadata.vectors_of_row,
     )
-    _require_equal_copies(plan, stored, source)
-    _require_tied(values, plan, names, source)
+    _require_tied(values, plan, stored, names, source)
     if config.is_causal and not (is_ours or config.always_causal):
         _require_no_first(values, source)
     tensors = {
@@ -241,8 +240,17 @@ def _require_no_first(values: dict[str, Any], source: str) -> None:
         )
 
 
-def _require_tied(values: dict[str, Any], plan: LoadingPlan, names: ParameterNames, source: str) -> None:
+def _require_tied(
+    values: dict[str, Any], plan: LoadingPlan, stored: Mapping[str, Tensor], names: ParameterNames, source: str
+) -> None:
     """Checks that the decoder of the masked-LM head is the word table, or there is no such head."""
+    untied = [copy for first, copy, _ in plan.copies if not torch.equal(stored[first], stored[copy])]
+    if untied:
+        raise CheckpointError(
+            expected=f"a decoder tied to the word table in {source}",
+            found=f"different values in {some(untied)}",
+            fix="use a model whose decoder shares the word table, as BERT's does",
+        )
     decoders = {name for name, ours in names.copies.items() if ours == WORD_TABLE}
     has_head = any(ours.startswith("mlm.") for ours in plan.take) or (_declared(values)[0] or "").endswith(
         "LMHeadModel"
@@ -253,14 +261,4 @@ def _require_tied(values: dict[str, Any], plan: LoadingPlan, names: ParameterNam
             expected=f"a decoder next to the word table in {source}, as tie_word_embeddings false says",
             found=f"no {min(decoders)}",
             fix="restore it, or write true if the decoder is the word table",
-        )
-
-
-def _require_equal_copies(plan: LoadingPlan, stored: Mapping[str, Tensor], source: str) -> None:
-    untied = [copy for first, copy, _ in plan.copies if not torch.equal(stored[first], stored[copy])]
-    if untied:
-        raise CheckpointError(
-            expected=f"a decoder tied to the word table in {source}",
-            found=f"different values in {some(untied)}",
-            fix="use a model whose decoder shares the word table, as BERT's does",
         )

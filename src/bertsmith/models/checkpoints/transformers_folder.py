@@ -155,9 +155,8 @@ def config_json(
     if metadata.task == "regression":
         values["problem_type"] = "regression"
     elif metadata.task == "classification":
-        values["problem_type"] = (
-            "multi_label_classification" if metadata.several_labels else "single_label_classification"
-        )
+        several = (metadata.spec or {}).get("multi_label")
+        values["problem_type"] = "multi_label_classification" if several else "single_label_classification"
     elif metadata.problem_type is not None:
         values["problem_type"] = metadata.problem_type
     if name := class_of_activation(metadata.scoring):

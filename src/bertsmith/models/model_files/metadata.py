@@ -97,11 +97,17 @@ class ModelMetadata:
                 raise InputError(
                     expected=f"an object as {name} in {where}", found=repr(values[name])[:80], fix="restore the file"
                 )
+        sources = values.get("sources") or []
+        if not isinstance(sources, list | tuple) or not all(isinstance(line, str) for line in sources):
+            raise InputError(
+                expected=f"a list of strings as sources in {where}", found=repr(sources)[:80], fix="restore the file"
+            )
         known = {field.name for field in dataclasses.fields(ModelMetadata)} - {"other"}
         taken = {name: value for name, value in values.items() if name in known and value is not None}
-        taken["sources"] = _lines(values.get("sources"), where)
         other = {name: value for name, value in values.items() if name not in known}
-        return ModelMetadata(**{**taken, "labels": tuple(labels), "task": task or None}, other=other)
+        return ModelMetadata(
+            **{**taken, "labels": tuple(labels), "task": task or None, "sources": tuple(sources)}, other=other
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for `bertsmith.json`; unknown ones are left out."""
@@ -148,11 +154,6 @@ class ModelMetadata:
     def vectors_of_row(self) -> int:
         """The number of concatenated vectors of the encoder's width that a head on whole texts reads of a row."""
         return VECTORS_OF_ROW.get(self.reads, 1) if self.task in WHOLE_ROWS else 1
-
-    @property
-    def several_labels(self) -> bool:
-        """Whether a text may have any number of labels, including none."""
-        return bool((self.spec or {}).get("multi_label"))
 
     def kept_layers(self, folder: Path) -> tuple[str, ...]:
         """The linear layers that int8 keeps in higher precision; none if the metadata does not list any."""
@@ -264,16 +265,6 @@ def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMet
     files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name not in (METADATA, CARD)]
     values["digests"] = {file.name: digest_file(file) for file in files}
     write_json(folder / METADATA, values)
-
-
-def _lines(value: Any, where: str) -> tuple[str, ...]:
-    """The sources in the metadata."""
-    lines = value or []
-    if not isinstance(lines, list | tuple) or not all(isinstance(line, str) for line in lines):
-        raise InputError(
-            expected=f"a list of strings as sources in {where}", found=repr(value)[:80], fix="restore the file"
-        )
-    return tuple(lines)
 
 
 def _holds_weights(file: Path) -> bool:

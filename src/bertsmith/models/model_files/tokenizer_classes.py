@@ -221,8 +221,9 @@ def described(folder: Path, file: Json) -> Json:
     if chosen is None or not is_file:
         added.add(base.get("added_tokens") or ())
     added.add(tokens.missing_in(added))
-    added.require_ids({**_ids_in(base.get("added_tokens") if chosen is None else ()), **tokens.ids})
-    return {**base, "added_tokens": added.entries}
+    stated = base.get("added_tokens") or () if chosen is None else ()
+    added.require_ids({**{entry["content"]: entry["id"] for entry in stated}, **tokens.ids})
+    return {**base, "added_tokens": [{"id": id, **token} for id, token in sorted(added.by_id.items())]}
 
 
 def kind_of_pieces(model: Json) -> str:
@@ -319,7 +320,7 @@ class _Named:
     def missing_in(self, added: "_AddedList") -> list[Json]:
         """The tokens that are not among the added ones."""
         tokens = [token for token in self._listed if token not in added.tokens]
-        known = {*added.contents, *(token["content"] for token in tokens)}
+        known = {token["content"] for token in (*added.tokens, *tokens)}
         for token in self._special:
             if token["content"] not in known and token not in tokens:
                 tokens.append({**token, "special": True})
@@ -334,35 +335,25 @@ class _AddedList:
         pairs = vocab.items() if isinstance(vocab, dict) else ((entry[0], id) for id, entry in enumerate(vocab))
         self._ids, self._source = dict(pairs), source
         self._size = len(self._ids)
-        self._by_id: dict[int, Json] = {}
+        self.by_id: dict[int, Json] = {}
 
     @property
     def tokens(self) -> list[Json]:
         """The tokens without their ids."""
-        return list(self._by_id.values())
-
-    @property
-    def contents(self) -> set[str]:
-        """How they are spelled."""
-        return {token["content"] for token in self.tokens}
-
-    @property
-    def entries(self) -> list[Json]:
-        """The entries of `added_tokens` in a `tokenizer.json`."""
-        return [{"id": id, **self._by_id[id]} for id in sorted(self._by_id)]
+        return list(self.by_id.values())
 
     def add(self, tokens: Iterable[Any]) -> None:
         """Adds tokens; one that is there becomes as the new one says."""
         for entry in tokens:
             token = _token(entry, self._source)
             content = token["content"]
-            if not content or token in self._by_id.values():
+            if not content or token in self.by_id.values():
                 continue
             id = self._ids.get(content)
             if id is None:
-                id = max(self._size, max(self._by_id, default=-1) + 1)
+                id = max(self._size, max(self.by_id, default=-1) + 1)
                 self._ids[content] = id
-            self._by_id[id] = token
+            self.by_id[id] = token
 
     def require_ids(self, stated: Mapping[str, Any]) -> None:
         """Refuses tokens with other ids than the files state."""
@@ -373,10 +364,6 @@ class _AddedList:
                 found=f"{content!r} with the id {id} where {self._ids[content]} comes next",
                 fix="save the tokenizer again with transformers",
             )
-
-
-def _ids_in(entries: Any) -> Json:
-    return {entry["content"]: entry["id"] for entry in entries or ()}
 
 
 def _token(value: Any, source: str, *, special: bool = False) -> Json:

@@ -62,13 +62,8 @@ class FrozenEncoder(RowEncoder):
     ) -> None:
         super().__init__(tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler)
         self.kept = tuple(kept)
-        self._model = model.to(runtime.torch_device).eval().requires_grad_(False)
+        self.model: Encoder = model.to(runtime.torch_device).eval().requires_grad_(False)
         self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
-
-    @property
-    def model(self) -> Encoder:
-        """The encoder without heads."""
-        return self._model
 
     @property
     def reads_last(self) -> bool:
@@ -108,6 +103,7 @@ class FrozenEncoder(RowEncoder):
         if pooling not in OF_TWO_TEXTS:
             self.require_pooling(pooling, choice)
         width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling in OF_TWO_TEXTS else 1)
+        reads_one = pooling == "cls" or (pooling == "pooler" and not self.model.config.pools_mean)
         features = rows_by_first(rows)
         # One position per row is read, so the positions of the features are the rows.
         return self._vectors(
@@ -116,7 +112,7 @@ class FrozenEncoder(RowEncoder):
             lambda picked, batch: self._pooled(picked, choice, pooling, batch),
             (width,),
             "texts",
-            reads=self._reads_rows if pooling in OF_ONE and not self._pools_mean(pooling) else lambda _: None,
+            reads=lambda part: self.model.read_of_rows(part.batch) if reads_one else None,
             apart=pooling == APART,
             progress=progress,
         )
@@ -127,14 +123,12 @@ class FrozenEncoder(RowEncoder):
         width = (choice.width(self.hidden_size),)
         return self._vectors(features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens")
 
-    def _pools_mean(self, pooling: str) -> bool:
-        return pooling == "pooler" and self.model.config.pools_mean
-
     def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, batch: Batch) -> Tensor:
         """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where one position per row was read."""
         if pooling == "pooler":
             joined = choice.join(picked)
-            return self.model.pool(mean_of_rows(joined, batch.lengths) if self._pools_mean(pooling) else joined).float()
+            pools_mean = self.model.config.pools_mean
+            return self.model.pool(mean_of_rows(joined, batch.lengths) if pools_mean else joined).float()
         mixed = choice.join(picked.float())
         if pooling in OF_ONE:
             return mixed
@@ -145,9 +139,6 @@ class FrozenEncoder(RowEncoder):
         if pooling == "mean" and batch.num_rows == 1:
             return mixed.mean(dim=0, keepdim=True)
         return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(batch.lengths, device=mixed.device))
-
-    def _reads_rows(self, part: GatheredRows) -> Read:
-        return self.model.read_of_rows(part.batch)
 
     @torch.inference_mode()
     def _vectors(

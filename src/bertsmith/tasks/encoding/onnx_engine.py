@@ -218,17 +218,12 @@ class OnnxEncoder(RowEncoder):
         has_pooler = POOLED in model.outputs and not model.shape.is_causal
         digest = functools.partial(digest_file, model.path)
         super().__init__(tokenizer, runtime, base_digest=digest, has_pooler=has_pooler)
-        self._model = model
-
-    @property
-    def model(self) -> OnnxModel:
-        """The graph."""
-        return self._model
+        self.model: OnnxModel = model
 
     @property
     def has_vectors(self) -> bool:
         """Whether the graph gives hidden states; one with a task head gives only its logits."""
-        return HIDDEN in self._model.outputs
+        return HIDDEN in self.model.outputs
 
     @property
     def is_torch(self) -> bool:
@@ -239,7 +234,7 @@ class OnnxEncoder(RowEncoder):
         """The choice of the last layer, by its name or number."""
         choice = super().choice(name)
         require(
-            choice.layers == (self._model.num_layers,),
+            choice.layers == (self.model.num_layers,),
             expected="layers 'last' for an ONNX folder, whose graph gives no others",
             found=repr(name),
             fix="use the model it was exported from",
@@ -272,18 +267,18 @@ class OnnxEncoder(RowEncoder):
         """
         if not self.has_vectors:
             raise CheckpointError(
-                expected=f"an encoder, for vectors, in '{self._model.path.parent}'",
-                found=f"an export with the head for {self._model.kind}, which gives only its outputs",
+                expected=f"an encoder, for vectors, in '{self.model.path.parent}'",
+                found=f"an export with the head for {self.model.kind}, which gives only its outputs",
                 fix="use the model it was exported from",
             )
         return self._collect(
             features,
-            functools.partial(compute, self._model),
+            functools.partial(compute, self.model),
             (self.hidden_size,),
             what,
             micro_tokens=self.runtime.inference_tokens,
             progress=progress,
-            parallel=_parallel(self._model, compute),
+            parallel=_parallel(self.model, compute),
         )
 
 

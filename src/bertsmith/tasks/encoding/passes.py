@@ -102,13 +102,16 @@ def _computed_by_row(
     cuts = cut_by_tokens(order, different.lengths, micro_tokens, rank.count)
     dealt = rank.dealt(len(cuts))
     parts = (RowPart(features=different, rows=sorted_rows(different, cuts[number])) for number, _ in dealt)
-    computing = _one_by_one(compute, parts) if parallel is None else _in_parallel(parallel, parts)
+    # Each part with its results, in order.
+    one_by_one = ((part, compute(part)) for part in parts)
+    computing = one_by_one if parallel is None else _in_parallel(parallel, parts)
     for (number, counts), (part, values) in zip(dealt, computing, strict=True):
         if counts:
             results[first[part.chosen]] = values
         if advance is not None:
             advance(sum(map(len, cuts[number : number + rank.count])) / len(different))
-    results = _joined(results, rank)
+    if rank.count > 1:
+        results = _joined(results, rank)
     source = first[position]
     copies = np.flatnonzero(source != np.arange(len(source)))
     for begin in range(0, len(copies), _COPIED):
@@ -117,14 +120,8 @@ def _computed_by_row(
     return results
 
 
-def _one_by_one(compute: Callable[[RowPart], Logits], parts: Iterable[RowPart]) -> Iterator[tuple[RowPart, Logits]]:
-    """Each part with its results, in order."""
-    for part in parts:
-        yield part, compute(part)
-
-
 def _in_parallel(parallel: Parallel, parts: Iterable[RowPart]) -> Iterator[tuple[RowPart, Logits]]:
-    """The same, with several parts computed at the same time; after an error, no further part is begun."""
+    """Each part with its results, in order, with several computed at a time; after an error, no other is begun."""
     compute, begun = parallel.new_compute(), collections.deque[tuple[RowPart, Future[Logits]]]()
     threads = ThreadPoolExecutor(parallel.workers)
     try:
@@ -164,7 +161,8 @@ def _computed_by_unit(
             results[part.chosen] = values
         if advance is not None:
             advance(sum(map(len, cuts[number : number + rank.count])) / len(order))
-    results = _joined(results, rank)
+    if rank.count > 1:
+        results = _joined(results, rank)
     source = first[which]
     copied = np.flatnonzero(source != np.arange(len(source)))
     results[rows_index(features.rows_per_unit, copied)] = results[rows_index(features.rows_per_unit, source[copied])]
@@ -173,8 +171,6 @@ def _computed_by_unit(
 
 def _joined(results: npt.NDArray[np.float32], rank: Rank) -> npt.NDArray[np.float32]:
     """The results of all processes, which are zero wherever a process has computed none."""
-    if rank.count == 1:
-        return results
     import torch
 
     from bertsmith.base.processes.distributed import sum_over_ranks

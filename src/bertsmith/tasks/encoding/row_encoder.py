@@ -69,10 +69,7 @@ class RowEncoder(abc.ABC):
         self.tokenizer, self.runtime, self.has_pooler = tokenizer, runtime, has_pooler
         self._base_digest = base_digest
 
-    @property
-    @abc.abstractmethod
-    def model(self) -> LayeredModel:
-        """What computes the hidden states."""
+    model: LayeredModel  # what computes the hidden states
 
     @property
     def has_vectors(self) -> bool:
@@ -162,7 +159,14 @@ class RowEncoder(abc.ABC):
             progress: counts the rows that are done.
             parallel: how batches of many rows are computed at the same time; None if one by one is as fast.
         """
-        size = require_room((features.num_read, *width), what)
+        count = features.num_read
+        size, memory = 4 * math.prod((count, *width)), memory_bytes()  # float32
+        if memory and size > MOST_MEMORY * memory:
+            raise ConfigError(
+                expected=f"at most {amount(MOST_MEMORY * memory)}B of vectors, half of the memory",
+                found=f"{amount(size)}B for {count:,} {what}",
+                fix="choose fewer layers or fewer examples",
+            )
 
         def advance(share: float) -> None:
             if progress is not None:
@@ -202,19 +206,3 @@ class RowEncoder(abc.ABC):
             found=max_length,
             fix="lower max_length",
         )
-
-
-def require_room(shape: tuple[int, ...], what: str) -> int:
-    """The size of a float32 array in bytes.
-
-    Args:
-        what: what the first axis counts, for the message.
-    """
-    size, memory = 4 * math.prod(shape), memory_bytes()
-    if memory and size > MOST_MEMORY * memory:
-        raise ConfigError(
-            expected=f"at most {amount(MOST_MEMORY * memory)}B of vectors, half of the memory",
-            found=f"{amount(size)}B for {shape[0]:,} {what}",
-            fix="choose fewer layers or fewer examples",
-        )
-    return size

@@ -255,7 +255,7 @@ class ClassificationTask(TaskWithLoss):
         are correct, or they are no better than chance. The threshold, with `tune_threshold`, maximizes the metric; with
         `label_thresholds`, each label gets one, see `best_thresholds_of_labels`.
         """
-        spec = self._calibrated(examples, predictions)
+        spec = self._calibrated(examples, predictions) if self.spec.settings.calibrate else self.spec
         if _tunes_labels(spec):
             asked = self._gold_matrix(examples, spec.labels)
             few = int((asked.sum(axis=0) < FEWEST_GOLD).sum())
@@ -346,7 +346,7 @@ class ClassificationTask(TaskWithLoss):
         return task
 
     def _calibrated(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
-        if self.spec.multi_label or not self.spec.settings.calibrate:
+        if self.spec.multi_label:
             return self.spec
         gold, predicted = self.numbers(examples, predictions)
         # Softmax of log-probabilities gives the same as softmax of the logits, here at temperature 1.
