@@ -33,30 +33,7 @@ Settings = TypeVar("Settings")
 # What a terminal obeys and json.dumps leaves as it is: see `progress.visible`.
 _JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-TunedOption = Annotated[
-    str, typer.Option("--model", metavar="DIR", help="fine-tuned model: folder, run folder or hub id")
-]
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id or starter")]
-CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
-RulesOption = Annotated[
-    str | None,
-    typer.Option(
-        "--rules",
-        metavar="NAME",
-        help="huggingface: the ids that transformers computes; google: those of the original code, by Python's Unicode "
-        "tables; unspaced: as huggingface, but Thai, Lao, Khmer, Burmese and Japanese, which have no spaces between "
-        "words, are split into short parts, and lower case keeps marks that are letters [huggingface]",
-    ),
-]
-WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]
-EngineOption = Annotated[
-    str,
-    typer.Option(
-        metavar="local|ray[://ADDRESS]",
-        help="where the work is done: local, in this process; ray, on a Ray cluster on this machine; ray://ADDRESS, on "
-        "a cluster that is already running. The result is the same",
-    ),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 EncodingOption = Annotated[
     str,
@@ -70,45 +47,11 @@ PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 (GPU 
 ProductsOption = Annotated[
     str, typer.Option(help="linear layers: packed (by oneDNN), plain (by PyTorch alone) or auto: packed if possible")
 ]
-HeadOption = Annotated[
-    str | None,
-    typer.Option(
-        "--head",
-        metavar="FILE:CLASS",
-        help="your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
-    ),
-]
-AlsoOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--also",
-        metavar="DIR",
-        help="another model for the same classification or regression, such as one that reads backward; the "
-        "probabilities or numbers of all models are averaged; repeatable",
-    ),
-]
-MapOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="LABEL=NAME",
-        help="rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
-    ),
-]
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
-FormatOption = Annotated[
-    str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
-]
 ReplaceOutOption = Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")]
-TextColumnOption = Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")]
 # The parameters of commands that name a model; a command with one of them has the option --verify.
 MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with")
 VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
-TextArguments = Annotated[
-    list[Path],
-    typer.Argument(metavar="TEXT...", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
-    AS_IT_IS,
-]
 
 
 def with_settings(

@@ -7,8 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bertsmith.base.core.parameters import ComputeSettings
-from bertsmith.base.core.settings import require, to_dict
+from bertsmith.base.core.settings import require
 from bertsmith.base.processes.engines import is_cluster
 from bertsmith.base.storage.outputs import ANSWERS, require_output
 from bertsmith.inference.predictors.ensemble import load_ensemble
@@ -78,10 +77,7 @@ def predict_lines(
             return
         from bertsmith.inference.cluster.predictions import predict_on
 
-        loading = to_dict(request.part(ComputeSettings))
-        yield from predict_on(
-            request.engine, models, lines, total=total, done=done, resumes=request.out is not None, **loading
-        )
+        yield from predict_on(request, lines, total=total, done=done)
 
     require(
         head is None or not on_cluster,

@@ -177,19 +177,29 @@ class Model:
         require_count(top, "top")
         return self._pretrained.fill_texts(checked_texts(texts), top)
 
-    def complete(self, texts: Sequence[str], top: int = 5, tokens: int = 0, **sampling: Any) -> list[Completion]:
+    def complete(
+        self,
+        texts: Sequence[str],
+        top: int = 5,
+        tokens: int = 0,
+        *,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 1,
+    ) -> list[Completion]:
         """For each text, the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
 
-        Args:
-            sampling: temperature, top_k, top_p, seed; see `SamplingSettings`. Greedy by default.
+        The continuation is greedy unless one of temperature, top_k and top_p is given; see `SamplingSettings`.
 
         Raises:
             CheckpointError: the model cannot do this.
-            ConfigError: a number is out of range, or there is no such option.
+            ConfigError: a number is out of range.
             InputError: a text is empty, or too long for the model.
         """
         self._require("complete")
         assert self._pretrained is not None
+        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         return complete_texts(self._pretrained, texts, top, tokens, **sampling)
 
     def perplexity(self, texts: Sequence[str]) -> list[Perplexity]:

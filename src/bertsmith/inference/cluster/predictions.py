@@ -20,6 +20,7 @@ from bertsmith.inference.cluster.engine import Stage, held, num_gpus, raise_any,
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.models.model_files.metadata import digests_of_model, read_metadata
 from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, sized_blocks
 from bertsmith.tasks.datasets.examples import Example
@@ -31,22 +32,14 @@ _READ_CHARACTERS, _MOST_BLOCKS = 2**26, 2**16  # that are read and predicted at 
 
 
 def predict_on(
-    engine: str,
-    models: Sequence[str | Path],
-    lines: Iterable[str],
-    *,
-    total: int | None,
-    device: str,
-    precision: str,
-    products: str = "auto",
-    done: int = 0,
-    resumes: bool = False,
+    request: PredictRequest, lines: Iterable[str], *, total: int | None, done: int
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction, in order; see `predict_lines`.
 
     Args:
         done: first lines whose predictions are left out.
     """
+    models = [request.model, *request.also]
     spec, digests = _spec_of(models[0]), [digests_of_model(model) for model in models]
     errors: list[BertsmithError] = []
 
@@ -59,16 +52,16 @@ def predict_on(
 
     stage = Stage(
         worker=_Worker,
-        arguments=([str(model) for model in models], digests, device, precision, products, num_threads()),
+        arguments=(list(map(str, models)), digests, request.device, request.precision, request.products, num_threads()),
         threads=num_threads(),
-        gpus=num_gpus(device),
-        resumes=resumes,
+        gpus=num_gpus(request.device),
+        resumes=request.out is not None,
     )
     blocks = blocks_left(sized_blocks(numbered(), lambda pair: characters_of(pair[0]), BLOCK), done)
-    with Progress("predicting", total, unit="texts", done=done) as progress, held(engine):
+    with Progress("predicting", total, unit="texts", done=done) as progress, held(request.engine):
         for window in sized_blocks(blocks, _characters, _MOST_BLOCKS, _READ_CHARACTERS):
             parts = [{"first": first, "lines": json.dumps([line for _, line in block])} for first, block in window]
-            with contextlib.closing(stream(engine, parts, stage)) as results:
+            with contextlib.closing(stream(request.engine, parts, stage)) as results:
                 rows = (row for table in results for row in _rows(table))
                 for (first, block), (predictions, failure) in zip(window, rows, strict=True):
                     have = max(0, done + 1 - first)
