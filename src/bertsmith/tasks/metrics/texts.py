@@ -9,6 +9,8 @@ from bertsmith.tasks.metrics.brackets import BRACKETS, Tree, bracket_counts, bra
 from bertsmith.tasks.metrics.rouge import ROUGE, mean_rouge
 
 BLEU, EXACT, COMPLETE = "bleu", "exact", "complete"
+OF_TREES = (*BRACKETS, COMPLETE)
+OF_TEXTS = (*ROUGE, BLEU, EXACT)
 
 Texts = Sequence[str]
 References = Sequence[Sequence[str]]

@@ -39,10 +39,9 @@ from bertsmith.tasks.datasets.examples import FORMS, Example, SequenceExample, T
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
-from bertsmith.tasks.metrics.brackets import BRACKETS
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
-from bertsmith.tasks.metrics.rouge import ROUGE
+from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
@@ -152,8 +151,9 @@ def spec_for(
     if name in FORMS:
         return vector_spec(name, examples, settings)
     if name in WRITTEN:
-        scores = {TRANSLATION: ("bleu", "exact"), PARSING: (*BRACKETS, "complete")}.get(name, (*ROUGE, "exact"))
-        metric = {TRANSLATION: "bleu", PARSING: "f1"}.get(name, "rougeL")
+        usual = tuple(score for score in OF_TEXTS if score != BLEU)
+        scores = {TRANSLATION: (BLEU, EXACT), PARSING: OF_TREES}.get(name, usual)
+        metric = {TRANSLATION: BLEU, PARSING: "f1"}.get(name, "rougeL")
         labels = labels_of_trees(cast("Sequence[SequenceExample]", examples)) if name == PARSING else ()
         return TaskSpec(kind=GENERATION, name=name, labels=labels, metric=metric, metrics=scores, settings=settings)
     texts = cast("Sequence[TextExample]", examples)
@@ -263,8 +263,10 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         return tuple(name for name in CLASS_METRICS if name != "f1" or len(spec.labels) == 2)
     if spec.kind == "tagging":
         return _ENTITIES if spec.scheme else _WORDS
-    if spec.kind in ("similarity", GENERATION):
+    if spec.kind == "similarity":
         return spec.metrics
+    if spec.kind == GENERATION:
+        return OF_TREES if spec.name == PARSING else OF_TEXTS
     # With unanswerable questions, epochs are compared by the F1 at their best threshold.
     answers = ("f1",) if spec.unanswerable else _ANSWERS
     return {"regression": tuple(NUMBER_METRICS), "span": answers}.get(spec.kind, _ENDINGS)
