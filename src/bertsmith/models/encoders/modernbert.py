@@ -21,6 +21,7 @@ from torch import Tensor
 from bertsmith.base.core.settings import help_field, require, require_known, require_number
 from bertsmith.models.parts.batch import Read
 from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.decoder_layer import SourceAttention
 from bertsmith.models.parts.layers import activation, linear, norm, turn_of, turned
 from bertsmith.models.parts.noise import dropped
 from bertsmith.models.parts.parameter_names import ParameterNames, Row, output
@@ -200,6 +201,7 @@ class ModernBertLayer(Layer):
         probability = config.attention_probs_dropout_prob
         keep = self.kept(residual, counts, shared, probability)
         attended = joined(residual, context, self.attention_output, keep, probability)
+        attended = self.consult(attended, shared, counts, name)
         both = linear(norm(attended, self.output_norm).to(shared.dtype), self.intermediate)  # [R, 2I]
         opened, gate = both.chunk(2, dim=1)
         inner = dropped(activation(opened, config.hidden_act) * gate, noise, config.hidden_dropout_prob, counts)
@@ -211,6 +213,15 @@ class ModernBertLayer(Layer):
         return turned(query, turn if read is None else turn.at(read.positions)), turned(key, turn)
 
 
+class ModernBertDecoderLayer(SourceAttention, ModernBertLayer):
+    """The same for a decoder, with global attention: what is written is mostly shorter than a window."""
+
+    def __init__(self, config: ModernBertConfig, number: int) -> None:
+        super().__init__(config, number)
+        self.config, self.window = dataclasses.replace(config, is_causal=True), None
+        self.add_source_attention()
+
+
 class ModernBertModel(TransformerEncoder):
     """Word embeddings and a norm, pre-norm layers with global or local attention, a norm; a pooler with a norm."""
 
@@ -220,9 +231,13 @@ class ModernBertModel(TransformerEncoder):
         """See `TransformerEncoder`."""
         return ModernBertLayer(self.config, number)
 
+    def new_decoder_layer(self, number: int) -> Layer:
+        """See `TransformerEncoder.new_decoder_layer`."""
+        return ModernBertDecoderLayer(self.config, number)
+
     def shared(self, basis: Pass) -> Pass:
         """The turns of all tokens, once for all layers."""
-        config, positions = self.config, basis.batch.positions
+        config, positions = self.config, basis.batch.positions if basis.earlier is None else basis.earlier.positions
         bases = {config.global_rope_theta, config.local_rope_theta}
         return dataclasses.replace(basis, turns={base: turn_of(positions, base, config.head_size) for base in bases})
 

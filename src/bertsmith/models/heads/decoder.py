@@ -20,12 +20,13 @@ from torch import Tensor, nn
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import require
 from bertsmith.models.parts.batch import Batch
-from bertsmith.models.parts.decoder_layer import SOURCE, DecoderLayer
+from bertsmith.models.parts.decoder_layer import SOURCE
 from bertsmith.models.parts.encoder import Encoder
+from bertsmith.models.parts.layers import norm
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.our_names import DECODER, PREFIX
 from bertsmith.models.parts.source import SourceStates
-from bertsmith.models.parts.transformer import Layer, Pass, TransformerEncoder
+from bertsmith.models.parts.transformer import Pass, TransformerEncoder
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.memory import Memory
@@ -42,14 +43,19 @@ class Decoder(nn.Module):
 
     def __init__(self, encoder: Encoder, depth: int, head: nn.Module) -> None:
         super().__init__()
-        stack = require_layers(encoder).stack
+        below = require_layers(encoder)
+        config, stack = below.config, below.stack
         require(
             depth <= len(stack),
             expected=f"at most {len(stack)} layers of a decoder, as the encoder has",
             found=depth,
             fix="lower decoder_layers",
         )
-        self.layers = nn.ModuleList(DecoderLayer(encoder.config) for _ in range(depth or len(stack)))
+        self.starts = spread(depth or len(stack), len(stack))
+        self.layers = nn.ModuleList(below.new_decoder_layer(number) for number in self.starts)
+        self.final_norm: nn.LayerNorm | None = None
+        if config.norms_last:
+            self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
         self.head = head
 
     def forward(
@@ -80,6 +86,8 @@ class Decoder(nn.Module):
         shared = below.shared(basis)
         for number, layer in enumerate(self.layers, start=1):
             hidden = layer(hidden, shared, None, str(number))
+        if self.final_norm is not None:
+            hidden = norm(hidden, self.final_norm)
         if earlier is not None:
             earlier.save()
         logits = self.head(hidden.to(dtype), encoder.word_table)
@@ -91,16 +99,14 @@ def require_layers(encoder: Encoder) -> TransformerEncoder:
     """The encoder, whose layers a decoder can have too.
 
     Raises:
-        ConfigError: it has other layers, or reads from left to right alone.
+        ConfigError: it is recurrent, has no layers, or reads from left to right alone.
     """
-    is_plain = isinstance(encoder, TransformerEncoder) and all(type(layer) is Layer for layer in encoder.stack)
-    if not is_plain or not encoder.num_layers or encoder.config.is_causal:
+    if not isinstance(encoder, TransformerEncoder) or not encoder.num_layers or encoder.config.is_causal:
         raise ConfigError(
-            expected="an encoder with layers like BERT's that reads in both directions, to add a decoder",
-            found=f"{encoder.config.display_name}{', which reads from left to right' if is_plain else ''}",
-            fix="use a BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT or MPNet",
+            expected="a Transformer that reads in both directions, to add a decoder",
+            found=encoder.config.display_name,
+            fix="use a BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet or ModernBERT",
         )
-    assert isinstance(encoder, TransformerEncoder)
     return encoder
 
 
@@ -110,15 +116,14 @@ def starts_of(encoder: Encoder, decoder: Decoder) -> Iterator[tuple[str, str]]:
     A decoder with fewer layers than the encoder starts as layers at equal distances, from the lowest to the highest.
     """
     stack, distinct = require_layers(encoder).stack, list(encoder.layers)
-    chosen = spread(len(decoder.layers), len(stack))
     for name, _ in decoder.named_parameters():
         part, _, rest = name.partition(".")
-        if part == "head":
-            yield f"{DECODER}.{name}", f"mlm.{rest}"
+        if part != "layers":
+            yield f"{DECODER}.{name}", f"mlm.{rest}" if part == "head" else f"{PREFIX}{name}"
             continue
         number, _, parameter = rest.partition(".")
         if not parameter.startswith(SOURCE):
-            below = distinct.index(stack[chosen[int(number)]])
+            below = distinct.index(stack[decoder.starts[int(number)]])
             yield f"{DECODER}.{name}", f"{PREFIX}layers.{below}.{parameter}"
 
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 SOURCE = "source_"  # what the names of the second attention begin with
 
 
-class DecoderLayer(Layer):
-    """A layer that reads from left to right, and attends to the source text."""
+class SourceAttention(Layer):
+    """The second attention, for any layer that consults a source before its feed-forward network."""
 
-    def __init__(self, config: "EncoderConfig") -> None:
-        super().__init__(dataclasses.replace(config, is_causal=True))
-        width = config.hidden_size
+    def add_source_attention(self) -> None:
+        """Adds the parameters, without initial values."""
+        config, width = self.config, self.config.hidden_size
         self.source_query = nn.Linear(width, width)
         self.source_key = nn.Linear(width, width)
         self.source_value = nn.Linear(width, width)
@@ -37,10 +37,10 @@ class DecoderLayer(Layer):
         self.source_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
     def consult(self, attended: Tensor, shared: Pass, counts: tuple[int, ...], name: str) -> Tensor:
-        """The states [T, D] with what they read in the source, added and normed."""
+        """The states [T, D] with what they read in the source: added and normed, or normed first and added."""
         source, config = shared.source, self.config
         assert source is not None, "a decoder has a source"
-        asking = attended.to(shared.dtype)
+        asking = (norm(attended, self.source_norm) if config.norms_last else attended).to(shared.dtype)
         context = attention(
             linear(asking, self.source_query),
             source.projected(f"{name}.key", lambda states: linear(states.to(shared.dtype), self.source_key)),
@@ -52,4 +52,13 @@ class DecoderLayer(Layer):
         )
         probability = config.hidden_dropout_prob
         keep = self.kept(attended, counts, shared, probability)
-        return norm(joined(attended, context, self.source_output, keep, probability), self.source_norm)
+        result = joined(attended, context, self.source_output, keep, probability)
+        return result if config.norms_last else norm(result, self.source_norm)
+
+
+class DecoderLayer(SourceAttention):
+    """A layer that reads from left to right, and attends to the source text."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__(dataclasses.replace(config, is_causal=True))
+        self.add_source_attention()

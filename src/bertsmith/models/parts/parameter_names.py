@@ -56,7 +56,10 @@ _NUMBER = re.compile(r"\.(0|[1-9][0-9]{0,2})\.")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _OF_NO_OTHER_LIBRARY = (OWN_HEAD, BLOCKS, READER, DECODER)  # parts that keep our names, and our layout, in every folder
 # What their names begin with; `decoder.bias` of other libraries is an output layer.
-_OURS = (*(f"{part}." for part in _OF_NO_OTHER_LIBRARY[:-1]), f"{DECODER}.layers.", f"{DECODER}.head.")
+_OURS = (
+    *(f"{part}." for part in _OF_NO_OTHER_LIBRARY[:-1]),
+    *(f"{DECODER}.{part}." for part in ("layers", "final_norm", "head")),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

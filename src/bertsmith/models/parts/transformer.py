@@ -93,6 +93,12 @@ class TransformerEncoder(Encoder):
         """A layer, without initial values; `number` counts from 0."""
         return Layer(self.config)
 
+    def new_decoder_layer(self, number: int) -> "Layer":
+        """A layer like the one of that number in the stack, for a decoder, without initial values."""
+        from bertsmith.models.parts.decoder_layer import DecoderLayer
+
+        return DecoderLayer(self.config)
+
     @property
     def word_table(self) -> Tensor:
         """The vectors of the pieces [V, D]."""
