@@ -42,8 +42,10 @@ from bertsmith.recipes.results.baseline_lines import (
 from bertsmith.recipes.results.report import write_finetuning_report
 from bertsmith.recipes.results.resampling import example_lines
 from bertsmith.tasks.baselines.word_model import WordModel
-from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.baselines.written import RIGHT_BRANCHING, WRITTEN
+from bertsmith.tasks.datasets.examples import Example, SequenceExample, TextExample
 from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.specs.predictions import NumberPrediction
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.specs.vector_gold import vector_spec
@@ -84,6 +86,7 @@ def scores_of(found: Baselines, metric: str) -> dict[str, float]:
         ("scored vectors", [WORDS_COSINE, FROZEN_COSINE]),
         ("vectors of partners", [WORDS_COSINE, FROZEN_COSINE]),
         ("vectors of triplets", [WORDS_COSINE, FROZEN_COSINE]),
+        ("text to write", list(WRITTEN)),
     ],
 )
 def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
@@ -106,6 +109,15 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
         "vectors of partners",
     )
     assert list(found.linear) == [name for name in (VECTORS, PAIRS, COSINE) if name in names]
+
+
+def test_trees_are_compared_with_right_branching_ones(tmp_path: Path) -> None:
+    tree = "(S (NP (NN anna)) (S (VB in) (NN oslo)))"
+    examples = [SequenceExample(id=str(n), source="anna in oslo", targets=(tree,)) for n in range(4)]
+    data = TaskData(train=examples, dev=examples[:2])
+    found = computed(tmp_path, "parsing", data, spec_for("parsing", examples))
+    assert scores_of(found, "recall") == {RIGHT_BRANCHING: pytest.approx(2 / 3)}
+    assert found.lines[RIGHT_BRANCHING][0]["prediction"]["text"] == "(S (XX anna) (S (XX in) (XX oslo)))"
 
 
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])

@@ -21,11 +21,10 @@ from torch import Tensor
 from bertsmith.base.core.settings import help_field, require, require_known, require_number
 from bertsmith.models.parts.batch import Read
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.decoder_layer import SourceAttention
 from bertsmith.models.parts.layers import activation, linear, norm, turn_of, turned
 from bertsmith.models.parts.noise import dropped
 from bertsmith.models.parts.parameter_names import ParameterNames, Row, output
-from bertsmith.models.parts.transformer import Layer, Pass, TransformerEncoder, joined
+from bertsmith.models.parts.transformer import Layer, Pass, SourceAttention, TransformerEncoder, joined
 
 _POOLINGS = ("cls", "mean")
 _LOCAL, _GLOBAL = "sliding_attention", "full_attention"  # in `layer_types`

@@ -2,7 +2,7 @@
 
 Letters: T target tokens, S source tokens, N sequences, D width, V vocabulary.
 
-Layers come from `models/parts/transformer.py`: post-norm, ReLU; those of the decoder from `decoder_layer.py`. One word
+Layers come from `models/parts/transformer.py`: post-norm, ReLU; those of the decoder have a second attention. One word
 table serves both sides and the output layer, and its vectors are multiplied by the square root of the width. Positions
 are sines. There is no norm after the last layer.
 
@@ -19,14 +19,13 @@ from torch import Tensor, nn
 from bertsmith.base.core.settings import help_field
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.decoder_layer import DecoderLayer
 from bertsmith.models.parts.earlier import Earlier
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
 from bertsmith.models.parts.layers import initialize
 from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.source import SourceStates
-from bertsmith.models.parts.transformer import Embeddings, Layer, Pass
+from bertsmith.models.parts.transformer import DecoderLayer, Embeddings, Layer, Pass
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import require
 from bertsmith.models.parts.batch import Batch
-from bertsmith.models.parts.decoder_layer import SOURCE
 from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.layers import norm
 from bertsmith.models.parts.noise import Noise
@@ -30,6 +29,8 @@ from bertsmith.models.parts.transformer import Pass, TransformerEncoder
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.memory import Memory
+
+_SOURCE = "source_"  # what the names of the second attention begin with
 
 
 class Decoder(nn.Module):
@@ -122,7 +123,7 @@ def starts_of(encoder: Encoder, decoder: Decoder) -> Iterator[tuple[str, str]]:
             yield f"{DECODER}.{name}", f"mlm.{rest}" if part == "head" else f"{PREFIX}{name}"
             continue
         number, _, parameter = rest.partition(".")
-        if not parameter.startswith(SOURCE):
+        if not parameter.startswith(_SOURCE):
             below = distinct.index(stack[decoder.starts[int(number)]])
             yield f"{DECODER}.{name}", f"{PREFIX}layers.{below}.{parameter}"
 

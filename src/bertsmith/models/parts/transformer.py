@@ -36,6 +36,7 @@ from bertsmith.models.parts.layers import (
     sinusoidal_positions,
 )
 from bertsmith.models.parts.noise import Noise, dropped
+from bertsmith.models.parts.runs import runs_of
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig
@@ -95,8 +96,6 @@ class TransformerEncoder(Encoder):
 
     def new_decoder_layer(self, number: int) -> "Layer":
         """A layer like the one of that number in the stack, for a decoder, without initial values."""
-        from bertsmith.models.parts.decoder_layer import DecoderLayer
-
         return DecoderLayer(self.config)
 
     @property
@@ -352,6 +351,52 @@ class Layer(nn.Module):
             return None
         width = residual.shape[1]
         return shared.noise.keep(probability, [count * width for count in counts], shared.dtype).view_as(residual)
+
+
+class SourceAttention(Layer):
+    """The second attention, for any layer that consults a source before its feed-forward network.
+
+    Its queries are the decoder's states, its keys and values the encoder's; it is the same function, with other lengths
+    for queries than for keys.
+
+    Source: Vaswani et al. (2017), "Attention Is All You Need", section 3.2.3.
+    """
+
+    def add_source_attention(self) -> None:
+        """Adds the parameters, without initial values."""
+        config, width = self.config, self.config.hidden_size
+        self.source_query = nn.Linear(width, width)
+        self.source_key = nn.Linear(width, width)
+        self.source_value = nn.Linear(width, width)
+        self.source_output = nn.Linear(width, width)
+        self.source_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+
+    def consult(self, attended: Tensor, shared: Pass, counts: tuple[int, ...], name: str) -> Tensor:
+        """The states [T, D] with what they read in the source: added and normed, or normed first and added."""
+        source, config = shared.source, self.config
+        assert source is not None, "a decoder has a source"
+        asking = (norm(attended, self.source_norm) if config.norms_last else attended).to(shared.dtype)
+        context = attention(
+            linear(asking, self.source_query),
+            source.projected(f"{name}.key", lambda states: linear(states.to(shared.dtype), self.source_key)),
+            source.projected(f"{name}.value", lambda states: linear(states.to(shared.dtype), self.source_value)),
+            runs_of(source.lengths, counts),
+            heads=config.num_attention_heads,
+            dropout=config.attention_probs_dropout_prob,
+            noise=shared.noise,
+        )
+        probability = config.hidden_dropout_prob
+        keep = self.kept(attended, counts, shared, probability)
+        result = joined(attended, context, self.source_output, keep, probability)
+        return result if config.norms_last else norm(result, self.source_norm)
+
+
+class DecoderLayer(SourceAttention):
+    """A layer that reads from left to right, and attends to the source text."""
+
+    def __init__(self, config: "EncoderConfig") -> None:
+        super().__init__(dataclasses.replace(config, is_causal=True))
+        self.add_source_attention()
 
 
 def joined(

@@ -52,12 +52,15 @@ from bertsmith.tasks.baselines.linear import (
 )
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.text_vectors import pair_features, text_vectors
-from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.baselines.written import RIGHT_BRANCHING, WRITTEN, right_branching_trees, written_by_baselines
+from bertsmith.tasks.datasets.examples import Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder, loaded
 from bertsmith.tasks.encoding.units import Ints, Logits
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.specs.named_tasks import PARSING
+from bertsmith.tasks.specs.predictions import TextPrediction
+from bertsmith.tasks.specs.task import GENERATION, Prediction
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 
 if TYPE_CHECKING:
@@ -210,6 +213,10 @@ class _Computation:
                 yield PAIRS, self._pairs
                 yield COSINE, self._cosine
 
+        elif kind == GENERATION:
+            texts = self._texts()
+            for name in (RIGHT_BRANCHING,) if self.task.spec.name == PARSING else WRITTEN:
+                yield name, functools.partial(self._written, name, texts)
         elif kind == "similarity" and metrics_of_examples(self.dev):
             yield WORDS_COSINE, functools.partial(self._words, WORDS_COSINE)
             yield FROZEN_COSINE, self._frozen_cosine
@@ -235,6 +242,22 @@ class _Computation:
         self._counts[name] = len(train)
         self._models[name] = WordModel.fitted(self.task.spec, train)
         return self._models[name].predict(self.dev)
+
+    def _texts(self) -> Iterator[tuple[str, list[str]]]:
+        """The texts of each baseline of a task of texts to write."""
+        train, dev = (cast("Sequence[SequenceExample]", part) for part in (self.job.data.train, self.dev))
+        pairs, sources = [(one.source, one.targets) for one in train], [one.source for one in dev]
+        if self.task.spec.name == PARSING:
+            yield RIGHT_BRANCHING, right_branching_trees(pairs, sources)
+        else:
+            yield from written_by_baselines(pairs, sources)
+
+    def _written(self, name: str, texts: Iterator[tuple[str, list[str]]]) -> Sequence[Prediction]:
+        """The next texts, which are those of the baseline of this name."""
+        self._counts[name] = len(self.job.data.train)
+        written, answers = next(texts)
+        assert written == name, "in the order of their names"
+        return [TextPrediction(text=text, score=0.0, answers=((text, 0.0),)) for text in answers]
 
     def _word_vectors(self) -> Sequence[Prediction]:
         """A linear model on the frozen vectors of words, each read in its sentence."""

@@ -10,17 +10,20 @@ The last is TextRank: sentences vote for those they resemble, and votes of sente
 Source: Mihalcea and Tarau (2004), "TextRank: Bringing Order into Texts", sections 2 and 4.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.tasks.baselines.bag_of_words import TextSpace
+from bertsmith.tasks.metrics.brackets import Tree, brackets_of, read_tree, right_branching
 from bertsmith.tasks.metrics.rouge import rouge, words_of
 from bertsmith.text.documents.sentences import split_sentences
 
 FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
 WRITTEN = (FIRST, NEAREST, CENTRAL)
+RIGHT_BRANCHING = "right-branching trees"
 _CHOSEN_ON = 300  # training examples that decide how much of a source is taken
 _MOST_SENTENCES = 3
 _MOST_SCORED = 200  # sentences of a source that are compared with each other; of more, the first
@@ -41,6 +44,18 @@ def written_by_baselines(train: Pairs, sources: Sequence[str]) -> Iterator[tuple
     yield NEAREST, nearest_targets(train, sources)
     central = {f"{count}": _central(count) for count in range(1, _MOST_SENTENCES + 1)}
     yield CENTRAL, _best_of(central, sample, sources)
+
+
+def right_branching_trees(train: Pairs, sources: Sequence[str]) -> list[str]:
+    """A tree for the words of each source, see `right_branching`, with the most frequent label of the trees to learn.
+
+    >>> right_branching_trees([("a", ["(S (NP (NN a)))"]), ("b", ["(NP (NN b))"])], ["c d e"])
+    ['(NP (XX c) (NP (XX d) (XX e)))']
+    """
+    labels = Counter(label for _, targets in train for label, _, _ in brackets_of(read_tree(targets[0])).elements())
+    label = labels.most_common(1)[0][0]
+    words = [[Tree("XX", word=word) for word in source.split()] for source in sources]
+    return [str(right_branching(of_source, label)) if of_source else "" for of_source in words]
 
 
 def nearest_targets(train: Pairs, sources: Sequence[str]) -> list[str]:
