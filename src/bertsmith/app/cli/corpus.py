@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.cli.options import JsonOption, note, print_json, say
+from bertsmith.app.cli.options import JsonOption, note, say, show
 from bertsmith.app.cli.text import tokenizer_from
 from bertsmith.base.core.settings import require_other
 from bertsmith.base.storage.files import require_outside
@@ -45,8 +45,7 @@ def corpus(request: "CorpusRequest") -> None:
         else:
             options |= request.values(CorpusSettings) | request.values(SamplingSettings)
             build_corpus(request.texts, tokenizer, folder, **options)
-        for line in check_corpus(folder, request.evaluation).lines():
-            say(line)
+        say(*check_corpus(folder, request.evaluation).lines())
 
 
 def check(request: "CheckRequest", json: JsonOption = False) -> None:
@@ -55,8 +54,4 @@ def check(request: "CheckRequest", json: JsonOption = False) -> None:
     from bertsmith.text.corpus.checks import check_corpus
 
     report = call(check_corpus, request)
-    if json:
-        print_json(report.to_dict())
-    else:
-        for line in report.lines():
-            say(line)
+    show(report, json)

@@ -61,8 +61,7 @@ def complete(request: "CompleteRequest", json: JsonOption = False) -> None:
         if json:
             print_json(completion.to_dict())
         elif request.tokens:
-            for line in completion.whole.split("\n"):
-                say(line)
+            say(*completion.whole.split("\n"))
         else:
             for candidate in completion.next:
                 say(f"{candidate.probability:.4f}  {candidate.piece}")

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertsmith.app.cli.options import VERIFY, JsonOption, print_json, print_table, say
+from bertsmith.app.cli.options import VERIFY, JsonOption, print_json, print_table, say, show
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.requests import call
 
 if TYPE_CHECKING:
     from bertsmith.app.server.settings import ServeRequest
@@ -25,12 +26,10 @@ def convert(request: "ConvertRequest", verify: Annotated[bool, VERIFY] = False) 
     """
     from bertsmith.app.library.formats import convert as write_converted
     from bertsmith.app.library.inspection import verify_model
-    from bertsmith.base.core.requests import call
 
     if verify:
         verify_model(request.source)
-    for line in call(write_converted, request).lines():
-        say(line)
+    say(*call(write_converted, request).lines())
 
 
 def inspect(
@@ -47,11 +46,7 @@ def inspect(
     from bertsmith.app.library.inspection import inspect_model
 
     report = inspect_model(request.source)
-    if json:
-        print_json(report.to_dict())
-    else:
-        for line in report.lines():
-            say(line)
+    show(report, json)
     if names and not json:
         tensors = report.tensors
         rows = [(name, "mapped", ours) for name, ours in tensors.mapped.items()]

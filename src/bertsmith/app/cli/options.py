@@ -286,10 +286,19 @@ def print_json(value: Any) -> None:
     typer.echo(_JSON_KEEPS.sub(lambda found: f"\\u{ord(found[0]):04x}", line), color=True)
 
 
-def say(line: str) -> None:
-    """Writes one line to stdout, with control characters of names and texts as escapes; --json has them exactly."""
-    # With color=True typer does not remove parts of the line that look like escapes.
-    typer.echo(visible(line), color=True)
+def say(*lines: str) -> None:
+    """Writes lines to stdout, with control characters of names and texts as escapes; --json has them exactly."""
+    for line in lines:
+        # With color=True typer does not remove parts of the line that look like escapes.
+        typer.echo(visible(line), color=True)
+
+
+def show(report: Any, json: bool) -> None:
+    """Writes a report to stdout: its `to_dict()` as one line of JSON, or its `lines()`."""
+    if json:
+        print_json(report.to_dict())
+    else:
+        say(*report.lines())
 
 
 def note(line: str) -> None:

@@ -5,13 +5,13 @@ import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertsmith.app.cli.options import JsonOption, note, note_cut, print_json, say
+from bertsmith.app.cli.options import JsonOption, note, note_cut, print_json, say, show
 from bertsmith.app.cli.text import count_lines, stdin_bytes, stdin_lines
+from bertsmith.base.core.requests import call
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.uploads import is_staged, staged
 
 if TYPE_CHECKING:
-    from bertsmith.app.library.labelled import Evaluation, Int8Report
     from bertsmith.inference.predictors.request import EvaluateRequest, PredictRequest, QuantizeRequest
     from bertsmith.recipes.results.published_scores import GlueRequest
 
@@ -25,11 +25,10 @@ def evaluate(request: "EvaluateRequest", json: JsonOption = False) -> None:
     scores.
     """
     from bertsmith.app.library.labelled import evaluate as evaluate_on
-    from bertsmith.base.core.requests import call
 
     evaluation = call(evaluate_on, request)
     note_cut(evaluation.cut_texts, evaluation.cut_tokens)
-    _print(evaluation, json)
+    show(evaluation, json)
 
 
 def quantize(request: "QuantizeRequest", json: JsonOption = False) -> None:
@@ -41,18 +40,8 @@ def quantize(request: "QuantizeRequest", json: JsonOption = False) -> None:
     follow it with `--precision int8`. With at least 32 examples, it also fixes scales by calibration.
     """
     from bertsmith.app.library.labelled import quantize as measure
-    from bertsmith.base.core.requests import call
 
-    _print(call(measure, request), json)
-
-
-def _print(report: "Evaluation | Int8Report", json: bool) -> None:
-    """Writes a result to stdout, as one line of JSON or as text."""
-    if json:
-        print_json(report.to_dict())
-        return
-    for line in report.lines():
-        say(line)
+    show(call(measure, request), json)
 
 
 def predict(request: "PredictRequest", json: JsonOption = False) -> None:
@@ -111,5 +100,4 @@ def glue(request: "GlueRequest") -> None:
     """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""
     from bertsmith.recipes.results.published_scores import glue_lines, read_scores
 
-    for line in glue_lines(read_scores(request.runs)):
-        say(line)
+    say(*glue_lines(read_scores(request.runs)))

@@ -44,8 +44,7 @@ def vocab(request: "VocabularyRequest") -> None:
     learned = call(learn_vocabulary, request)
     for line in learned.notes:
         note(line)
-    for line in learned.report.lines("" if request.report is None else str(request.report)):
-        say(line)
+    say(*learned.report.lines("" if request.report is None else str(request.report)))
 
 
 def tokenize(request: "TokenizeRequest") -> None:

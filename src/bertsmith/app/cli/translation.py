@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from bertsmith.app.cli.options import JsonOption, note, print_json, say
 from bertsmith.app.cli.text import stdin_lines
 from bertsmith.base.core.progress import counted
+from bertsmith.base.core.requests import call
 
 if TYPE_CHECKING:
     from bertsmith.recipes.translation.request import TrainTranslationRequest, TranslateRequest
@@ -17,13 +18,10 @@ def train_translation(request: "TrainTranslationRequest") -> None:
     What is not given comes from the recipe of the Transformer's paper. Ctrl-C finishes the step, writes a checkpoint
     and exits with code 130; --resume continues from there.
     """
-    from bertsmith.base.core.requests import call
     from bertsmith.recipes.translation.run import train_translation as run_training
 
     result = call(run_training, request)
-    say(f"{counted(result.steps, 'step')}")
-    for name, value in result.scores.items():
-        say(f"{name}: {value:.4f}")
+    say(counted(result.steps, "step"), *(f"{name}: {value:.4f}" for name, value in result.scores.items()))
     say(f"model: {Path(request.out) / 'model'}")
 
 

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertsmith.app.cli.options import JsonOption, print_json, print_table, require_inputs, say
+from bertsmith.app.cli.options import JsonOption, print_json, print_table, require_inputs, say, show
+from bertsmith.base.core.requests import call
 from bertsmith.base.core.settings import require
+from bertsmith.base.machine.runtime import Rank
 
 if TYPE_CHECKING:
     from bertsmith.recipes.adaptation.settings import AdaptRequest
@@ -29,8 +31,6 @@ def finetune(request: "FinetuneRequest") -> None:
     require_inputs((request.source, request.teacher), (request.train, request.dev, request.continue_on))
 
     from bertsmith.app.library.finetuning import finetune as run_finetuning
-    from bertsmith.base.core.requests import call
-    from bertsmith.base.machine.runtime import Rank
     from bertsmith.recipes.finetuning.run import summary_lines
     from bertsmith.recipes.results.finished_run import TABLE_FILE, table_cells
     from bertsmith.recipes.results.report import write_finetuning_report
@@ -45,8 +45,7 @@ def finetune(request: "FinetuneRequest") -> None:
             f"all trials: {out / TABLE_FILE}"
         )
         print_table(*table_cells(result.trials))
-    for line in summary_lines(result.report, str(out)):
-        say(line)
+    say(*summary_lines(result.report, str(out)))
     say(f"model: {out / 'model'}")
     say(f"report: {write_finetuning_report([out])}")
 
@@ -66,8 +65,6 @@ def adapt(
     score, before and after. Losses are per word, so they can be compared between vocabularies. Ctrl-C writes a
     checkpoint and exits with code 130; --resume continues from there.
     """
-    from bertsmith.base.core.requests import call
-    from bertsmith.base.machine.runtime import Rank
     from bertsmith.recipes.adaptation.run import adapt as run_adaptation
     from bertsmith.recipes.adaptation.run import forecast_adaptation
 
@@ -80,11 +77,7 @@ def adapt(
             fix="leave them out; nothing is written or trained",
         )
         forecast = call(forecast_adaptation, request)
-        if json:
-            print_json(forecast.to_dict())
-        else:
-            for line in forecast.lines():
-                say(line)
+        show(forecast, json)
         return
     result = call(run_adaptation, request)
     if Rank.from_environment().index:
@@ -93,8 +86,7 @@ def adapt(
         print_json(result.report)
         return
     print_table(*result.table())
-    for line in result.lines():
-        say(line)
+    say(*result.lines())
     say(f"model: {result.model}")
     say(f"report: {result.page}")
 
@@ -108,8 +100,6 @@ def distill(request: "DistillRequest", json: JsonOption = False) -> None:
     with code 130; --resume continues from there.
     """
     from bertsmith.app.library.distillation import distill as run_distillation
-    from bertsmith.base.core.requests import call
-    from bertsmith.base.machine.runtime import Rank
 
     report, out = call(run_distillation, request), Path(request.out)
     if Rank.from_environment().index:
@@ -118,8 +108,7 @@ def distill(request: "DistillRequest", json: JsonOption = False) -> None:
         print_json(report.to_dict())
         return
     print_table(*report.table())
-    for line in report.lines():
-        say(line)
+    say(*report.lines())
     if (out / "model").is_dir():  # a bag of n-grams is no model folder
         say(f"model: {out / 'model'}")
         say(f"report: {out / 'report.html'}")
@@ -134,15 +123,12 @@ def distill_corpus(request: "DistillCorpusRequest") -> None:
     checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.app.library.distillation import distill_corpus as run_on_corpus
-    from bertsmith.base.core.requests import call
-    from bertsmith.base.machine.runtime import Rank
     from bertsmith.training.pretraining.report import summary_lines
 
     result, out = call(run_on_corpus, request), Path(request.out)
     if Rank.from_environment().index:
         return
-    for line in summary_lines(result):
-        say(line)
+    say(*summary_lines(result))
     say(f"model: {out / 'model'}")
     say(f"report: {out / 'report.html'}")
 
@@ -154,13 +140,11 @@ def compare(request: "CompareRequest") -> None:
     system then gets the same labels and is scored on the same dev examples. A system that fails is listed with its
     reason. --resume continues a comparison that was stopped.
     """
-    from bertsmith.base.core.requests import call
     from bertsmith.recipes.comparison.run import compare_systems
 
     result = call(compare_systems, request)
     first, *others = result.lines()
     say(first)
     print_table(*result.table())
-    for line in others:
-        say(line)
+    say(*others)
     say(f"report: {result.page}")
