@@ -30,8 +30,6 @@ class Boilerplate:
     """The boilerplate of a corpus.
 
     Args:
-        hashes: uint64 [B], sorted.
-        documents: int64 [B], the number of documents with each.
         times: int64 [B], how often each occurs; counted while documents are cleaned.
         texts: the tokens of each that has occurred, by its place in `hashes`.
     """

@@ -58,8 +58,6 @@ def build_corpus(request: BuildRequest) -> dict[str, Any]:
     With `replace`, an existing corpus is replaced once the new one is complete; other folders never are.
 
     Raises:
-        InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists, or is or
-            contains one of the inputs.
         ConfigError: `workers` is not positive, or the tokenizer does not fit a corpus: it has no pieces for the start
             and the end of a row, or the ids of a sentence depend on the space before it.
     """
@@ -124,11 +122,7 @@ def build_corpus(request: BuildRequest) -> dict[str, Any]:
 
 
 def require_fit(tokenizer: Tokenizer, instead: str = ", or a vocab.txt") -> None:
-    """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads.
-
-    Args:
-        instead: what else may be given, as the end of a sentence.
-    """
+    """Refuses a tokenizer whose ids of single sentences would not be the rows that its model reads."""
     require(
         isinstance(tokenizer, Tokenizer),
         expected="a tokenizer",
@@ -229,11 +223,7 @@ class _Build:
             self._add(part)
 
     def finish(self) -> dict[str, Any]:
-        """Removes what is to be removed, closes the shards, balances the split, writes the manifests.
-
-        Returns:
-            The main manifest.
-        """
+        """Removes what is to be removed, closes the shards, balances the split, writes the manifests."""
         self._close_document()
         removed = {} if self._removal is None else self._removal.finish(self._store)
         languages = {} if self._sampler is None else self._sampler.finish(*self.split.writers)

@@ -41,15 +41,7 @@ class DoctorReport:
             not compared. Once copies are removed, such texts differ by something that the vocabulary does not tell,
             such as accents.
         counted_one_in: 1, or N in a very large corpus, where repeats are estimated from one sentence in N.
-        sentence_lengths: the number of sentences in each of `LENGTH_BINS`.
-        unigram_entropy: nats; the loss of a model that only knows token frequencies.
-        model_vocabulary: the vocabulary size of the model to be trained, if given.
-        held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
-        removed: the manifest's record of what was removed; empty if nothing was to be removed.
-        languages: the manifest's record of the languages; empty if the text was not read by language.
-        sources: the manifest's record of the sources with a weight; empty if none has one.
         casing: a mismatch between vocabulary and lower-casing, or "".
-        form: the setting `form` with which the files were read.
     """
 
     folder: str

@@ -71,7 +71,6 @@ def count_neighbors(
 
     Args:
         ids: ids below `size`; -1 is no id, and `window` of them in a row separate what is not counted together.
-        size: V.
         counts: receives the counts, in whole parts of one `UNIT`.
         by_distance: ids that are d places apart count 1 / d, as in GloVe.
     """
@@ -112,15 +111,6 @@ class PpmiOfCounts:
 
     It consists of blocks of pairs, whose sizes do not depend on the memory. If they all fit they stay in memory;
     otherwise every product reads the counts again. Either way, the numbers are the same.
-
-    Args:
-        counts: as `count_neighbors` fills them.
-        size: V.
-        memory: bytes.
-
-    Attributes:
-        shape: (V, V).
-        pairs: the number of pairs with a count.
     """
 
     def __init__(self, counts: PairCounts, size: int, *, memory: float) -> None:
@@ -226,10 +216,7 @@ def reduced(matrix: sparse.csr_matrix | PpmiOfCounts, width: int, rng: np.random
 
 
 def _spread(corpus: Corpus, most_tokens: int) -> list[int]:
-    """The numbers of documents, evenly spread, that have about `most_tokens` tokens; all if there are no more.
-
-    At least the first one, however long it is.
-    """
+    """The numbers of documents, evenly spread, that have about `most_tokens` tokens; all if there are no more."""
     share = min(1.0, most_tokens / max(1, corpus.num_tokens))
     numbers = range(corpus.num_documents)
     return [number for number in numbers if int((number + 1) * share) > int(number * share)] or list(numbers[:1])

@@ -22,10 +22,7 @@ _KEY_BYTES = 16  # among 10^9 URLs, two have the same key with a probability of 
 
 
 class DocumentUrl(NamedTuple):
-    """The URL of a document, the number of the document as it was read, and of the part of it if it was cut.
-
-    The parts of one document share the URL and the number.
-    """
+    """The URL of a document, the number of the document as it was read, and of the part of it if it was cut."""
 
     text: str = ""
     number: int = 0
@@ -33,11 +30,7 @@ class DocumentUrl(NamedTuple):
 
 
 class DocumentUrls:
-    """The URLs of documents, in their order.
-
-    Args:
-        path: a new file for the URLs, one as a JSON string on each line.
-    """
+    """The URLs of documents, in their order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

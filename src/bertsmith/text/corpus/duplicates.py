@@ -80,9 +80,6 @@ def exact_duplicates(corpus: Corpus) -> Duplicates:
 def first_equal(*keys: npt.NDArray[np.uint64]) -> Ints:
     """The first place with the same keys, for each place, int64 [D].
 
-    Args:
-        keys: each uint64 [D]; two places are equal if they are in all of them.
-
     >>> first_equal(np.array([7, 5, 7, 5], np.uint64), np.array([1, 1, 1, 2], np.uint64)).tolist()
     [0, 1, 0, 3]
     """
@@ -95,11 +92,7 @@ def first_equal(*keys: npt.NDArray[np.uint64]) -> Ints:
 
 
 def near_duplicates(corpus: Corpus, bands: Band | None = None) -> Duplicates:
-    """The documents that are equal or nearly equal to an earlier one that is kept.
-
-    Args:
-        bands: the band hashes of all documents, uint32 [BANDS, D], see `band_hashes`; computed here if not given.
-    """
+    """The documents that are equal or nearly equal to an earlier one that is kept."""
     copies = exact_duplicates(corpus)
     of, similarity = copies.of.copy(), copies.similarity.copy()
     shingles = _ShinglesOf(corpus)
@@ -148,11 +141,7 @@ def word_shingles(words: Hashes, offsets: Ints) -> tuple[Hashes, Ints]:
 
 
 def band_hashes(words: Hashes, offsets: Ints) -> Band:
-    """The band hashes of documents, uint32 [BANDS, D]; near-duplicates share at least one, see above.
-
-    Args:
-        words, offsets: as for `word_shingles`.
-    """
+    """The band hashes of documents, uint32 [BANDS, D]; near-duplicates share at least one, see above."""
     hashes, documents = word_shingles(words, offsets)
     lowest = minima(hashes, documents, len(offsets) - 1)
     joined = np.zeros((BANDS, lowest.shape[1]), dtype=np.uint64)
@@ -169,7 +158,6 @@ def minima(hashes: Hashes, documents: Ints, count: int) -> Band:
     Args:
         hashes: uint64 [S].
         documents: the document of each, ascending, int64 [S]; each has at least one.
-        count: the number of documents.
     """
     numbers = generator(0, "minhash").integers(2**32, size=(2, BANDS * ROWS), dtype=np.uint32)
     factors, terms = numbers[0] | np.uint32(1), numbers[1]

@@ -39,9 +39,7 @@ class EncodedPart:
 
     Args:
         tokens: unsigned [T].
-        sentence_lengths: uint32 [S], tokens; never 0.
         key: the sum of the checksums of its sentences; determines which documents are held out.
-        ends: whether the document ends here.
         words: the words of its text, see `text_words`, if requested.
         bands: the band hashes of these words, uint32 [BANDS], if requested and there are ids.
         url: the URL of the document, in the part with which it begins; "" if it has none.
@@ -80,12 +78,7 @@ Item = EncodedBlock | FileRead | Skipped
 
 
 class BlockEncoder:
-    """Turns blocks of text into blocks of ids; sentences without tokens are dropped and counted.
-
-    Args:
-        words: also compute the words of the text, by which documents are compared.
-        fingerprints: with words: also the band hashes of each part, by which near-duplicates are found.
-    """
+    """Turns blocks of text into blocks of ids; sentences without tokens are dropped and counted."""
 
     def __init__(self, tokenizer: Tokenizer, *, words: bool = False, fingerprints: bool = False) -> None:
         self.tokenizer, self.words, self.fingerprints = tokenizer, words, fingerprints
@@ -158,11 +151,7 @@ def encode_blocks(
     words: bool = False,
     fingerprints: bool = False,
 ) -> Iterator[Item]:
-    """Every item in order, with blocks encoded by `workers` processes (1: in this process).
-
-    Args:
-        words, fingerprints: as for `BlockEncoder`.
-    """
+    """Every item in order, with blocks encoded by `workers` processes (1: in this process)."""
     encoder = BlockEncoder(tokenizer, words=words, fingerprints=fingerprints)
     if workers <= 1:
         for item in items:

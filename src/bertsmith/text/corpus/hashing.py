@@ -3,8 +3,6 @@
 A run of tokens t0, t1, ... has the hash `mix(sum of word(t_i) * P**i)` modulo 2**64, where `word` is a pseudo-random
 number for each id. Two different runs collide with a probability of about 1 in 10**19; among a billion runs a collision
 is unlikely.
-
-The checksum of the text of its sentences determines whether the document is held out.
 """
 
 import hashlib
@@ -45,7 +43,6 @@ def run_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Hashes:
     """The hash of each run of consecutive `values` (ids or hashes), uint64 [runs].
 
     Args:
-        values: unsigned [T].
         lengths: the length of each run, none of them 0; their sum is T.
     """
     if not len(lengths):

@@ -39,11 +39,7 @@ class _Read:
 
 
 class LanguageSampler:
-    """Collects the documents of all languages, then writes each language as often as its share demands.
-
-    Args:
-        held_out: the fraction of the documents of each language to hold out.
-    """
+    """Collects the documents of all languages, then writes each language as often as its share demands."""
 
     def __init__(
         self,
@@ -132,10 +128,7 @@ class _Split:
         self.further: Ints = np.zeros_like(self.training)
 
     def hold_out(self, documents: Ints, draws: npt.NDArray[np.uint64], fraction: float) -> None:
-        """Holds out the documents of a language with low draws, at least one but not all; of a single one, its end.
-
-        Nothing is held out if all documents are copies of one.
-        """
+        """Holds out the documents of a language with low draws, at least one but not all; of a single one, its end."""
         if not fraction:
             return
         if len(documents) == 1:
@@ -158,11 +151,6 @@ class _Split:
         """The number of tokens written of a language: all documents as often as they fit, then the first ones.
 
         The last one is cut after the sentence that ends nearest to the number wanted.
-
-        Args:
-            documents: the documents of the language in random order.
-            size: their number of tokens for training.
-            wanted: the number of tokens to write.
         """
         copies = int(wanted // size)
         self.copies[documents] = copies

@@ -34,11 +34,6 @@ class Overlap:
     """How much of an evaluation set is in the corpus.
 
     Args:
-        name: the file, or `held_out`.
-        sentences: the number of its distinct sentences of at least `SHORTEST` tokens.
-        known_sentences: how many of these are in the corpus.
-        grams: the number of its distinct runs of `GRAM` tokens.
-        known_grams: how many of these are in the corpus.
         unknown_sentences: the number of sentences of at least `SHORTEST` tokens with [UNK], which are not compared.
     """
 

@@ -24,11 +24,7 @@ class PairCounts:
     """Sums by key.
 
     Args:
-        folder: where sorted runs are written; it exists.
         memory: limit of what is held in memory, in bytes.
-
-    Attributes:
-        spilled: the number of runs that were written so far, apart from merged ones.
     """
 
     def __init__(self, folder: Path, memory: float) -> None:
@@ -41,11 +37,7 @@ class PairCounts:
         self.spilled = 0
 
     def add(self, keys: Integers, value: int) -> None:
-        """Adds `value` to the sum of each key, once per occurrence.
-
-        Args:
-            keys: int64, from 0, in any order.
-        """
+        """Adds `value` to the sum of each key, once per occurrence."""
         step = max(self._most // 2, 1)
         for start in range(0, len(keys), step):
             different, times = np.unique(keys[start : start + step], return_counts=True)

@@ -37,16 +37,7 @@ class Entries(NamedTuple):
 
 
 class PairFiles:
-    """The entries of a table of counts.
-
-    Args:
-        folder: where `write_pairs` wrote them.
-
-    Attributes:
-        total: the number of entries.
-        most: the number of entries of the row with most.
-        files: the number of files.
-    """
+    """The entries of a table of counts."""
 
     def __init__(self, folder: Path) -> None:
         ready = read_json(folder / _READY)
@@ -67,11 +58,7 @@ def has_pairs(folder: Path) -> bool:
 
 
 def write_pairs(counts: PairCounts, size: int, seed: int, folder: Path) -> None:
-    """Writes the entries of both halves of a table of counts [V, V], in a random order that the seed decides.
-
-    Args:
-        size: V.
-    """
+    """Writes the entries of both halves of a table of counts [V, V], in a random order that the seed decides."""
     half, diagonal = 0, 0
     per_row = np.zeros(size, dtype=np.int64)
     for low, high, _ in neighbor_blocks(counts, size):

@@ -100,13 +100,7 @@ class RemovalSettings(ReadingSettings):
 
 
 class WaitingDocuments:
-    """Encoded documents that wait on disk until all of them are known.
-
-    Args:
-        folder: a new folder; `remove` deletes it.
-        words: also keep the words of their text, by which they are compared.
-        fingerprints: also keep the band hashes of the documents, see `duplicates`.
-    """
+    """Encoded documents that wait on disk until all of them are known."""
 
     def __init__(
         self,
@@ -143,13 +137,7 @@ class WaitingDocuments:
         bands: duplicates.Band | None = None,
         url: DocumentUrl | None = None,
     ) -> None:
-        """Appends a document; without a number it is the next one of its source.
-
-        Args:
-            words: needed if words are kept.
-            bands: its band hashes, uint32 [BANDS], if they are known.
-            url: needed if URLs are kept.
-        """
+        """Appends a document; without a number it is the next one of its source."""
         if self.urls is not None:
             assert url is not None
             self.urls.add(url)

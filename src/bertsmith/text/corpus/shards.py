@@ -55,11 +55,7 @@ def token_type(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
 
 
 def schema(dtype: type[np.unsignedinteger[Any]], *, words: bool = False) -> pa.Schema:
-    """The columns of a shard with ids of type `dtype`.
-
-    Args:
-        words: with the columns of the words of the text, see `DocumentBatch`.
-    """
+    """The columns of a shard with ids of type `dtype`."""
     lengths = pa.large_list(pa.field("item", pa.uint32(), nullable=False))
     tokens = pa.large_list(pa.field("item", pa.from_numpy_dtype(dtype), nullable=False))
     columns = {"source": pa.string(), "tokens": tokens, "sentence_lengths": lengths}
@@ -73,9 +69,6 @@ class ShardWriter:
 
     A shard holds at least one document, so a longer document makes a larger shard. Memory is bounded by a few times
     `BATCH_TOKENS`, or a few times the longest document.
-
-    Args:
-        words: whether the words of the text are also written.
     """
 
     def __init__(
@@ -103,7 +96,6 @@ class ShardWriter:
         Args:
             tokens: its ids, unsigned [tokens].
             sentence_lengths: the number of tokens of each sentence, [sentences]; their sum is the number of tokens.
-            words: needed if the words of the text are written.
         """
         if self._writer is None or self.shards[-1]["tokens"] + len(tokens) > self._shard_tokens:
             self._close_shard()
@@ -167,10 +159,8 @@ class DocumentBatch:
         token_offsets: int64 [D + 1], where the tokens of each document begin, then where the last document ends.
         sentence_lengths: uint32 [S], tokens.
         sentence_offsets: int64 [D + 1], where the sentences of each document begin, then where the last document ends.
-        sources: Arrow strings [D].
         words: uint64 [W], the hashes of the words of the text, see `text_words`; only while a corpus is built.
         word_offsets: int64 [D + 1], where the words of each document begin, then where the last document ends.
-        word_counts: uint32 [S], the words of each sentence.
     """
 
     tokens: npt.NDArray[Any]
@@ -206,9 +196,6 @@ class Corpus:
         Args:
             verify: also read every shard and compare its digest; otherwise only presence, size and columns are checked.
             vocabulary: the vocabulary that the corpus must have been built with.
-
-        Raises:
-            CorpusError: `folder` is not a corpus, a file is missing, truncated or altered, or `vocabulary` differs.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -227,11 +214,7 @@ class Corpus:
 
     @staticmethod
     def opened_without_shards(folder: Path) -> "Corpus":
-        """The corpus in `folder` without any document: its manifest, vocabulary and tokenizer.
-
-        Raises:
-            CorpusError: as for `open`.
-        """
+        """The corpus in `folder` without any document: its manifest, vocabulary and tokenizer."""
         manifest = read_manifest(folder)
         return Corpus(folder, manifest, _vocabulary(folder, manifest), [])
 
@@ -239,14 +222,7 @@ class Corpus:
         """Fetches what is about to be read; of memory-mapped shards there is nothing to fetch."""
 
     def held_out(self, *, verify: bool = False) -> "Corpus | None":
-        """The held-out documents as a corpus; None if there are none.
-
-        Args:
-            verify: as for `open`.
-
-        Raises:
-            CorpusError: it is missing, damaged, or has another vocabulary.
-        """
+        """The held-out documents as a corpus; None if there are none."""
         if not self.manifest.get("held_out", {}).get("documents"):
             return None
         return Corpus.open(self.folder / HELD_OUT, verify=verify, vocabulary=self.vocabulary)

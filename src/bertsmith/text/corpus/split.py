@@ -17,13 +17,7 @@ Write = Callable[[str, npt.NDArray[Any], npt.NDArray[Any]], object]
 
 
 class SplitWriter:
-    """Writes each document to the training or to the held-out side, depending on its content.
-
-    Args:
-        share: the fraction of the documents to hold out.
-        shard_bytes: maximum bytes of tokens per shard.
-        weights: how often training documents are written; once if not given.
-    """
+    """Writes each document to the training or to the held-out side, depending on its content."""
 
     def __init__(
         self, folder: Path, pieces: int, *, share: float, shard_bytes: int, weights: Weights | None = None

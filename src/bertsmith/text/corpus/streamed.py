@@ -51,7 +51,6 @@ class StreamedCorpus(Corpus):
     """A corpus at an address; use `StreamedCorpus.open_at`.
 
     Attributes:
-        address: where the shards are.
         limit: bytes of tokens that are kept in memory.
         fetched: bytes that were fetched so far.
     """

@@ -30,11 +30,7 @@ _SCRIPTS_WITHOUT_SPACES = (
 
 
 def words_of_text(sentences: Sequence[str], *, lowercase: bool) -> tuple[Hashes, npt.NDArray[np.uint32]]:
-    """The hashes of all words, uint64 [W], and the number of words of each sentence, uint32 [S], at least 1.
-
-    Args:
-        lowercase: compare in lower case.
-    """
+    """The hashes of all words, uint64 [W], and the number of words of each sentence, uint32 [S], at least 1."""
     if not sentences:
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint32)
     texts = [unicodedata.normalize("NFC", sentence.lower() if lowercase else sentence) for sentence in sentences]

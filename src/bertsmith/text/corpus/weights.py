@@ -23,8 +23,6 @@ class WeightedSource:
     """A text with a weight, and what a corpus has of it.
 
     Attributes:
-        text: the file or folder, as it was named.
-        weight: how often each of its documents is written.
         documents: the training documents that were read.
         written: the training documents that were written, copies included.
         tokens: the tokens of these.
@@ -38,11 +36,7 @@ class WeightedSource:
 
 
 class Weights:
-    """The weights of the sources of a corpus; a source without one has the weight 1.
-
-    Args:
-        weights: weights by file or folder.
-    """
+    """The weights of the sources of a corpus; a source without one has the weight 1."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         for text, weight in weights.items():
@@ -57,13 +51,7 @@ class Weights:
         self._with_documents.add(self._of(source).text)
 
     def copies(self, source: str, tokens: int, draw: int) -> int:
-        """How often a training document is written; counts it.
-
-        Args:
-            source: the file that it is from.
-            tokens: its tokens.
-            draw: the draw of its content, from `draw_of`.
-        """
+        """How often a training document is written; counts it."""
         weighted = self._of(source)
         certain = int(weighted.weight)
         count = certain + (draw_of(draw) < (weighted.weight - certain) * DRAWS)

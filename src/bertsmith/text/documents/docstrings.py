@@ -67,7 +67,6 @@ def docstring_documents(
 
     Args:
         roots: folders of modules and packages; None means the standard library and the installed packages.
-        workers: the number of processes that parse; None means one per core. It does not affect the documents.
     """
     report = report if report is not None else DocstringReport()
     files = list(python_files(default_roots() if roots is None else roots))

@@ -94,10 +94,6 @@ def encoding_of(head: bytes, encoding: str = UTF_8) -> str:
 def decoded(data: bytes, *, name: str, content: str = "text", encoding: str = UTF_8) -> str:
     r"""The text of the bytes of a whole file, without its byte order mark.
 
-    Args:
-        content: for messages, such as "an evaluation file".
-        encoding: of a file without a byte order mark.
-
     >>> decoded("caf\u00e9".encode("utf-16"), name="a.txt") == decoded(b"caf\xe9", name="a.txt", encoding="cp1252")
     True
     """
@@ -117,12 +113,7 @@ def undecodable(
     line: int = 1,
     may_drop: bool = False,
 ) -> InputError:
-    """The error for bytes that are not valid.
-
-    Args:
-        line: the number of the line with which the bytes begin that could not be decoded.
-        may_drop: whether such bytes can be dropped.
-    """
+    """The error for bytes that are not valid."""
     line += error.object[: error.start].decode(encoding, "ignore").count("\n")
     shown = "UTF-8" if encoding == UTF_8 else encoding
     return InputError(
@@ -136,13 +127,6 @@ def undecodable(
 class LineDecoder:
     r"""Decodes lines of UTF-8: a byte that is not valid is refused, or dropped and counted.
 
-    Args:
-        reading: what to do with such bytes.
-        may_drop: whether the user can choose to drop them.
-
-    Attributes:
-        dropped: bytes dropped until now.
-
     >>> decoder = LineDecoder(EncodingSettings(bad_bytes="drop"), name="a.txt")
     >>> decoder.text(b"caf\xe9\nnoir", 7), decoder.note()
     ('caf\nnoir', 'bytes that are not UTF-8, dropped: 1, the first in line 7')
@@ -153,11 +137,7 @@ class LineDecoder:
         self.dropped = self._first = 0
 
     def text(self, data: bytes, line: int) -> str:
-        """The text of one or more lines, without the byte order mark of the first line of a file.
-
-        Args:
-            line: the number of the first line in `data`, from 1.
-        """
+        """The text of one or more lines, without the byte order mark of the first line of a file."""
         try:
             text = data.decode(UTF_8)
         except UnicodeDecodeError as error:
@@ -184,12 +164,7 @@ class Readable(Protocol):
 
 
 class Utf8Stream:
-    """The bytes of a text file in any encoding, as UTF-8; UTF-8 itself is passed on unchecked.
-
-    Args:
-        read: returns the next bytes of the file; none only at the end.
-        encoding: of a file without a byte order mark.
-    """
+    """The bytes of a text file in any encoding, as UTF-8; UTF-8 itself is passed on unchecked."""
 
     def __init__(self, read: Callable[[int], bytes], *, name: str, encoding: str = UTF_8) -> None:
         self._read, self._name, self._encoding = read, name, encoding

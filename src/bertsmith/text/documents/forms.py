@@ -49,7 +49,6 @@ def find_form(text: str, form: str = "auto") -> str:
     r"""`lines`, `wrapped` or `paragraphs`, detected from the beginning of a text.
 
     Args:
-        text: with `\n` as line end; the last line may be cut off.
         form: `auto`, or `prose`, `texts` or `gaps` if a line is known not to be a sentence.
 
     >>> find_form("The boat came home.\nNobody was in it.\n\nA new story.\n")
@@ -73,11 +72,6 @@ def find_form(text: str, form: str = "auto") -> str:
 
 def find_division(text: str, form: str, wanted: str = "auto") -> str:
     r"""The division of a file into documents: `marks`, `headings`, `gaps`, `blank lines` or `files`, by its beginning.
-
-    Args:
-        text: with `\n` as line end; the last line may be cut off.
-        form: the form of the text, from `find_form` or the settings.
-        wanted: the form in the settings.
 
     >>> find_division("The boat came home. Nobody was in it.\nIt rained.\n\nA new story. It rained.\nIt ended.\n",
     ...     "paragraphs")

@@ -104,11 +104,7 @@ def find_languages(folders: Sequence[Path | str]) -> tuple[dict[str, list[Path]]
 def read_languages(
     folders: Sequence[Path | str], settings: ReadingSettings, *, url_column: str | None = None
 ) -> Iterator[TextBlock | FileRead | Skipped]:
-    """The blocks and records of `read_blocks`, one language after the other; each block names its language.
-
-    Args:
-        url_column: as for `read_documents`.
-    """
+    """The blocks and records of `read_blocks`, one language after the other; each block names its language."""
     for source, language in language_sources(folders):
         for item in source_blocks(source, settings, url_column=url_column):
             yield dataclasses.replace(item, language=language) if isinstance(item, TextBlock) else item

@@ -31,7 +31,6 @@ def json_value(text: str) -> Any:
 
     Raises:
         ValueError: the text is not JSON, or an object in it has two equal keys.
-        RecursionError: it is nested too deeply.
 
     >>> json_value('{"text": "first", "text": "second"}')
     Traceback (most recent call last):

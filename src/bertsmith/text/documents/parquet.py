@@ -21,7 +21,6 @@ def parquet_blocks(
 
     Args:
         column: its name; "" selects `text`, `sentences` or the only suitable column. Or a function that selects it.
-        url_column: the name of the column with the URLs of the records. Without one, the lists of URLs are empty.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -30,17 +30,12 @@ class TextBlock:
     """A part of a source that can be parsed on its own.
 
     Args:
-        form: `lines`, `wrapped`, `paragraphs`, `jsonl`, `records` or `documents`.
-        data: bytes; for records, values of the column; for documents, `Document` objects.
         line: the number of its first line or record, from 1.
-        ends: whether a document that is still open at its end is complete.
         division: what divides text into documents, see `forms`.
-        column: the column of JSON Lines to read, or "" to detect it.
         split: whether text is split into sentences, or kept as it is (`lines`).
         escaped: whether it was written by WikiExtractor, which escapes `&`, `<` and `>`.
         drops: whether bytes that are not UTF-8 are dropped and counted, rather than refused.
         read_bytes: the bytes read from disk for it; for documents, their characters.
-        language: the name of its language, if text is read by language.
         url_column: the column of JSON Lines with the URL of a record; None if no URLs are read, of any form.
         urls: the URLs of records, one for each, or none.
     """
@@ -83,11 +78,7 @@ class BlockCounts:
 
 
 def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
-    """The parts of documents in a block, and what was dropped.
-
-    Raises:
-        InputError: a byte is not UTF-8, a line is not JSON or has two equal keys, or a record lacks the column.
-    """
+    """The parts of documents in a block, and what was dropped."""
     counts = BlockCounts()
     if block.form == "documents":
         parts = [
@@ -110,9 +101,6 @@ def parse_lines(block: TextBlock) -> tuple[list[str], BlockCounts]:
     """The sentences of all documents in a block, and what was dropped; faster than `parse` in `lines` form.
 
     Blank lines are not counted.
-
-    Raises:
-        InputError: a byte is not UTF-8, a line is not JSON or has two equal keys, or a record lacks the column.
     """
     if block.form == "lines" and block.division in (BY_BLANK_LINES, BY_FILES):
         counts = BlockCounts()

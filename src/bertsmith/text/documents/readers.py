@@ -163,7 +163,6 @@ def read_documents(
     """The documents of text files, folders and stdin (`-`), in order; empty ones are dropped and counted.
 
     Args:
-        paths: .txt, .jsonl and .parquet files, plain or .gz or .zst, and folders of them.
         url_column: the column of .jsonl and .parquet files with the URL of a document. With None, no URLs are read,
             and none of the marks of WikiExtractor either.
     """
@@ -192,11 +191,7 @@ def read_documents(
 def read_blocks(
     paths: Iterable[Path | str], settings: ReadingSettings, *, url_column: str | None = None
 ) -> Iterator[TextBlock | FileRead | Skipped]:
-    """The blocks of every file in order, each file followed by its record, and an entry for each skipped file.
-
-    Args:
-        url_column: as for `read_documents`.
-    """
+    """The blocks of every file in order, each file followed by its record, and an entry for each skipped file."""
     for source in find_sources(paths):
         yield from source_blocks(source, settings, url_column=url_column)
 
@@ -204,14 +199,7 @@ def read_blocks(
 def source_blocks(
     source: Source | Skipped, settings: ReadingSettings, *, url_column: str | None = None
 ) -> Iterator[TextBlock | FileRead | Skipped]:
-    """The blocks of one of the files that `find_sources` finds, followed by its record.
-
-    Args:
-        url_column: as for `read_documents`.
-
-    Raises:
-        InputError: it was named, and is empty, binary or damaged, or a table by its name, which would be read as prose.
-    """
+    """The blocks of one of the files that `find_sources` finds, followed by its record."""
     if isinstance(source, Skipped):
         yield Skipped(shown(source.name), source.reason)
         return

@@ -54,9 +54,7 @@ class Source:
     Args:
         name: its path; `-` for stdin.
         kind: `text`, `jsonl`, `parquet` or `wiki`, a file of WikiExtractor.
-        compression: `gzip`, `zstd` or None.
         named: whether the user named it, rather than a folder that contains it.
-        size: bytes on disk; 0 if unknown.
     """
 
     name: str
@@ -338,7 +336,6 @@ def text_blocks(stream: "Readable", cuts: Cuts, *, head: bytes, by_paragraph: bo
     r"""Blocks that end with a line end, or with a blank line if `by_paragraph`; line ends are normalized to `\n`.
 
     Args:
-        head: bytes that have already been read.
         longest: maximum bytes of a line or paragraph; a longer one is cut, at a line end or space if possible.
     """
     rest, carriage = b"", b""

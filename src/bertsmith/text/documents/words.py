@@ -19,12 +19,7 @@ FURTHER_FILES = "further files"
 
 
 class FileCounts(NamedTuple):
-    """The word counts of files.
-
-    Attributes:
-        files: of each file by its name; if there are very many files or words, the later ones are together "further
-            files".
-    """
+    """The word counts of files."""
 
     total: WordCounts
     files: dict[str, WordCounts]
@@ -32,11 +27,7 @@ class FileCounts(NamedTuple):
 
 
 class CountedFiles:
-    """The files of a report on words, of which those after the first ones are counted together.
-
-    Attributes:
-        is_full: further files are counted together.
-    """
+    """The files of a report on words, of which those after the first ones are counted together."""
 
     def __init__(self) -> None:
         self.files: dict[str, WordCounts] = {}
@@ -51,11 +42,7 @@ class CountedFiles:
 
 
 def count_files(paths: Sequence[Path], rules: TextRules, reading: ReadingSettings | None = None) -> FileCounts:
-    """The word counts of files, together and one by one.
-
-    Args:
-        reading: how the files are read; only the form is always `lines`.
-    """
+    """The word counts of files, together and one by one."""
     settings = by_lines(reading)
     total = total_bytes(paths)
     read, counter, by_file = ReadReport(), WordCounter(rules), CountedFiles()

@@ -22,10 +22,8 @@ class AddedToken:
     """A piece that a text becomes as a whole.
 
     Attributes:
-        content: how a text spells it.
         single_word: only if there is no letter or digit before or after it.
         lstrip, rstrip: the white space before it, or after it, belongs to it.
-        normalized: looked for in the normalized text.
         special: `transformers` leaves it out of decoded text.
     """
 
@@ -82,10 +80,6 @@ class AddedTokens:
     Args:
         tokens: in the order in which they were added; of those with the same spelling, the first one counts.
         reserved: the pieces that ordinary text does not become where special pieces are not wanted.
-
-    Attributes:
-        raw: finds the tokens that are not normalized.
-        normalized: finds the normalized ones, in normalized text.
     """
 
     def __init__(
@@ -112,11 +106,7 @@ class AddedTokens:
 
 
 class Finder:
-    """Finds tokens by their spelling.
-
-    Args:
-        reserved: see `AddedTokens`.
-    """
+    """Finds tokens by their spelling."""
 
     def __init__(self, tokens: Mapping[str, AddedToken], reserved: Collection[str]) -> None:
         self._tokens, self._reserved = tokens, frozenset(reserved)

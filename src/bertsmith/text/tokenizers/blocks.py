@@ -27,7 +27,6 @@ class Block:
     """A part of a buffer and the positions where texts start in it.
 
     Args:
-        data: uint8 [n] of UTF-8.
         borders: int64, ascending; a text that continues from an earlier block has no border.
     """
 

@@ -15,13 +15,6 @@ MOST_BYTES = 32 << 20
 class BoundedCache(dict[Key, Value]):
     """A dictionary that starts again when it has too many entries or takes too many bytes.
 
-    Args:
-        most_entries: maximum number of entries.
-        most_bytes: maximum number of bytes, as their callers estimate them.
-
-    Attributes:
-        bytes: the estimate for all entries.
-
     >>> cache = BoundedCache[str, int](2)
     >>> for number, word in enumerate(("the", "film", "was")):
     ...     cache.put(word, number, 100)

@@ -57,7 +57,6 @@ class Pieces:
     """The pieces of one text with their character offsets.
 
     Args:
-        ids: int32 [P].
         starts: int32 [P], the first character of each piece in the original text.
         ends: int32 [P], one past the last character of each piece.
     """
@@ -92,12 +91,7 @@ def offsets_of(lengths: Sequence[int] | npt.NDArray[np.integer]) -> Offsets:
 
 
 class EncodedWithOffsets(NamedTuple):
-    """The pieces of N texts with their character offsets.
-
-    Attributes:
-        starts: int64 [P], the first character of each piece in its text.
-        ends: int64 [P], one past the last character of each piece.
-    """
+    """The pieces of N texts with their character offsets."""
 
     encoded: Encoded
     starts: Offsets

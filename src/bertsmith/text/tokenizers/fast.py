@@ -82,13 +82,7 @@ class _LookedUp:
 
 
 class FastEncoder:
-    """Encodes many texts, with the same result as `basic_tokens` and `Segmenter` on every string.
-
-    Args:
-        cache_entries: maximum number of cached units; above it the cache is reset to the vocabulary.
-        threads: number of threads; by default one for each core that this process may use.
-        look: receives the bytes of the texts.
-    """
+    """Encodes many texts, with the same result as `basic_tokens` and `Segmenter` on every string."""
 
     def __init__(
         self,

@@ -117,11 +117,7 @@ class KeyTable:
         return self._values.nbytes + sum(words.nbytes for words in self._words)
 
     def find(self, keys: Keys, *, ignore: Integers | None = None) -> tuple[Values, Integers]:
-        """(values int32 [n], indices of the keys that were not found); the value of such a key is undefined.
-
-        Args:
-            ignore: indices to skip: their values are undefined, and they count as found.
-        """
+        """(values int32 [n], indices of the keys that were not found); the value of such a key is undefined."""
         slots = (hash_keys(keys) >> self._shift).view(np.int64)
         is_found = self._equal(slots, keys)
         values = self._values.take(slots, mode="clip")

@@ -77,11 +77,7 @@ class Segmenter:
 
 
 class BatchSegmenter:
-    """Splits arrays of words into pieces.
-
-    Args:
-        max_word_characters: a longer word becomes one [UNK].
-    """
+    """Splits arrays of words into pieces."""
 
     def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
         self.unk_id = vocabulary.unk_id
@@ -148,13 +144,7 @@ class PieceTable:
             shorter = 8 * width
 
     def longest_at(self, windows: Words, places: Integers, left: Integers) -> tuple[Values, Integers]:
-        """(ids, lengths) of the longest piece that starts at each of `places`; the length is 0 where there is none.
-
-        Args:
-            windows: the 8 bytes from each position on, as returned by `windows_of`.
-            places: int64 [n].
-            left: int64 [n], the maximum length of the piece in bytes.
-        """
+        """(ids, lengths) of the longest piece that starts at each of `places`; the length is 0 where there is none."""
         ids = np.zeros(len(places), dtype=np.int32)
         taken = np.zeros(len(places), dtype=np.int64)
         order = np.argsort(-left)
@@ -177,11 +167,7 @@ class PieceTable:
 
 
 class WordsSegmenter:
-    """Splits lists of words into pieces, with the result of `Segmenter` on each.
-
-    Args:
-        max_word_characters: a longer word becomes one [UNK].
-    """
+    """Splits lists of words into pieces, with the result of `Segmenter` on each."""
 
     def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
         self._alone = Segmenter(vocabulary, max_word_characters=max_word_characters)

@@ -37,9 +37,6 @@ class TextRules:
     """How text is cleaned and split before its words are looked up.
 
     The defaults are Hugging Face's, so that a model folder gives the same ids there.
-
-    Raises:
-        ConfigError: the control rule is unknown or the word limit is below 1.
     """
 
     lowercase: bool = help_field(True, "lower-case the text (an uncased model)")
@@ -88,9 +85,6 @@ class TextRules:
         """The rules "huggingface", "google" or "unspaced".
 
         The last are Hugging Face's with `split_unspaced` and, in lower case, `keep_letter_marks`.
-
-        Raises:
-            ConfigError: there are no rules of that name.
         """
         require(
             name in NAMED,
@@ -329,10 +323,7 @@ def _first_steps(control_rule: str, split_cjk: bool) -> _Translation:
 
 @functools.cache
 def _last_steps(control_rule: str, *, strips: bool) -> _Translation:
-    """The last steps: accents are removed, signs get spaces around them.
-
-    What only the running Python composes, from a table newer than those of the rules, becomes `_SLOW`.
-    """
+    """The last steps: accents are removed, signs get spaces around them."""
     known = characters_of(control_rule)
 
     def entry(character: str) -> str:
@@ -353,10 +344,7 @@ def _lowered(lowercase: bool, split_cjk: bool) -> Callable[[str], str]:
 
 @functools.cache
 def _steps_before_accents(lowercase: bool, split_cjk: bool) -> _Translation:
-    """The steps of the rules `huggingface` before accents, for `keep_letter_marks`.
-
-    What the running Python would decompose or order otherwise becomes `_SLOW`.
-    """
+    """The steps of the rules `huggingface` before accents, for `keep_letter_marks`."""
     known, lowered = HUGGINGFACE, _lowered(lowercase, split_cjk)
 
     def entry(character: str) -> str:

@@ -41,7 +41,6 @@ class PackedRows:
     Args:
         token_ids: int32 [T], with [CLS] and [SEP].
         segment_ids: int32 [T]: 0 from [CLS] to the first [SEP], 1 for the second text and its [SEP].
-        lengths: int32 [N].
         cut_by_row: int32 [N], the tokens that each row lost.
     """
 
@@ -124,10 +123,6 @@ def pack_rows(
     - `error`: none; a text that is too long raises an error.
 
     Args:
-        first: N texts, flat or as a list of rows of ids.
-        template: the special tokens around the texts.
-        max_length: maximum tokens in a row, with [CLS] and [SEP].
-        truncation: see above.
         model_limit: positions of the model that will read the rows; `max_length` may not exceed it.
 
     >>> template = Template(start=(2,), between=(3,), end=(3,))
@@ -189,11 +184,6 @@ def pair_cuts(first: Counts, second: Counts, room: int) -> tuple[Counts, Counts]
     Tokens are cut one at a time from the longer text, or from the second if both are equally long, as in
     `_truncate_seq_pair` of run_classifier.py and `truncate_seq_pair` of create_pretraining_data.py. So only the longer
     text shrinks until both have the same length; then they take turns, starting with the second.
-
-    Args:
-        first: tokens of the first texts, int64 [N].
-        second: tokens of the second texts, int64 [N].
-        room: maximum tokens of both texts together.
 
     >>> pair_cuts(np.array([9, 2, 3]), np.array([3, 4, 3]), 5)
     (array([6, 0, 0]), array([1, 1, 1]))

@@ -32,8 +32,6 @@ def realign(predicted: str, words: str, rules: TextRules, before: int = 0) -> tu
     without spaces a word is long, and may contain the answer many times.
 
     Args:
-        words: the whole words that contain them, with one space between words.
-        rules: the rules by which the words were split into pieces.
         before: number of non-space characters in the pieces of `words` before the predicted ones.
 
     >>> realign("steve smith", "Steve Smith's", TextRules())

@@ -16,9 +16,6 @@ _LINE_FEED = ord("\n")
 class SpelledLines:
     r"""Writes encoded texts as UTF-8, a line for each text, with one space between the names of its ids.
 
-    Args:
-        names: the name of each id: its piece, or its number.
-
     >>> lines = SpelledLines(["[PAD]", "sing", "##ing"])
     >>> lines.of(Encoded.from_rows([[1, 2], [], [1]]))
     b'sing ##ing\n\nsing\n'

@@ -12,9 +12,6 @@ class Template:
     """The special tokens of a row.
 
     Attributes:
-        start: ids before the first text.
-        between: ids between two texts.
-        end: ids after the last text.
         second_segment: the segment id of the second text and of the tokens after it; the rest is in segment 0.
     """
 

@@ -30,11 +30,8 @@ class Tokenizer(abc.ABC):
     """Converts text to the ids of pieces, and back. No method adds special tokens: `pack.py` does, by the template.
 
     Attributes:
-        kind: the usual name of its pieces.
-        vocabulary: the pieces, with the ids of the special ones.
         rules: how text is split into words where words are needed (search by word, answers); for WordPiece also how
             text is cleaned before its words are looked up.
-        template: the special tokens around the texts of a row.
     """
 
     kind: ClassVar[str]
@@ -66,7 +63,6 @@ class Tokenizer(abc.ABC):
         """The ids of many texts in one flat array.
 
         Args:
-            texts: strings, or an Arrow array of strings; a null is an empty text.
             special_tokens: special pieces in a text become their ids; by default ordinary text cannot make special
                 ids. `[MASK]` is the mask of every model, next to its own spelling (`<mask>` for RoBERTa), unless
                 this is "own": only the spelling of the vocabulary counts.
@@ -74,11 +70,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
-        """The ids of many words, each encoded as inside a text.
-
-        Args:
-            spaced: whether there is a space before each word; by default there is.
-        """
+        """The ids of many words, each encoded as inside a text."""
 
     def encode_repeated_words(self, words: Sequence[str]) -> Encoded:
         """The ids of many words, as in `encode_words`, with [UNK] for a word without pieces.
@@ -104,12 +96,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
-        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear.
-
-        Args:
-            words: whole words that contain them, with one space between words.
-            before: the pieces of these words before `ids`.
-        """
+        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
@@ -129,9 +116,6 @@ def warn_of_casing(tokenizer: Tokenizer, origin: object) -> None:
     """Says that text rules do not fit a vocabulary, so that a model would answer from [UNK].
 
     Said once in a process for each vocabulary: the models that a run trains have the vocabulary of its base model.
-
-    Args:
-        origin: the model or the file that the vocabulary comes from.
     """
     problem = tokenizer.casing_problem
     if problem is not None and (tokenizer.vocabulary.digest, problem) not in _said_of_casing():
@@ -143,9 +127,6 @@ def say_special(tokenizer: Tokenizer, pieces: Iterable[str], special_tokens: Spe
     """Says how special pieces in a text are read: as special tokens, as in `transformers`, or as characters.
 
     Said once in a process for each vocabulary and each of the two. A mask is no surprise where masks are filled.
-
-    Args:
-        special_tokens: how the text is read, see `Tokenizer.encode_batch`.
     """
     special = tokenizer.vocabulary.special
     known = {piece for piece in special if piece} - ({special.mask} if special_tokens is True else set())

@@ -45,7 +45,6 @@ class Unigram:
     """Pieces and their log-probabilities.
 
     Args:
-        pieces: each with its log-probability, in the order of the ids.
         excluded: ids that no text becomes.
     """
 
@@ -114,16 +113,7 @@ class UnigramEncoding:
 
 
 class UnigramPipeline:
-    """A `tokenizer.json` with a Unigram model: added pieces, normalization, words, pieces.
-
-    Args:
-        description: the parsed file, which `of` has checked.
-        metaspace: the pre-tokenizer that marks spaces.
-        splits_first: whether words end at any white space, before spaces are marked.
-
-    Attributes:
-        encode_special_tokens: whether the text of a special piece is ordinary text.
-    """
+    """A `tokenizer.json` with a Unigram model: added pieces, normalization, words, pieces."""
 
     def __init__(
         self,

@@ -31,7 +31,6 @@ class Units:
     Args:
         buffer: uint8 [n + PADDING], the text with ASCII in lower case if the rules say so. White space is zero, so a
             unit ends before the next zero or the next start; no unit contains a zero.
-        starts: int64 [U], the first byte of each unit.
         reaches: int64 [U], the number of bytes from each start to the next one, or to the end of the text.
         plain_ascii: true if every pure ASCII unit consists of letters and digits, or is one sign.
     """
@@ -51,12 +50,7 @@ class UnitFinder:
         self._kinds = np.full(0x110000, _NOT_LOOKED_UP, dtype=np.uint8)
 
     def find(self, data: Bytes, borders: Integers) -> Units:
-        """The units of `data`, uint8 [n] of UTF-8.
-
-        Args:
-            data: whole texts, or parts of texts cut at white space, directly one after another.
-            borders: int64, the starts of texts, in ascending order; no unit crosses a border.
-        """
+        """The units of `data`, uint8 [n] of UTF-8."""
         size = len(data)
         buffer = np.zeros(size + PADDING, dtype=np.uint8)
         body = buffer[:size]

@@ -27,8 +27,6 @@ class Windows:
 
     Args:
         rows: the N rows; a question that was cut is counted in every row.
-        starts: int64 [N], the first token of the context in each window.
-        ends: int64 [N], one past the last token of the context in each window.
         first_position: where the context starts in every row; token c of the context is at position
             `first_position + c - starts[n]` of row n.
         has_max_context: bool [T], true for a token of the context in the window with the most context for it; each
@@ -63,11 +61,6 @@ def windows(
     Args:
         question_ids: ids of the question, of which at most `max_question` are kept; None for windows over a single
             text.
-        template: the special tokens around the texts.
-        max_length: maximum tokens in a row, with [CLS] and [SEP].
-        stride: tokens between the starts of consecutive windows.
-        max_question: maximum tokens of the question.
-        model_limit: positions of the model that will read the rows.
     """
     for name, value in (("stride", stride), ("max_question", max_question)):
         require_number(name, value, least=1)

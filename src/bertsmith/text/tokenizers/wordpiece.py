@@ -45,8 +45,6 @@ class WordPieceTokenizer(Tokenizer):
 
     Args:
         added: the added tokens, special pieces among them; by default these alone.
-        cache_entries: maximum number of words cached with their pieces; they also take a bounded number of bytes.
-        threads: threads for `encode_batch`; by default one for each core that this process may use.
 
     >>> from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
     >>> words = ["want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
@@ -116,7 +114,6 @@ class WordPieceTokenizer(Tokenizer):
         """The ids of many texts in one flat array; no special pieces are added.
 
         Args:
-            texts: strings, or an Arrow array of strings; a null counts as an empty text.
             special_tokens: convert `[MASK]` and the other special pieces in a text to their ids; by default ordinary
                 text cannot produce special ids, and `[MASK]` is three tokens.
         """
@@ -299,9 +296,6 @@ class OffsetEncoder:
     """Encodes many texts with character offsets and caches the chunks between spaces, which recur.
 
     Valid only if no rule of the tokenizer looks across a space, so that a chunk has the same pieces everywhere.
-
-    Args:
-        most_entries: maximum number of cached chunks.
     """
 
     def __init__(self, encode: Callable[[str], Pieces], most_entries: int) -> None:
@@ -309,11 +303,7 @@ class OffsetEncoder:
         self._memo = BoundedCache[str, tuple[list[int], list[int], list[int]]](most_entries)
 
     def encode(self, texts: Sequence[str], *, in_chunks: bool = True) -> EncodedWithOffsets:
-        """The ids of all texts, with the first character of each piece and one past its last, int64 [P].
-
-        Args:
-            in_chunks: False if a piece may contain a space.
-        """
+        """The ids of all texts, with the first character of each piece and one past its last, int64 [P]."""
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []

@@ -51,9 +51,6 @@ def learn_byte_pairs(
     half of the room, and `[unused]` pieces fill a vocabulary for which the words have too few pairs.
 
     Args:
-        size: the total number of pieces.
-        special: the special pieces, which come first.
-        max_word_characters: longer words are ignored.
         character_coverage, notes: as for WordPieces, see `learn_vocabulary`.
 
     >>> learned = learn_byte_pairs({"low": 5, "lowest": 2, "newer": 6, "wider": 3}, 24)

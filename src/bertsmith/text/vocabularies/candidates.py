@@ -145,8 +145,6 @@ def find_candidates(words: Sequence[str], weights: Integers, is_stranger: Flags,
     """The candidates of some words.
 
     Args:
-        words: distinct words, at least one.
-        weights: int64 [W], the weight of each piece of a word.
         is_stranger: bool [W], whether a word represents the unseen words of new text: its substrings are candidates
             only if they also occur elsewhere.
         least_weight: the minimum total weight of the occurrences of a candidate.

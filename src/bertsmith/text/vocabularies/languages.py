@@ -16,10 +16,6 @@ from bertsmith.text.vocabularies.word_counts import SPREAD_UNIT, WordCounts
 def smoothed_shares(sizes: Sequence[float], exponent: float) -> list[float]:
     """The share of each language in the sampled text, for its size in the text; the sum is 1.
 
-    Args:
-        sizes: positive, in any unit.
-        exponent: 1 keeps the proportions, 0 makes all shares equal.
-
     >>> [round(share, 4) for share in smoothed_shares([1000, 1], 0.7)]
     [0.9921, 0.0079]
     """
@@ -50,10 +46,6 @@ def weighted_counts(languages: Mapping[str, WordCounts], shares: Mapping[str, fl
 
     No text is copied: the counts of a language are multiplied. A word that occurs once in a language stays a stranger
     (see `learn.py`), however much its language weighs; in a language of few sources only such words are strangers.
-
-    Args:
-        languages: the counts of each language, which share no source.
-        shares: positive fractions with the sum 1, by language.
     """
     sizes = {name: num_characters(counts) for name, counts in languages.items()}
     total = sum(sizes.values())

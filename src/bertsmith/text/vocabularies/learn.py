@@ -72,8 +72,6 @@ def learn_vocabulary(
 
     Args:
         word_counts: words and their counts; `WordCounts` also include sources, which gives better pieces.
-        size: the total number of pieces.
-        unused: the number of `[unused]` pieces reserved for later.
         max_word_characters: longer words are [UNK] to the tokenizer and are ignored here.
         max_words: the maximum number of words to learn longer pieces from, by weight; of equal ones,
             an even sample in alphabetical order. Each takes about 1 kB of memory. Characters come from all words.
@@ -128,11 +126,7 @@ class Usable(NamedTuple):
 
 
 def usable_words(counts: WordCounts, max_word_characters: int, notes: list[str] | None = None) -> Usable:
-    """The words that a vocabulary can represent; a word that is too long or has a lone surrogate is [UNK] anyway.
-
-    Args:
-        notes: receives a sentence about the words that are too long.
-    """
+    """The words that a vocabulary can represent; a word that is too long or has a lone surrogate is [UNK] anyway."""
     knows_sources = counts.num_sources >= LEAST_SOURCES
     usable = Usable(
         list(counts.words),
@@ -170,8 +164,6 @@ def with_known_characters(
     """The words whose characters all become pieces; these are the most frequent characters that there is room for.
 
     Args:
-        room: the number of pieces that are free.
-        size: the number of all pieces.
         marks_end: pieces tell the last character of a word from the others; otherwise they tell the first.
         coverage: the fraction of the characters of the text that are pieces however much room they take.
     """

@@ -30,10 +30,7 @@ class TextFigures:
     Args:
         chunks: stretches between white space.
         words: basic tokens: words and punctuation characters.
-        pieces: the pieces of all words, [UNK] included.
-        unknown: words that are [UNK].
         whole: words that are a single piece other than [UNK].
-        characters: characters of all words.
         covered: characters that are a piece of their own in the form in which they occur (`a` or `##a`).
         longest: the longest pieces used, longest first.
     """
@@ -84,9 +81,6 @@ class VocabularyReport:
     """The figures of each text and of all texts together, and the unused part of the vocabulary.
 
     Args:
-        texts: one entry per text.
-        size: the number of pieces of the vocabulary.
-        spare: the number of `[unused]` pieces.
         never_used: the number of other pieces that no text uses, without the special pieces.
         missing_characters: characters in a form that is not a piece, and their counts; most frequent first.
     """
@@ -99,12 +93,7 @@ class VocabularyReport:
     missing_characters: dict[str, int]
 
     def lines(self, file: str = "") -> list[str]:
-        """The report as a table and a few sentences.
-
-        Args:
-            file: the file that has the whole report. If one is named and there are more than `MOST_ROWS` texts, the
-                table has only their total.
-        """
+        """The report as a table and a few sentences."""
         is_short = not file or len(self.texts) <= MOST_ROWS
         rows = [_COLUMNS, *map(_row, self.texts if is_short else ())]
         if len(self.texts) != 1:
@@ -143,10 +132,6 @@ def vocabulary_report(
 
     Args:
         counts: the word counts of each text by its name; only `WordCounts` include chunks, otherwise words are used.
-        total: the word counts of all texts together, if they are known.
-        max_word_characters: longer words are [UNK].
-        tokenizer: splits the words if the pieces are not WordPieces.
-        end_of_word: what its pieces at the end of a word end in.
 
     >>> pieces = [*SPECIAL_PIECES, "[unused0]", "t", "tweet", "##ing", "##s"]
     >>> report = vocabulary_report(Vocabulary(pieces), {"a.txt": {"tweeting": 3, "tweet": 1, "thing": 1}})

@@ -78,10 +78,8 @@ class WordCounts(Mapping[str, int]):
     """How often each word occurs; as a mapping, the words and their counts.
 
     Args:
-        counts: int64 [W], how often each occurs.
         sources: int64 [W], the number of sources in which it occurs.
         spread: int64 [W], the damped count (see `DAMPING`).
-        num_sources: the total number of sources.
         chunks: the number of stretches between white space: "it's" is one chunk and three words.
 
     >>> counts = count_words(["It's a dog, a big dog."], TextRules())
@@ -160,9 +158,6 @@ class WordCounter:
 
     Texts are grouped into sources in the order in which they are added; calling `end_source` at the end of each file
     makes the counts independent of the order of the files.
-
-    Args:
-        threads: the number of threads; by default one per core available to this process.
     """
 
     def __init__(self, rules: TextRules | None = None, *, threads: int | None = None) -> None:
