@@ -330,7 +330,7 @@ def test_any_number_of_processes_and_of_urls_in_memory_removes_the_same(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"remove_duplicates": "all"}, "one of none, exact, near, url; found all"),
+        ({"remove_duplicates": "all"}, "unknown remove_duplicates 'all'; use one of"),
         ({"url_column": "page", "remove_duplicates": "near"}, "--url-column needs --remove-duplicates url; "),
         ({"boilerplate_documents": 5}, "--boilerplate-documents needs --remove-boilerplate"),
         ({"boilerplate_documents": 1, "remove_boilerplate": True}, "at least 2"),

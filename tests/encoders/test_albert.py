@@ -72,7 +72,7 @@ def test_to_initialize_top_layers_again_is_refused_because_the_lower_ones_are_th
     ("change", "message"),
     [
         ({"num_hidden_groups": 6}, "num_hidden_groups from 1 to 5"),
-        ({"inner_group_num": 2}, "inner_group_num 1"),
+        ({"inner_group_num": 2}, "inner_group_num must be 1"),
         ({"embedding_size": 0}, "embedding_size must be at least 1"),
     ],
 )

@@ -9,7 +9,7 @@ import numbers
 import os
 import types
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -180,6 +180,12 @@ def require_other(condition: bool, option: str, other: str, fix: str = "") -> No
         raise ConfigError.needs(option, other, fix)
 
 
+def require_value(condition: bool, name: str, limits: str, value: object, fix: str = "") -> None:
+    """Raises ConfigError unless `condition` holds: a value must be another one."""
+    if not condition:
+        raise ConfigError.must_be(name, limits, value, fix)
+
+
 def is_finite(value: object) -> bool:
     """Whether a value, such as one from a file, is a finite number."""
     return _is_number(value) and math.isfinite(value)  # type: ignore[arg-type]
@@ -249,12 +255,10 @@ def _fields(settings: Any) -> tuple["dataclasses.Field[Any]", ...]:
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings flattened to dotted names, with tuples as lists, as in JSON."""
-    return dict(_leaves(values, prefix))
-
-
-def _leaves(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    leaves: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
+            leaves |= flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple) else value
+            leaves[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return leaves

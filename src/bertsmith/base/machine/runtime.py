@@ -198,12 +198,10 @@ def _import_torch() -> None:
             gc.enable()
 
 
-def choose(device: str = "auto", precision: str = "auto", local_rank: int | None = None) -> Runtime:
+def choose(device: str = "auto", precision: str = "auto") -> Runtime:
     """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
-    Args:
-        local_rank: the GPU that "cuda" means when several processes train on one machine; by default the local rank of
-            this process.
+    Of several processes that train on one machine, "cuda" is the GPU of the local rank of this one.
     """
     if device == "auto":
         import torch
@@ -218,7 +216,7 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int | None
         if not torch.cuda.is_available():
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
         if device == "cuda":
-            device = f"cuda:{Rank.from_environment().local_index if local_rank is None else local_rank}"
+            device = f"cuda:{Rank.from_environment().local_index}"
     _require_precision(precision, ("auto", *DTYPES))
     if device == "cpu":
         limit_primitives(_MOST_PRIMITIVES)  # in front of every product of a model

@@ -53,7 +53,10 @@ def local_copy(source: Path | str, *, cache: Path | None = None, limit: int = CA
     with locked_file(folder, wait=True):
         if not _is_used_again(folder):
             _make_room(cache, limit - size)
-            _fill(folder, copy.name, files, size)
+            with atomic_folder(folder) as partial, Progress(f"downloading {copy.name}", size, "bytes") as progress:
+                for file in files:
+                    _download(file, partial / copy.name / file.inside, progress)
+                os.utime(partial)  # used now, not when the download began
     return copy
 
 
@@ -83,13 +86,6 @@ def _require_inside(name: str, address: str) -> None:
             found=repr(name),
             fix="rename it there, or name another place",
         )
-
-
-def _fill(folder: Path, name: str, files: list[Found], size: int) -> None:
-    with atomic_folder(folder) as partial, Progress(f"downloading {name}", size, "bytes") as progress:
-        for file in files:
-            _download(file, partial / name / file.inside, progress)
-        os.utime(partial)  # used now, not when the download began
 
 
 def _key(address: str, files: list[Found]) -> str:

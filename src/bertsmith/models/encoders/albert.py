@@ -14,7 +14,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, cast
 
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require, require_value
 from bertsmith.models.encoders.electra import require_width
 from bertsmith.models.encoders.post_norm_names import post_norm_layer, post_norm_names
 from bertsmith.models.parts.config import NAMED_SIZES, EncoderConfig
@@ -58,12 +58,8 @@ class AlbertConfig(EncoderConfig):
             found=repr(self.num_hidden_groups),
             fix="correct num_hidden_groups",
         )
-        require(
-            self.inner_group_num == 1,
-            expected="inner_group_num 1, as in every published ALBERT",
-            found=repr(self.inner_group_num),
-            fix="use another model",
-        )
+        is_usual = self.inner_group_num == 1
+        require_value(is_usual, "inner_group_num", "1, as in every ALBERT", self.inner_group_num, "use another model")
 
     @functools.cached_property
     def embedding_width(self) -> int:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require_number
 from bertsmith.models.encoders.post_norm_names import (
     BERT_PARTS,
     CLASSIFIER_WITH_POOLER,
@@ -59,12 +59,8 @@ class MpnetConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.relative_attention_num_buckets >= _RANGES,
-            expected=f"relative_attention_num_buckets of at least {_RANGES}, which distances are divided into",
-            found=self.relative_attention_num_buckets,
-            fix=f"use {_RANGES}",
-        )
+        name = "relative_attention_num_buckets"
+        require_number(name, self.relative_attention_num_buckets, least=_RANGES)
 
     @functools.cached_property
     def first_position(self) -> int:

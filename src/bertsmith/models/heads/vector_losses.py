@@ -76,13 +76,10 @@ class VectorLoss:
         if self.objective == COSINE:
             return (cosines - targets).square().sum() / total
         assert self.objective == COSENT, self.objective
-        return _cosent(cosines * self.scale, targets)
-
-
-def _cosent(cosines: Tensor, scores: Tensor) -> Tensor:
-    """log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step with a higher score of i."""
-    wrong = (cosines[None, :] - cosines[:, None])[scores[:, None] > scores[None, :]]
-    return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), dim=0)
+        # log(1 + sum of exp(cosine of j - cosine of i)) over all pairs i, j of the step with a higher score of i.
+        scaled = cosines * self.scale
+        wrong = (scaled[None, :] - scaled[:, None])[targets[:, None] > targets[None, :]]
+        return torch.logsumexp(torch.cat([wrong.new_zeros(1), wrong]), dim=0)
 
 
 def _softmax(parts: Sequence[Tensor], labels: Tensor, layer: nn.Module | None) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import imported
-from bertsmith.base.core.settings import help_field, require, require_known, require_number, to_dict
+from bertsmith.base.core.settings import help_field, require, require_known, require_number, require_value, to_dict
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh", "linear")
 # Other names of the same functions in `transformers`; some of them round differently in the last digits.
@@ -122,12 +122,8 @@ class EncoderConfig:
             if name in self.omitted and name in ("type_vocab_size", "num_hidden_layers"):
                 continue  # of which there may be none
             value = getattr(self, name)
-            require(
-                isinstance(value, int) and not isinstance(value, bool) and value > 0,
-                expected=f"{name} to be a whole number above 0",
-                found=repr(value),
-                fix=f"correct {name}",
-            )
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
+            require_value(is_count, name, "a whole number above 0", value)
         self._require_types()
         require(
             self.max_tokens > 0,
@@ -145,12 +141,8 @@ class EncoderConfig:
             require_number(name, getattr(self, name), least=0, below=1)
         for name in ("initializer_range", "layer_norm_eps"):
             require_number(name, getattr(self, name), above=0, most=1)
-        require(
-            0 <= self.pad_token_id < self.vocab_size,
-            expected=f"pad_token_id within the vocabulary of {self.vocab_size} pieces",
-            found=repr(self.pad_token_id),
-            fix="correct pad_token_id",
-        )
+        is_piece, limits = 0 <= self.pad_token_id < self.vocab_size, f"the id of one of {self.vocab_size} pieces"
+        require_value(is_piece, "pad_token_id", limits, self.pad_token_id)
         for name, known in (("hidden_act", ACTIVATIONS), ("position_embedding_type", POSITIONS)):
             require_known(name, getattr(self, name), known)
 
@@ -160,12 +152,8 @@ class EncoderConfig:
         for name in (field.name for field in dataclasses.fields(self)):
             value, kinds = getattr(self, name), get_args(hints[name]) or (hints[name],)
             fits = isinstance(value, (*kinds, int) if float in kinds else kinds)
-            require(
-                fits and (bool in kinds or not isinstance(value, bool)),
-                expected=f"{name} to be {_TYPE_WORDS[kinds[0]]}",
-                found=repr(value)[:60],
-                fix=f"correct {name}",
-            )
+            fits = fits and (bool in kinds or not isinstance(value, bool))
+            require_value(fits, name, _TYPE_WORDS[kinds[0]], value)
 
     @property
     def head_size(self) -> int:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.base.core.settings import help_field, require, require_number, require_other
+from bertsmith.base.core.settings import help_field, require_known, require_number, require_other
 from bertsmith.base.storage.files import digest_file
 from bertsmith.text.corpus import boilerplate, duplicates
 from bertsmith.text.corpus.document_urls import DocumentUrl, DocumentUrls
@@ -67,12 +67,7 @@ class RemovalSettings(ReadingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.remove_duplicates in REMOVALS,
-            expected=f"duplicates to remove, one of {', '.join(REMOVALS)}",
-            found=self.remove_duplicates,
-            fix="choose one of them",
-        )
+        require_known("remove_duplicates", self.remove_duplicates, REMOVALS)
         require_other(
             self.url_column == URL_COLUMN or self.remove_duplicates == "url", "--url-column", "--remove-duplicates url"
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.core.settings import help_field, require, require_other
+from bertsmith.base.core.settings import help_field, require_known, require_other
 
 UTF_8 = "utf-8"
 BAD_BYTES = ("refuse", "drop")
@@ -42,12 +42,7 @@ class EncodingSettings:
 
     def __post_init__(self) -> None:
         require_encoding(self.encoding)
-        require(
-            self.bad_bytes in BAD_BYTES,
-            expected=f"bad_bytes among {', '.join(BAD_BYTES)}",
-            found=self.bad_bytes,
-            fix="choose one of them",
-        )
+        require_known("bad_bytes", self.bad_bytes, BAD_BYTES)
         require_other(
             self.bad_bytes == "refuse" or require_encoding(self.encoding) == UTF_8,
             "--bad-bytes drop",

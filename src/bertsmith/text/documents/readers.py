@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.settings import help_field, require
+from bertsmith.base.core.settings import help_field, require_known
 from bertsmith.text.documents.encodings import UTF_8, EncodingSettings, Utf8Stream
 from bertsmith.text.documents.forms import BY_GAPS, BY_MARKS, FORMS, find_division, find_form
 from bertsmith.text.documents.parquet import parquet_blocks
@@ -63,12 +63,7 @@ class ReadingSettings(EncodingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.form in FORMS,
-            expected=f"a text layout, one of {', '.join(FORMS)}",
-            found=self.form,
-            fix="choose one of them",
-        )
+        require_known("form", self.form, FORMS)
 
 
 @dataclasses.dataclass(frozen=True)

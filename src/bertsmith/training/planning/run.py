@@ -77,7 +77,8 @@ class _Planning:
         settings, data = self.settings, self.data
         plans, work = self._steps_and_work()
         if self.gpu is not None:
-            precision = self._precision_of(self.gpu)
+            usual = "bf16" if self.gpu.has_bf16 else "fp32"
+            precision = usual if self.run.precision == "auto" else self.run.precision
             rates = self._estimated(self.gpu, precision, plans, work)
         elif settings.rates is not None:
             asked = None if self.run.precision == "auto" else self.run.precision
@@ -175,11 +176,6 @@ class _Planning:
         workload = workload_of(model, self.corpus, self.data, runtime, self.run)
         to_start = time.monotonic() - self.started
         return measure_rates(workload, self.training, self.settings.probe_seconds, to_start)
-
-    def _precision_of(self, gpu: Gpu) -> str:
-        if self.run.precision != "auto":
-            return self.run.precision
-        return "bf16" if gpu.has_bf16 else "fp32"
 
     def _estimated(self, gpu: Gpu, precision: str, plans: list[StepPlan], work: Work) -> Rates:
         """The rates of a GPU that is not here."""

@@ -20,7 +20,6 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.randomness import generator
@@ -98,7 +97,8 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
     half = of_head // 2
     if half == 0:
         return
-    directions = _rotation(width, generator(seed, "position directions"))[: 2 * half]  # [2 half, D]
+    drawn = generator(seed, "position directions").standard_normal((width, width))
+    directions = torch.from_numpy(np.linalg.qr(drawn)[0]).float()[: 2 * half]  # orthonormal, [2 half, D]
     directions = directions - directions.mean(dim=1, keepdim=True)  # the norm after the sum removes the mean
     of_sines, of_cosines = directions[:half], directions[half:]
     rates = FASTEST * (SLOWEST / FASTEST) ** (torch.arange(half) / max(1, half - 1))
@@ -122,8 +122,3 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
             )
             layer.query.weight[rows].copy_(query * SHARPNESS)
             layer.key.weight[rows].copy_(torch.cat([of_sines, of_cosines]) * SHARPNESS)
-
-
-def _rotation(width: int, rng: np.random.Generator) -> Tensor:
-    """A random orthogonal matrix, float32 [D, D]."""
-    return torch.from_numpy(np.linalg.qr(rng.standard_normal((width, width)))[0]).float()

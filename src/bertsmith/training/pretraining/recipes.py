@@ -120,19 +120,14 @@ def with_recipe(options: Mapping[str, Any]) -> dict[str, Any]:
     settings = {**options, "recipe": name}
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
-    _require_size(settings.get("size"), settings.get("architecture"))
+    size, sizes = settings.get("size"), require_architecture(settings.get("architecture") or "bert").config.sizes
+    if size is not None and sizes and size not in sizes:
+        raise ConfigError.unknown("model size", size, [*sizes, AUTO_SIZE])
     if name == PAPER:
         return {**_of_the_paper(settings), **settings}
     if settings.get("init") is not None:
         return {**_CONTINUED, **_of_a_continued_model(settings), **settings}
     return {**_of_a_new_model(settings), **settings}
-
-
-def _require_size(size: str | None, architecture: str | None) -> None:
-    """Refuses the name of a size that the architecture does not have."""
-    sizes = require_architecture(architecture or "bert").config.sizes
-    if size is not None and sizes and size not in sizes:
-        raise ConfigError.unknown("model size", size, [*sizes, AUTO_SIZE])
 
 
 def size_for(minutes: float | None) -> str:

@@ -107,7 +107,8 @@ def pretrain(
             **({"segmenter": segmenter_versions(data.segmented)} if data.segmented else {}),
             **({} if teaching is None else teaching.digests()),
         }
-        run.start(record, digests, may_change=_may_change(run.before), request=request)
+        unresolved = _UNTIL_RESOLVED if run.before and not run.before.get("resolved") else ()
+        run.start(record, digests, may_change=(*PLACES, BY_PROCESSOR, *unresolved), request=request)
 
         # The first parameters, the steps, the model folder and the report.
         if run.folder.last_step() is None:
@@ -304,11 +305,6 @@ def settings_of_run(
         from_dict(PretrainingDataSettings, record.get("data", {}), where),
         from_dict(TrainSettings, record.get("train", {}), where),
     )
-
-
-def _may_change(before: Mapping[str, Any]) -> tuple[str, ...]:
-    """The settings that a run may be resumed with although its record has others."""
-    return (*PLACES, BY_PROCESSOR, *(_UNTIL_RESOLVED if before and not before.get("resolved") else ()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

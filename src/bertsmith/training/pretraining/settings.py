@@ -17,6 +17,7 @@ from bertsmith.base.core.settings import (
     require_limits,
     require_number,
     require_other,
+    require_value,
 )
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.masking import LONGEST
@@ -84,19 +85,8 @@ class PretrainingDataSettings:
         """Validates the values."""
         require_limits(self)
         require_known("objective", self.objective, tuple(OBJECTIVES))
-        require(
-            5 <= self.max_length <= LONGEST,
-            expected=f"max_length from 5 to {LONGEST}",
-            found=self.max_length,
-            fix="choose a length that the model has positions for, e.g. 128 or 512",
-        )
-        for name in (
-            "short_sequence_probability",
-            "masked_share",
-            "mask_share",
-            "keep_share",
-            "random_share",
-        ):
+        require_number("max_length", self.max_length, least=5, most=LONGEST)
+        for name in ("short_sequence_probability", "masked_share", "mask_share", "keep_share", "random_share"):
             require_number(name, getattr(self, name), least=0, most=1)
         require(
             self.masked_share > 0 or not self.masked,
@@ -112,11 +102,9 @@ class PretrainingDataSettings:
             fix="use --objective mlm or left-to-right, or --no-contiguous",
         )
         shares = self.mask_share + self.keep_share + self.random_share
-        require(
-            math.isclose(shares, 1, abs_tol=1e-9),
-            expected="mask_share + keep_share + random_share = 1",
-            found=f"{shares:g}",
-            fix="change one of the three",
+        is_one = math.isclose(shares, 1, abs_tol=1e-9)
+        require_value(
+            is_one, "mask_share + keep_share + random_share", "1", round(shares, 6), "change one of the three"
         )
         for name in self.segmented:
             require_other(self.whole_word, f"--{name.replace('_', '-')}", "--whole-word")
@@ -251,18 +239,17 @@ class PretrainingRunSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        for name in (
+        counts = (
             "rows_per_step",
             "tokens_per_step",
             "micro_tokens",
             "evaluation_rows",
             "long_length",
             "sampled_pieces",
-        ):
-            require_number(name, getattr(self, name), above=0)
-        require(
-            0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a fraction"
         )
+        for name in counts:
+            require_number(name, getattr(self, name), above=0)
+        require_number("long_share", self.long_share, above=0, below=1)
         require_number("layer_decay", self.layer_decay, above=0, most=1)
         for name in ("activation_penalty", "change_penalty"):
             require_number(name, getattr(self, name), least=0)

@@ -1,10 +1,12 @@
 """Splits a document into instances, for each row layout.
 
 A walk receives a document's sentence boundaries (token offsets, starting with 0), the target length of the pass and a
-function that returns the next uniform number. It appends seven integers per instance to `fields`: document, start and
-end of A; the same of B; label. Documents are ranks among the usable ones. Draws are in the order of the original code.
+function that returns the next uniform number. It appends seven integers per instance to `Instances.fields`: document,
+start and end of A; the same of B; label. Documents are ranks among the usable ones. Draws are in the order of the
+original code.
 """
 
+import dataclasses
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +20,6 @@ from bertsmith.training.pretraining.counted_draws import count_heads
 
 Ints = npt.NDArray[np.int64]
 Draw = Callable[[], float]
-Walk = Callable[[Sequence[int], int, int, int, Draw, "array[int]", "array[float]"], None]
 
 FIELDS = 7  # integers per instance
 OPEN = -1  # the start of a B whose sentence has been drawn but not looked up yet
@@ -28,21 +29,25 @@ _TRIES = 10  # to draw a document other than the current one
 _DRAWS = 64  # at a time
 
 
+@dataclasses.dataclass
+class Instances:
+    """The instances of documents with ranks from 0 to `num_documents`, and the draws that `OPEN` starts wait for."""
+
+    num_documents: int
+    fields: "array[int]" = dataclasses.field(default_factory=lambda: array("q"))
+    openings: "array[float]" = dataclasses.field(default_factory=lambda: array("d"))
+
+
+Walk = Callable[[Sequence[int], int, int, Draw, Instances], None]
+
+
 def uniforms(rng: np.random.Generator) -> Iterator[float]:
     """An endless iterator of uniform numbers in [0, 1)."""
     while True:
         yield from rng.random(_DRAWS).tolist()
 
 
-def walk_next_sentence(
-    edges: Sequence[int],
-    target: int,
-    document: int,
-    num_documents: int,
-    draw: Draw,
-    fields: "array[int]",
-    openings: "array[float]",
-) -> None:
+def walk_next_sentence(edges: Sequence[int], target: int, document: int, draw: Draw, instances: Instances) -> None:
     """Appends pairs with their actual next (label 0) or a random next (label 1) from another document.
 
     The start of a random next stays `OPEN`, its end is the number of tokens wanted, and the draw that chooses its first
@@ -61,26 +66,18 @@ def walk_next_sentence(
         if random_next:
             other = document
             for _ in range(_TRIES):
-                other = int(draw() * num_documents)
+                other = int(draw() * instances.num_documents)
                 if other != document:
                     break
-            fields.extend((document, begin, end, other, OPEN, target - (end - begin), 1))
-            openings.append(draw())
+            instances.fields.extend((document, begin, end, other, OPEN, target - (end - begin), 1))
+            instances.openings.append(draw())
             first = split
         else:
-            fields.extend((document, begin, end, document, end, edges[stop], 0))
+            instances.fields.extend((document, begin, end, document, end, edges[stop], 0))
             first = stop
 
 
-def walk_sentence_order(
-    edges: Sequence[int],
-    target: int,
-    document: int,
-    num_documents: int,
-    draw: Draw,
-    fields: "array[int]",
-    openings: "array[float]",
-) -> None:
+def walk_sentence_order(edges: Sequence[int], target: int, document: int, draw: Draw, instances: Instances) -> None:
     """Appends pairs from one document in order (label 0) or swapped (label 1), each with probability 0.5.
 
     A single sentence is cut at a random token, because a pair needs two parts; a final sentence of one token joins the
@@ -98,21 +95,13 @@ def walk_sentence_order(
         else:
             middle = edges[first + 1 + int(draw() * (stop - first - 1))]
         if draw() < 0.5:
-            fields.extend((document, middle, end, document, begin, middle, 1))
+            instances.fields.extend((document, middle, end, document, begin, middle, 1))
         else:
-            fields.extend((document, begin, middle, document, middle, end, 0))
+            instances.fields.extend((document, begin, middle, document, middle, end, 0))
         first = stop
 
 
-def walk_single(
-    edges: Sequence[int],
-    target: int,
-    document: int,
-    num_documents: int,
-    draw: Draw,
-    fields: "array[int]",
-    openings: "array[float]",
-) -> None:
+def walk_single(edges: Sequence[int], target: int, document: int, draw: Draw, instances: Instances) -> None:
     """Appends rows of one part (label -1): as many whole sentences as fit the target; no token is lost.
 
     A sentence longer than the target is cut, and the rest begins the next row.
@@ -122,46 +111,30 @@ def walk_single(
         stop = edges[bisect_right(edges, begin + target) - 1]
         if stop <= begin:
             stop = begin + target
-        fields.extend((document, begin, stop, NOWHERE, 0, 0, -1))
+        instances.fields.extend((document, begin, stop, NOWHERE, 0, 0, -1))
         begin = stop
 
 
-def walk_contiguous(
-    edges: Sequence[int],
-    target: int,
-    document: int,
-    num_documents: int,
-    draw: Draw,
-    fields: "array[int]",
-    openings: "array[float]",
-) -> None:
+def walk_contiguous(edges: Sequence[int], target: int, document: int, draw: Draw, instances: Instances) -> None:
     """Appends rows of one part (label -1) that run on over the borders of sentences; no token is lost.
 
     All rows of a document but the last have the target length, as the spans of books in Radford et al. (2018), section
     4.1.
     """
     for begin in range(0, edges[-1], target):
-        fields.extend((document, begin, min(begin + target, edges[-1]), NOWHERE, 0, 0, -1))
+        instances.fields.extend((document, begin, min(begin + target, edges[-1]), NOWHERE, 0, 0, -1))
 
 
-def walk_twice(
-    edges: Sequence[int],
-    target: int,
-    document: int,
-    num_documents: int,
-    draw: Draw,
-    fields: "array[int]",
-    openings: "array[float]",
-) -> None:
+def walk_twice(edges: Sequence[int], target: int, document: int, draw: Draw, instances: Instances) -> None:
     """Appends rows of which both parts are the same text (label -1): as many whole sentences as fit half of the target.
 
     A sentence that is longer is cut, as in `walk_single`.
     """
-    alone: array[int] = array("q")
-    walk_single(edges, max(1, target // 2), document, num_documents, draw, alone, openings)
-    for row in range(0, len(alone), FIELDS):
-        begin, stop = alone[row + 1], alone[row + 2]
-        fields.extend((document, begin, stop, document, begin, stop, -1))
+    alone = Instances(instances.num_documents)
+    walk_single(edges, max(1, target // 2), document, draw, alone)
+    for row in range(0, len(alone.fields), FIELDS):
+        begin, stop = alone.fields[row + 1], alone.fields[row + 2]
+        instances.fields.extend((document, begin, stop, document, begin, stop, -1))
 
 
 def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:

@@ -13,7 +13,6 @@ N instances, T tokens.
 """
 
 import dataclasses
-from array import array
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -31,7 +30,15 @@ from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.training.pretraining.counted_draws import instance_keys
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
-from bertsmith.training.pretraining.spans import FIELDS, NOWHERE, OPEN, random_ends, uniforms, walk_contiguous
+from bertsmith.training.pretraining.spans import (
+    FIELDS,
+    NOWHERE,
+    OPEN,
+    Instances,
+    random_ends,
+    uniforms,
+    walk_contiguous,
+)
 
 Ints = npt.NDArray[np.int64]
 Key = TypeVar("Key", bound=Hashable)
@@ -291,21 +298,21 @@ class PretrainingStream:
         settings, seed, pass_number = self.settings, self.settings.seed, self._pass(epoch)
         walk = walk_contiguous if settings.contiguous else OBJECTIVES[settings.objective].walk
         room = settings.room
-        appended, openings = array("q"), array("d")
+        instances = Instances(len(self._usable))
         counts, before = np.empty(len(ranks), dtype=np.int64), 0
         for position, (rank, document) in enumerate(zip(ranks.tolist(), self._usable[ranks].tolist(), strict=True)):
             draw = uniforms(generator(seed, "walk", pass_number, document)).__next__
             short = draw() < settings.short_sequence_probability
             target = 2 + int(draw() * (room - 1)) if short else room
-            walk(self._edges(document).tolist(), target, rank, len(self._usable), draw, appended, openings)
-            counts[position] = len(appended) // FIELDS - before
+            walk(self._edges(document).tolist(), target, rank, draw, instances)
+            counts[position] = len(instances.fields) // FIELDS - before
             before += int(counts[position])
         if pass_number not in self._counts and (len(self._counts) + 1) * len(self._usable) <= _CACHED_COUNTS:
             self._counts[pass_number] = np.zeros(len(self._usable), dtype=np.int32)
         if pass_number in self._counts:
             self._counts[pass_number][ranks] = counts
-        fields = np.array(appended, dtype=np.int64).reshape(-1, FIELDS)
-        return fields, np.array(openings, dtype=np.float64), counts
+        fields = np.array(instances.fields, dtype=np.int64).reshape(-1, FIELDS)
+        return fields, np.array(instances.openings, dtype=np.float64), counts
 
     def _plan(self, epoch: int, block: int) -> InstancePlan:
         """The instances of a block, shuffled."""

@@ -36,7 +36,7 @@ from bertsmith.training.pretraining.micro_batches import RowsWithTargets
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.segmented_words import LANGUAGES
 from bertsmith.training.pretraining.settings import PretrainingDataSettings
-from bertsmith.training.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
+from bertsmith.training.pretraining.stream import Cursor, Documents, PretrainingStream, Rows
 from bertsmith.training.pretraining.targets import FindTargets
 
 # Held-out rows are masked as in the paper, whatever the masks of the training, so that losses can be compared.
@@ -223,7 +223,7 @@ class Pretraining(Workload):
 
     def _sums(self, model: nn.Module, stream: PretrainingStream, rank: Rank) -> dict[str, float]:
         """The sums over the first rows of a held-out stream, in the order of its micro-batches, as in one process."""
-        rows = stream.materialise(self._evaluation_plan(stream))
+        rows = stream.materialise(stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0])
         work = self._with_targets(rows, self.objective.find_targets(stream.vocabulary, stream.settings), 0)
         parts = work.cut(self.micro_tokens, least_parts=rank.count)
         dealt: list[dict[str, float]] = []
@@ -289,9 +289,6 @@ class Pretraining(Workload):
             return self._phases[0], step
         assert self._border is not None, "fix_steps was called"
         return (self._phases[0], step) if step < self._border else (self._phases[1], step - self._border)
-
-    def _evaluation_plan(self, stream: PretrainingStream) -> InstancePlan:
-        return stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0]
 
     def _with_targets(self, rows: Rows, find_targets: FindTargets, step: int) -> RowsWithTargets:
         return RowsWithTargets(rows, find_targets, pairs=self.objective.scores_pairs, step=step)
