@@ -52,7 +52,7 @@ def test_a_given_form_is_not_detected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
     assert read(path) == [STORIES[0] + STORIES[1]]
     assert read(path, form="lines") == [["The boat came home. Nobody was in it."], ["A new story. It rained."]]
-    with pytest.raises(ConfigError, match="unknown form 'verse'; use one of"):
+    with pytest.raises(ConfigError, match="unknown form 'verse'; did you mean 'prose'"):
         ReadingSettings(form="verse")
 
 
