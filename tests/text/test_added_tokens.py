@@ -15,7 +15,7 @@ from bertsmith.base.core.errors import VocabularyError
 from bertsmith.models.model_files.tokenizer_writing import tokenizer_json
 from bertsmith.text.tokenizers import tokenizer as tokenizer_module
 from bertsmith.text.tokenizers.added_tokens import AddedToken, special_tokens_of
-from bertsmith.text.tokenizers.bounded import BoundedCache
+from bertsmith.text.tokenizers.encoded import BoundedCache
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizers.tokenizer import Tokenizer

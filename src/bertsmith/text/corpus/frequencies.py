@@ -26,6 +26,10 @@ def smoothed_frequencies(counts: npt.NDArray[Any], spare_ids: Sequence[int] = ()
     One is added to each count. The spare pieces that never occur share one added count: thousands of them, in a
     vocabulary that a small corpus does not fill, would otherwise take most of the probability from the others.
 
+    Args:
+        counts: how often each piece occurs, [V].
+        spare_ids: those of the vocabulary's spare pieces.
+
     >>> smoothed_frequencies(np.array([4, 2, 0])).tolist()
     [0.5555555555555556, 0.3333333333333333, 0.1111111111111111]
     >>> smoothed_frequencies(np.array([4, 2, 0, 0]), spare_ids=[2, 3]).tolist()

@@ -1,8 +1,8 @@
-"""The result of a tokenizer: flat arrays of ids, divided into texts by offsets."""
+"""The result of a tokenizer: flat arrays of ids, divided into texts by offsets; and the cache of words it has split."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -96,3 +96,35 @@ class EncodedWithOffsets(NamedTuple):
     encoded: Encoded
     starts: Offsets
     ends: Offsets
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+MOST_BYTES = 32 << 20
+
+
+class BoundedCache(dict[Key, Value]):
+    """A dictionary that starts again when it has too many entries or takes too many bytes.
+
+    Text is full of words that recur, and of numbers that never do. To start again costs a moment; to keep an order of
+    use would cost something at every look-up.
+
+    >>> cache = BoundedCache[str, int](2)
+    >>> for number, word in enumerate(("the", "film", "was")):
+    ...     cache.put(word, number, 100)
+    >>> dict(cache), cache.bytes
+    ({'was': 2}, 100)
+    """
+
+    def __init__(self, most_entries: int, most_bytes: int = MOST_BYTES) -> None:
+        super().__init__()
+        self._most_entries, self._most_bytes, self.bytes = most_entries, most_bytes, 0
+
+    def put(self, key: Key, value: Value, size: int) -> None:
+        """Adds an entry of about `size` bytes."""
+        self.bytes += size
+        if len(self) >= self._most_entries or self.bytes > self._most_bytes:
+            self.clear()
+            self.bytes = size
+        self[key] = value

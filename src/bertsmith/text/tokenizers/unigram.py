@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 from bertsmith.base.core.errors import CheckpointError
-from bertsmith.text.tokenizers.bounded import BoundedCache
 from bertsmith.text.tokenizers.charsmap import (
     Step,
     attaches,
@@ -23,6 +22,7 @@ from bertsmith.text.tokenizers.charsmap import (
     normalized_with_places,
     steps_of,
 )
+from bertsmith.text.tokenizers.encoded import BoundedCache
 
 _UNKNOWN_PENALTY = 10.0  # nats below the least probable piece
 _MOST_CACHED, _LONGEST_CACHED = 2**17, 64  # words, and characters of a word

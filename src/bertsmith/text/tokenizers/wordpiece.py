@@ -15,8 +15,7 @@ import numpy as np
 from bertsmith.base.core.settings import to_dict
 from bertsmith.text.tokenizers.added_tokens import AddedToken, AddedTokens, special_tokens_of
 from bertsmith.text.tokenizers.blocks import Strings, is_arrow
-from bertsmith.text.tokenizers.bounded import BoundedCache
-from bertsmith.text.tokenizers.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
+from bertsmith.text.tokenizers.encoded import BoundedCache, Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.tokenizers.fast import FastEncoder
 from bertsmith.text.tokenizers.longest_match import Segmenter
 from bertsmith.text.tokenizers.normalize import (
