@@ -133,4 +133,4 @@ def test_a_translation_that_does_not_end_is_as_long_as_allowed_and_says_so():
 
 def test_a_text_that_is_too_long_is_refused_by_its_place():
     with pytest.raises(InputError, match="at most 16 tokens in line 2; found 17"):
-        translate(model(), TOKENIZER, ["a", "a " * 15], SearchSettings(), places=["line 1", "line 2"])
+        translate(model(), TOKENIZER, ["a", "a " * 15], SearchSettings(), names=["line 1", "line 2"])

@@ -13,7 +13,7 @@ def test_lines_with_text_whose_translation_is_empty_are_counted(monkeypatch, cap
         def to(self, device):
             return self
 
-    def translate(loaded, tokenizer, texts, settings, places):
+    def translate(loaded, tokenizer, texts, settings, names):
         return [Translation(text="hallo" if text == "hello" else "", score=0.0, has_ended=True) for text in texts]
 
     monkeypatch.setattr(translation, "read_translation_model", lambda model: (Loaded(), None))

@@ -15,7 +15,7 @@ from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, 
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRequest, SamplingSettings
-from bertsmith.tasks.datasets.blocks import text_blocks
+from bertsmith.tasks.datasets.blocks import named_blocks, text_blocks
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import OF_WRITING, TaskSettings
@@ -53,30 +53,18 @@ def perplexity_of_texts(model: PretrainedPredictor, texts: Sequence[str]) -> lis
 
 
 def complete_lines(
-    request: CompleteRequest, blocks: Iterable[Sequence[str]], place: str = "text {:,}"
+    request: CompleteRequest, blocks: Iterable[Sequence[str]], name: str = "text {:,}"
 ) -> Iterator[Completion]:
     """Each line with the most likely next pieces, and a continuation.
 
     Args:
-        blocks: lists of lines; the lines of one list may be computed together.
-        place: a format string that names a line by its number in errors.
+        blocks, name: see `named_blocks`.
     """
     predictor = load_pretraining_heads(request.model, needs=["mlm"], **request.arguments(load_pretraining_heads))
+    settings = request.arguments(complete)  # top and tokens
     sampling = request.part(SamplingSettings)
-    number = 0
-    for arrived in blocks:
-        for lines in text_blocks(arrived, LINES):
-            places = [place.format(number + 1 + index) for index in range(len(lines))]
-            yield from complete(
-                predictor.engine,
-                predictor.tokenizer,
-                lines,
-                top=request.top,
-                tokens=request.tokens,
-                sampling=sampling,
-                places=places,
-            )
-            number += len(lines)
+    for lines, names in named_blocks(blocks, LINES, name):
+        yield from complete(predictor.engine, predictor.tokenizer, lines, sampling=sampling, names=names, **settings)
 
 
 def perplexity_of_file(request: PerplexityRequest) -> Perplexity:

@@ -17,7 +17,7 @@ from bertsmith.inference.predictors.pretraining_heads import Continuation, Fille
 from bertsmith.inference.predictors.request import FillRequest, NextRequest, PredictRequest
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from bertsmith.models.model_files.metadata import digests_of_model
-from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, sized_blocks, text_blocks
+from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, named_blocks, sized_blocks
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data import glue_tests
@@ -26,20 +26,15 @@ from bertsmith.tasks.task_data.typed_examples import example_of_line
 LINES = 1024  # filled together
 
 
-def fill_lines(request: FillRequest, blocks: Iterable[Sequence[str]], place: str = "text {:,}") -> Iterator[FilledText]:
+def fill_lines(request: FillRequest, blocks: Iterable[Sequence[str]], name: str = "text {:,}") -> Iterator[FilledText]:
     """Each line with the most probable pieces for each [MASK] in it.
 
     Args:
-        blocks: lists of lines; the lines of one list may be computed together.
-        place: a format string that names a line by its number in errors.
+        blocks, name: see `named_blocks`.
     """
     predictor = load_pretraining_heads(request.model, needs=["mlm"], **request.arguments(load_pretraining_heads))
-    number = 0
-    for arrived in blocks:
-        for lines in text_blocks(arrived, LINES):
-            places = [place.format(number + 1 + index) for index in range(len(lines))]
-            yield from predictor.fill_each(lines, places, request.top)
-            number += len(lines)
+    for lines, names in named_blocks(blocks, LINES, name):
+        yield from predictor.fill_each(lines, names, request.top)
 
 
 def judge_continuations(request: NextRequest) -> list[Continuation]:
@@ -125,8 +120,9 @@ def write_submission(request: PredictRequest) -> Path:
     """The path of the submission file for the GLUE server, written to a folder."""
     name, predictor, examples = _glue_test(request)
     folder = Path(request.submission or "")
-    place = glue_tests.submission_place(name, folder)
-    require_output(place, ANSWERS, inputs=[Path(request.test or "")], replace=request.replace)
+    require_output(
+        glue_tests.submission_place(name, folder), ANSWERS, inputs=[Path(request.test or "")], replace=request.replace
+    )
     return glue_tests.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
 
 

@@ -90,7 +90,7 @@ def complete(
     top: int = 5,
     tokens: int = 0,
     sampling: SamplingSettings | None = None,
-    places: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
     remembers: bool = True,
 ) -> list[Completion]:
     """The `top` most likely next pieces of each text, and a continuation of at most `tokens` pieces.
@@ -101,7 +101,7 @@ def complete(
     Args:
         engine: computes a language model with a head for pieces.
         sampling: how pieces are chosen; by default the most likely.
-        places: the names of the texts in errors.
+        names: the names of the texts in errors.
         remembers: use a memory if the engine has one; without, every piece costs a pass over the whole text.
 
     Raises:
@@ -110,7 +110,7 @@ def complete(
         NotFiniteError: the model computed no finite numbers for a text.
     """
     require_causal(engine)
-    names = places or [f"text {number}" for number in range(1, len(texts) + 1)]
+    names = names or [f"text {number}" for number in range(1, len(texts) + 1)]
     backward = engine.predicts == PREVIOUS
     start = np.array(tokenizer.template.end if backward else tokenizer.template.start, dtype=np.int32)
     encoded = tokenizer.encode_batch(texts)

@@ -36,15 +36,15 @@ def translate(
     texts: Sequence[str],
     settings: SearchSettings,
     *,
-    places: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
     dtype: torch.dtype | None = None,
 ) -> list[Translation]:
     """The best translation of each text that the search finds; a text without words has an empty one.
 
     Args:
-        places: the names of the texts in errors.
+        names: the names of the texts in errors.
     """
-    names = places or [f"text {number}" for number in range(1, len(texts) + 1)]
+    names = names or [f"text {number}" for number in range(1, len(texts) + 1)]
     rows = rows_of(texts, tokenizer)
     most, special = model.config.max_tokens, len(tokenizer.template.start) + len(tokenizer.template.end)
     for row, name in zip(rows, names, strict=True):

@@ -24,6 +24,20 @@ def text_blocks(
     return sized_blocks(texts, len, most_texts, most_characters)
 
 
+def named_blocks(blocks: Iterable[Iterable[str]], most_texts: int, name: str) -> Iterator[tuple[list[str], list[str]]]:
+    """Lists of texts that are computed together, with the names of the texts in errors.
+
+    Args:
+        blocks: lists of texts; no result has texts of two of them.
+        name: a format string for the number of a text.
+    """
+    first = 1
+    for block in blocks:
+        for texts in text_blocks(block, most_texts):
+            yield texts, [name.format(number) for number in range(first, first + len(texts))]
+            first += len(texts)
+
+
 def sized_blocks(
     items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_characters: int = BLOCK_CHARACTERS
 ) -> Iterator[list[Item]]:
