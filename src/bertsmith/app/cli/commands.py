@@ -49,9 +49,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command(
-        pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo", text.encoding_settings
-    ),
+    Command(pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo"),
     Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(
         text.tokenize,
@@ -62,7 +60,7 @@ COMMANDS = (
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
     Command(corpus.corpus, "corpus", "bertsmith corpus my-text --vocab vocab.txt --out my-corpus"),
     Command(corpus.check, "check", "bertsmith check my-corpus"),
-    Command(pretraining.rates, "rates", "bertsmith rates my-corpus --rows 2000", pretraining.rates_settings),
+    Command(pretraining.rates, "rates", "bertsmith rates my-corpus --rows 2000"),
     Command(
         pretraining.pretrain,
         "pretrain",

@@ -1,71 +1,41 @@
 """Commands for pre-training: the demo, statistics of the rows, pre-training itself, plans and reports."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertsmith.app.cli.options import (
-    CorpusArgument,
-    ReplaceOutOption,
-    given,
-    note,
-    print_json,
-    say,
-    settings_from,
-)
-from bertsmith.base.core.requests import COPIED
+from bertsmith.app.cli.options import note, print_json, say
 
 if TYPE_CHECKING:
+    from bertsmith.app.library.request import DemoRequest, ReportRequest
     from bertsmith.training.planning.settings import PlanRequest
-    from bertsmith.training.pretraining.settings import PretrainRequest
+    from bertsmith.training.pretraining.settings import PretrainRequest, RatesRequest
 
 
-def demo(
-    minutes: Annotated[float, typer.Option(help="time limit in minutes")] = 5.0,
-    texts: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--text", metavar="PATH", help="files or folders to use instead of the documentation on this machine"
-        ),
-        COPIED,
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all outputs")] = Path("demo"),
-    **values: Any,
-) -> None:
+def demo(request: "DemoRequest") -> None:
     """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, a classifier on top, report.html.
 
     Without --text it reads the documentation on this machine: the docstrings of Python and of installed packages.
     Nothing is downloaded, and none of their code is run.
     """
     from bertsmith.app.demo.run import run_demo
+    from bertsmith.base.core.requests import call
 
-    for line in run_demo(out, minutes=minutes, texts=texts or (), **given(values)).lines():
+    for line in call(run_demo, request).lines():
         say(line)
 
 
-def rates_settings() -> Sequence[type]:
-    """The settings classes whose fields are options of `rates`."""
-    from bertsmith.training.pretraining.settings import PretrainingDataSettings
-
-    return (PretrainingDataSettings,)
-
-
-def rates(
-    corpus: CorpusArgument,
-    rows: Annotated[int, typer.Option(min=1, max=10**8, help="rows to measure")] = 10_000,
-    **values: Any,
-) -> None:
+def rates(request: "RatesRequest") -> None:
     """Measure pre-training rows: masked positions and their three treatments, random next sentences, lengths."""
     from bertsmith.text.corpus.shards import Corpus
     from bertsmith.training.pretraining.rates import measure_rates
     from bertsmith.training.pretraining.settings import PretrainingDataSettings
     from bertsmith.training.pretraining.stream import PretrainingStream
 
-    source = Corpus.open(corpus, verify=True)
-    settings = settings_from(PretrainingDataSettings, values)
-    report = measure_rates(PretrainingStream(source, settings, source.tokenizer.vocabulary), rows)
+    source = Corpus.open(request.corpus, verify=True)
+    stream = PretrainingStream(source, request.part(PretrainingDataSettings), source.tokenizer.vocabulary)
+    report = measure_rates(stream, request.rows)
     for line in report.lines():
         say(line)
 
@@ -116,14 +86,7 @@ def plan(
         say(line)
 
 
-def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders; several are compared")],
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="output file [RUN/report.html; for several runs ./report-RUN-RUN.html]"),
-    ] = None,
-    replace: ReplaceOutOption = False,
-) -> None:
+def report(request: "ReportRequest") -> None:
     """Write report.html: curves, settings, machine, digests.
 
     For pre-training runs it shows the loss against the unigram entropy. For fine-tuning runs it shows scores,
@@ -133,7 +96,8 @@ def report(
     path of the report.
     """
     from bertsmith.app.library.training import write_report
+    from bertsmith.base.core.requests import call
 
-    page = write_report(runs, out, replace=replace, on_line=say)
+    page = call(write_report, request.replaced(on_line=say))
     # If the program chose the name, print the full path.
-    say(str(page if out or len(runs) == 1 else page.resolve()))
+    say(str(page if request.out or len(request.runs) == 1 else page.resolve()))

@@ -1,19 +1,20 @@
 """The command that counts parameters, of the published BERT sizes and of earlier models."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertsmith.app.cli.options import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.request import SizesRequest
 
 BERT_NAMES = ("tiny", "mini", "small", "medium", "base", "large")
 HEADER = ("model", "layers", "hidden", "heads", "feed-forward", "vocabulary", "parameters")
 
 
 def sizes(
-    vocab_size: Annotated[
-        int, typer.Option(min=1, max=10**9, help="pieces in the vocabulary of the BERT models")
-    ] = 30522,
+    request: "SizesRequest",
     json: Annotated[bool, typer.Option("--json", help="one JSON object per line instead of the table")] = False,
 ) -> None:
     """Print the named sizes with their parameters, next to GPT and the Transformer of 2017.
@@ -26,7 +27,7 @@ def sizes(
 
     rows: list[tuple[str, int, int, int, int, int, int]] = []
     for name in BERT_NAMES:
-        config = BertConfig.named(name, vocab_size=vocab_size)
+        config = BertConfig.named(name, vocab_size=request.vocab_size)
         rows.append(
             (
                 f"BERT {name}",
@@ -34,7 +35,7 @@ def sizes(
                 config.hidden_size,
                 config.num_attention_heads,
                 config.intermediate_size,
-                vocab_size,
+                request.vocab_size,
                 config.num_parameters(),
             )
         )

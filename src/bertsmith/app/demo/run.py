@@ -26,9 +26,11 @@ from bertsmith.app.demo.classifier import train_classifier
 from bertsmith.app.demo.curve import LiveCurve
 from bertsmith.app.demo.labelled import Documents, documents_by_source, write_labelled
 from bertsmith.app.demo.result import ClassifierResult, DemoResult, Gap, tables
+from bertsmith.app.library.request import DemoRequest
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import Progress, duration, said_once, tell, warn
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require_number, require_other, to_dict
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.locks import LOCK_FILE, locked_folder, require_unused
@@ -37,7 +39,7 @@ from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.docstrings import docstring_documents
-from bertsmith.text.documents.encodings import UTF_8, EncodingSettings
+from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.text.documents.readers import ReadingSettings
 from bertsmith.text.documents.words import count_files
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -71,26 +73,18 @@ CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
 SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 
 
+@takes(DemoRequest)
 @said_once()
-def run_demo(
-    out: Path,
-    *,
-    minutes: float = 5.0,
-    texts: Sequence[Path] = (),
-    seed: int = 1,
-    encoding: str = UTF_8,
-    bad_bytes: str = "refuse",
-) -> DemoResult:
+def run_demo(request: DemoRequest) -> DemoResult:
     """The result of the whole pipeline, from learning a vocabulary to the report, in about `minutes`.
 
     On a machine that is busy or becomes busy, less documentation is read, fewer steps are made and the classifier gets
     fewer sentences, for the demo to end within LATE_SHARE times the minutes; a line says so if it does not. The user's
     own text is always read as a whole. The text that was read, the steps and the sentences are in the folder, to repeat
     the run. If the minutes are too few for a single step, or the texts are too short, nothing is left in the folder.
-
-    Args:
-        texts: files or folders of the user's own text; if empty, the documentation on this machine is used.
     """
+    out, minutes, seed = Path(request.out), request.minutes, request.seed
+    texts = [Path(text) for text in request.texts]
     started = time.monotonic()
     if not SHORTEST_MINUTES <= minutes < math.inf:
         raise ConfigError(
@@ -100,7 +94,7 @@ def run_demo(
         )
     require_number("minutes", minutes, most=LONGEST_MINUTES)
     require_unused(out, "choose another with --out")
-    reading = EncodingSettings(encoding=encoding, bad_bytes=bad_bytes)
+    reading = request.part(EncodingSettings)
     require_other(bool(texts) or reading == EncodingSettings(), "a choice of --encoding or --bad-bytes", "--text")
     with locked_folder(out):
         with _nothing_left(out):

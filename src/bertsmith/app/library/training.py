@@ -1,11 +1,11 @@
 """The commands `pretrain` and `report` as functions."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bertsmith.app.library.request import ReportRequest
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.requests import parts_of, takes
+from bertsmith.base.core.requests import parts_of, path_or_none, takes
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.pages.html import page_place
 from bertsmith.base.processes.distributed import in_process_group, started_before
@@ -53,32 +53,22 @@ def pretrain(request: PretrainRequest) -> TrainResult:
     )
 
 
-def write_report(
-    runs: Sequence[str | Path],
-    out: str | Path | None = None,
-    on_line: Callable[[str], None] | None = None,
-    *,
-    replace: bool = False,
-) -> Path:
-    """The path of the report that was written.
+@takes(ReportRequest)
+def write_report(request: ReportRequest) -> Path:
+    """The path of the report that was written: by default RUN/report.html, or ./report-RUN-RUN.html for several runs.
 
     Pre-training runs are compared by their curves. Fine-tuning runs must have been scored on the same dev examples;
     each pair is compared: the difference, its 95% confidence interval, and whether it exceeds noise.
-
-    Args:
-        runs: run folders, all of the same kind.
-        out: the file to write; by default RUN/report.html, or ./report-RUN-RUN.html for several runs.
-        on_line: receives a line for each comparison of two fine-tuning runs.
-        replace: overwrite `out`; the default file is always replaced.
 
     Raises:
         ConfigError: the runs are of both kinds.
         InputError: `out` does not end in .html, is not a page, or exists and `replace` is False.
         BertsmithError: a folder contains no run, or the runs cannot be compared.
     """
-    paths, place = [Path(run) for run in runs], None if out is None else Path(out)
+    paths, out = [Path(run) for run in request.runs], path_or_none(request.out)
     usual = page_place(paths)
-    require_output(place or usual, PAGE, replace=replace, may_exist=place is None or place.resolve() == usual.resolve())
+    may_exist = out is None or out.resolve() == usual.resolve()
+    require_output(out or usual, PAGE, replace=request.replace, may_exist=may_exist)
     kinds = {is_finetuning(run): run for run in paths}
     if len(kinds) > 1:
         raise ConfigError(
@@ -87,5 +77,5 @@ def write_report(
             fix="write a report of each kind",
         )
     if True in kinds:
-        return write_finetuning_report(paths, place, on_line=on_line)
-    return write_curves(paths, out=place)
+        return write_finetuning_report(paths, out, on_line=request.on_line)
+    return write_curves(paths, out=out)

@@ -298,7 +298,7 @@ def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]
         if is_required(field):
             yield f"{option_name(field)} = {'[]' if _is_sequence(field) else as_toml('')}"
         else:
-            yield f"# {option_name(field)} = {'' if field.default is None else as_toml(field.default)}".rstrip()
+            yield f"# {option_name(field)} = {'' if field.default is None else as_toml(_plain(field.default))}".rstrip()
         yield ""
 
 

@@ -278,12 +278,9 @@ class PretrainingRunSettings:
             )
 
 
-CORPUS = Help(
-    "a folder that `bertsmith corpus` wrote, or its address",
-    flag="CORPUS",
-    path="the corpus",
-    address=AS_IT_IS,
-    kind=Path,
+CORPUS_FOLDER = Help("a folder that `bertsmith corpus` wrote", flag="CORPUS", path="the corpus", kind=Path)
+CORPUS = dataclasses.replace(
+    CORPUS_FOLDER, help="a folder that `bertsmith corpus` wrote, or its address", address=AS_IT_IS
 )
 
 
@@ -300,3 +297,12 @@ class PretrainRequest(Request, PretrainingRunSettings, TrainSettings, Pretrainin
     ]
     _: dataclasses.KW_ONLY
     resume: bool = help_field(False, "resume RUN; options that are not given keep their values")
+
+
+@dataclasses.dataclass(frozen=True)
+class RatesRequest(Request, PretrainingDataSettings):
+    """A corpus, and how its rows are made."""
+
+    corpus: Annotated[str | Path, CORPUS_FOLDER]
+    _: dataclasses.KW_ONLY
+    rows: int = help_field(10_000, "rows to measure", least=1, most=10**8)
