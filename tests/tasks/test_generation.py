@@ -19,6 +19,8 @@ from bertsmith.models.heads.decoder import Decoder, starts_of
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.memory import Memory
+from bertsmith.recipes.distillation.transfer_set import Sources, read_sources
+from bertsmith.recipes.finetuning.base_model import require_divisible
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import SequenceExample
@@ -30,6 +32,7 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import WRITTEN, kind_of, spec_for
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.task_data.split import TaskData
+from server.models import write_task_model
 from tasks.architecture_samples import encoder_of, tokenizer_of
 from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
@@ -65,8 +68,10 @@ def test_piece_by_piece_gives_the_logits_of_one_pass(architecture: str) -> None:
     whole = model.decode(Batch.from_rows(targets), source).view(3, 4, -1)
     memory = Memory()
     for step in range(4):
-        one = model.decode(Batch.from_rows([target[step : step + 1] for target in targets]), source, memory=memory)
-        torch.testing.assert_close(one, whole[:, step], rtol=1e-9, atol=1e-9)
+        step_logits = model.decode(
+            Batch.from_rows([target[step : step + 1] for target in targets]), source, memory=memory
+        )
+        torch.testing.assert_close(step_logits, whole[:, step], rtol=1e-9, atol=1e-9)
 
 
 @torch.no_grad()
@@ -109,7 +114,7 @@ def test_a_text_is_the_same_alone_and_in_any_batch(architecture: str, beam: int)
 def test_several_answers_are_ranked_and_the_first_is_that_of_one() -> None:
     model, rows = model_of(), rows_of()
     several = dataclasses.replace(WRITING, beam=4, answers=3)
-    for texts, (one,) in zip(
+    for texts, (single,) in zip(
         write_texts(model, rows, [6] * 6, several),
         write_texts(model, rows, [6] * 6, dataclasses.replace(several, answers=1)),
         strict=True,
@@ -117,7 +122,7 @@ def test_several_answers_are_ranked_and_the_first_is_that_of_one() -> None:
         assert len(texts) == 3
         ranks = [(text.has_ended, text.score) for text in texts]
         assert ranks == sorted(ranks, reverse=True)
-        assert ranks[0] >= (one.has_ended, one.score)  # the search for more texts takes longer
+        assert ranks[0] >= (single.has_ended, single.score)  # the search for more texts takes longer
 
 
 def test_no_run_of_pieces_is_repeated_and_a_text_has_its_minimum_length() -> None:
@@ -184,6 +189,48 @@ def test_a_target_that_is_too_long_is_cut_without_an_end_and_counted(capsys: pyt
     assert "1 target of 2 cut, with more than 2 pieces; raise --max-target-length" in capsys.readouterr().err
 
 
+def test_a_training_reads_the_first_of_several_targets_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
+    examples = [SequenceExample(id="0", source="anna", targets=("oslo", "rome"))]
+    rows = task_for(SPEC).encode(examples, TOKENIZER, training=True).target_rows
+    assert rows is not None
+    assert rows.token_ids.tolist() == [CLS, *TOKENIZER.encode("oslo"), SEP]
+    assert "1 example has several targets; the first one is learned" in capsys.readouterr().err
+
+
+def test_a_training_selects_by_greedy_texts_and_reports_those_of_the_search(tmp_path: Path) -> None:
+    spec = dataclasses.replace(
+        SPEC, settings=dataclasses.replace(SPEC.settings, stride=128, min_target_length=2, beam=4)
+    )
+    data = TaskData(train=examples_of(KIND, 32), dev=examples_of(KIND, 12, seed=1))
+    settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32")
+    job = FinetuningJob.prepare(write_base_model(tmp_path / "base"), spec, data, settings, RecipeSettings(log_every=1))
+    job.train_once(tmp_path / "run", 1)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    selected = next(line for line in lines if line["kind"] == "evaluation")
+    model = load_for_task(load_any(tmp_path / "run/model"), job.head, keep_head=True).model
+    greedy = task_for(dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, beam=1, answers=1)))
+    scores, _ = Predictor(model, greedy, TOKENIZER, choose("cpu", "fp32")).evaluate(data.dev)
+    assert selected["held_out_rougeL"] == pytest.approx(scores["rougeL"], abs=1e-6)
+    searched, predictions = Predictor(model, task_for(spec), TOKENIZER, choose("cpu", "fp32")).evaluate(data.dev)
+    recorded = [json.loads(line) for line in (tmp_path / "run/predictions.jsonl").read_text().splitlines()]
+    assert [line["prediction"]["text"] for line in recorded] == [prediction.text for prediction in predictions]
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    assert report["scores"] == pytest.approx(searched, abs=1e-6)
+
+
+def test_a_model_that_writes_is_not_divided_exported_or_taught(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a decoder, which shares tables with the encoder"):
+        require_divisible(task_for(SPEC).head, FinetuningSettings())
+    folder = write_task_model(tmp_path / "model", SPEC)
+    with pytest.raises(ConfigError, match="a head that gives logits, for --to onnx; found a decoder"):
+        bertsmith.convert(folder, tmp_path / "onnx", to="onnx")
+    with pytest.raises(ConfigError, match="which writes texts; train a smaller one on its texts"):
+        read_sources(load_any(folder), Sources(train=tmp_path / "train.jsonl"))
+
+
 def test_a_decoder_starts_as_layers_of_the_encoder_and_the_head_for_pieces(tmp_path: Path) -> None:
     folder = load_any(write_base_model(tmp_path / "base"))
     head = dataclasses.replace(task_for(SPEC).head, layers_of_decoder=1)
@@ -210,12 +257,12 @@ def test_an_architecture_that_cannot_have_a_decoder_is_refused_in_a_line(archite
         FinetuningJob.prepare(base, SPEC, data, FinetuningSettings(), RecipeSettings())
 
 
-@pytest.mark.parametrize("given", [{"decoder_layers": 1}, {"decoder_start": "random"}])
-def test_settings_of_a_decoder_are_refused_for_other_tasks(given: dict[str, object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{"decoder_layers": 1}, {"decoder_start": "random"}])
+def test_settings_of_a_decoder_are_refused_for_other_tasks(settings: dict[str, object], tmp_path: Path) -> None:
     data = TaskData(train=examples_of("single", 4), dev=())
     with pytest.raises(ConfigError, match="a task of texts to write for --decoder-layers and --decoder-start"):
         FinetuningJob.prepare(
-            write_base_model(tmp_path / "base"), SPECS["single"], data, FinetuningSettings(**given), RecipeSettings()
+            write_base_model(tmp_path / "base"), SPECS["single"], data, FinetuningSettings(**settings), RecipeSettings()
         )
 
 
@@ -255,18 +302,18 @@ FILES = {
 def test_a_table_is_read_with_one_target_or_several(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(FILES[name], encoding="utf-8")
     examples = read_sequences(tmp_path / name).examples
-    assert [(one.source, one.targets) for one in examples] == [  # type: ignore[union-attr]
+    assert [(row.source, row.targets) for row in examples] == [  # type: ignore[union-attr]
         ("anna", ("oslo",)),
         ("bert", ("rome", "lima")),
     ]
     bare = read_sequences(tmp_path / name, gold=False).examples
-    assert [one.targets for one in bare] == [(), ()]  # type: ignore[union-attr]
+    assert [row.targets for row in bare] == [(), ()]  # type: ignore[union-attr]
 
 
 def test_a_tsv_of_pairs_needs_no_header(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("anna\toslo\nbert\trome\n", encoding="utf-8")
     examples = read_sequences(tmp_path / "a.tsv").examples
-    assert [(one.source, one.targets) for one in examples] == [  # type: ignore[union-attr]
+    assert [(row.source, row.targets) for row in examples] == [  # type: ignore[union-attr]
         ("anna", ("oslo",)),
         ("bert", ("rome",)),
     ]
@@ -298,13 +345,13 @@ def test_columns_are_named_and_rows_without_a_target_are_listed(tmp_path: Path) 
     lines = [{"id": "x", "a": "anna", "b": "oslo"}, {"id": "y", "a": "bert", "b": " "}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     read = read_sequences(tmp_path / "a.jsonl", text_column="a", label_column="b")
-    assert [(one.id, one.targets) for one in read.examples] == [("x", ("oslo",))]  # type: ignore[union-attr]
+    assert [(row.id, row.targets) for row in read.examples] == [("x", ("oslo",))]  # type: ignore[union-attr]
     assert [reason for _, reason in read.skipped] == ["no text in column 'b'"]
 
 
 def test_the_library_trains_loads_and_writes(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
-    lines = [{"source": one.source, "target": one.targets[0]} for one in examples_of(KIND, 40)]  # type: ignore[union-attr]
+    lines = [{"source": row.source, "target": row.targets[0]} for row in examples_of(KIND, 40)]  # type: ignore[union-attr]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     bertsmith.finetune(
         base,

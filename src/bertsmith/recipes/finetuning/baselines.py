@@ -246,7 +246,8 @@ class _Computation:
     def _texts(self) -> Iterator[tuple[str, list[str]]]:
         """The texts of each baseline of a task of texts to write."""
         train, dev = (cast("Sequence[SequenceExample]", part) for part in (self.job.data.train, self.dev))
-        pairs, sources = [(one.source, one.targets) for one in train], [one.source for one in dev]
+        pairs = [(example.source, example.targets) for example in train]
+        sources = [example.source for example in dev]
         if self.task.spec.name == PARSING:
             yield RIGHT_BRANCHING, right_branching_trees(pairs, sources)
         else:

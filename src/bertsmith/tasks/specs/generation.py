@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, warn
+from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.parts.our_names import DECODER
 from bertsmith.tasks.datasets.examples import Example, SequenceExample
@@ -113,6 +113,10 @@ class GenerationTask(TaskWithLoss):
         template, longest = tokenizer.template, self.spec.settings.max_target_length
         kept = np.minimum(encoded.lengths, longest)
         cut = encoded.lengths - kept
+        several = sum(len(example.targets) > 1 for example in examples)
+        if training and several:
+            have = "has" if several == 1 else "have"
+            tell(f"{counted(several, 'example')} {have} several targets; the first one is learned")
         if training and cut.any():
             warn(
                 f"{counted(int((cut > 0).sum()), 'target')} of {len(examples):,} cut, with more than {longest} pieces; "
