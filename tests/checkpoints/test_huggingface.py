@@ -20,6 +20,7 @@ from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.our_names import plain
+from bertsmith.tasks.datasets.examples import named_texts
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -277,7 +278,7 @@ def test_rows_beyond_the_pieces_are_read_and_never_predicted(tmp_path, config, t
     assert (
         notes[0] == f"the word table has {len(PIECES) + 35} rows for {len(PIECES)} pieces; the last 35 are never used"
     )
-    ((filled,),) = load_pretraining_heads(tmp_path / "x").fill_texts(["the [MASK]"], top=len(PIECES))
+    ((filled,),) = load_pretraining_heads(tmp_path / "x").fill_texts(named_texts(["the [MASK]"]), top=len(PIECES))
     assert sorted(filling.piece for filling in filled) == sorted(PIECES)
 
 

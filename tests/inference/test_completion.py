@@ -17,6 +17,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
+from bertsmith.tasks.datasets.examples import named_texts
 from bertsmith.tasks.encoding.forward import TorchEngine
 from model.examples import shake
 from tasks.architecture_samples import config_of, tokenizer_of
@@ -50,7 +51,7 @@ def next_logits(architecture: str, ids: list[int]) -> np.ndarray:
 @pytest.mark.parametrize("architecture", LEFT_TO_RIGHT)
 def test_the_candidates_are_those_of_a_plain_pass_and_the_greedy_continuation_follows_them(architecture: str) -> None:
     vocabulary = TOKENIZER.vocabulary
-    result = complete(engine_of(architecture), TOKENIZER, TEXTS, top=4, tokens=6)
+    result = complete(engine_of(architecture), TOKENIZER, named_texts(TEXTS), top=4, tokens=6)
     assert [one.text for one in result] == TEXTS
     for text, one in zip(TEXTS, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
@@ -74,7 +75,7 @@ def test_the_candidates_are_those_of_a_plain_pass_and_the_greedy_continuation_fo
 def test_with_the_memory_it_continues_as_without(architecture: str, sampling: SamplingSettings) -> None:
     engine = engine_of(architecture)
     options = {"tokens": 12, "sampling": sampling}
-    known, plain = (complete(engine, TOKENIZER, TEXTS, **options, remembers=one) for one in (True, False))
+    known, plain = (complete(engine, TOKENIZER, named_texts(TEXTS), **options, remembers=one) for one in (True, False))
     assert [one.continuation for one in known] == [one.continuation for one in plain]
     for one, other in zip(known, plain, strict=True):
         chances = [item.probability for item in other.pieces]
@@ -87,7 +88,9 @@ def test_a_continuation_depends_on_the_seed_and_not_on_other_texts() -> None:
 
     def drawn(texts: list[str], seed: int) -> list[str]:
         sampling = SamplingSettings(temperature=1.0, seed=seed)
-        return [one.continuation for one in complete(engine, TOKENIZER, texts, tokens=9, sampling=sampling)]
+        return [
+            one.continuation for one in complete(engine, TOKENIZER, named_texts(texts), tokens=9, sampling=sampling)
+        ]
 
     assert drawn(TEXTS, 5) == [drawn([text], 5)[0] for text in TEXTS] == drawn(TEXTS, 5)
     assert drawn(TEXTS, 5) != drawn(TEXTS, 6)
@@ -130,13 +133,13 @@ def test_settings_out_of_range_are_refused(settings: dict[str, float], message: 
 
 def test_texts_that_do_not_fit_and_other_models_are_refused() -> None:
     engine = engine_of("openai-gpt")
-    complete(engine, TOKENIZER, ["the " * 60], tokens=4)
+    complete(engine, TOKENIZER, named_texts(["the " * 60]), tokens=4)
     with pytest.raises(InputError, match=r"at most 59 pieces.* with 5 more, in text 2; found 60; shorten the text"):
-        complete(engine, TOKENIZER, ["a", "the " * 60], tokens=5)
+        complete(engine, TOKENIZER, named_texts(["a", "the " * 60]), tokens=5)
     masked = TorchEngine(untrained(config_of("bert"), 1), choose("cpu", "fp32"))
     with pytest.raises(CheckpointError, match=r"predicts the next piece; found a bidirectional one"):
-        complete(masked, TOKENIZER, ["a"])
-    assert complete(engine, TOKENIZER, []) == []
+        complete(masked, TOKENIZER, named_texts(["a"]))
+    assert complete(engine, TOKENIZER, named_texts([])) == []
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +153,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_library_and_an_onnx_export_say_the_same(folder: Path, tmp_path: Path) -> None:
     model = load(folder, device="cpu")
     assert model.abilities[:2] == ("complete", "perplexity")
-    wanted = complete(engine_of("openai-gpt"), TOKENIZER, TEXTS, tokens=4)
+    wanted = complete(engine_of("openai-gpt"), TOKENIZER, named_texts(TEXTS), tokens=4)
     export(folder, tmp_path / "onnx", to="onnx")
     for other in (model, load(tmp_path / "onnx")):
         result = other.complete(TEXTS, tokens=4)
@@ -175,7 +178,7 @@ def test_a_model_that_reads_backward_continues_at_the_beginning() -> None:
         batch = Batch.from_rows([np.array([*ids, vocabulary.sep_id])])
         return model(batch, masked=batch.first_positions).mlm_logits[0].numpy()
 
-    result = complete(TorchEngine(model, choose("cpu", "fp32")), TOKENIZER, TEXTS, top=4, tokens=6)
+    result = complete(TorchEngine(model, choose("cpu", "fp32")), TOKENIZER, named_texts(TEXTS), top=4, tokens=6)
     for text, one in zip(TEXTS, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
         shares = torch.from_numpy(previous_logits(ids)).softmax(0).numpy()

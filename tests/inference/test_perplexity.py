@@ -14,6 +14,7 @@ from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
 from bertsmith.models.checkpoints.assembly import untrained
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
+from bertsmith.tasks.datasets.examples import named_texts
 from bertsmith.tasks.encoding.forward import TorchEngine
 from inference.test_completion import engine_of, model_of
 from model.examples import shake
@@ -33,7 +34,7 @@ def losses(architecture: str, ids: list[int]) -> list[float]:
 @pytest.mark.parametrize("architecture", ["bert", "openai-gpt"])
 def test_every_piece_is_predicted_from_those_before_it(architecture: str) -> None:
     texts = ["the good film", "", "xyzzy the", "and one film it"]
-    result = perplexities(engine_of(architecture), TOKENIZER, texts)
+    result = perplexities(engine_of(architecture), TOKENIZER, named_texts(texts))
     for text, one in zip(texts, result, strict=True):
         ids = TOKENIZER.encode(text).tolist()
         assert (one.pieces, one.words, one.characters) == (len(ids), len(text.split()), len(text))
@@ -60,7 +61,7 @@ def test_a_long_text_is_read_in_windows_that_overlap_by_half(length: int) -> Non
     while len(wanted) < length:
         begin = len(wanted) - half
         wanted += losses("openai-gpt", ids[begin : begin + room])[half:]
-    (result,) = perplexities(engine, TOKENIZER, [text])
+    (result,) = perplexities(engine, TOKENIZER, named_texts([text]))
     assert result.pieces == length == len(wanted)
     assert result.nll == pytest.approx(sum(wanted), rel=1e-5)
 
@@ -103,7 +104,7 @@ def test_every_piece_is_predicted_from_those_after_it(architecture: str, length:
     model, rng = backward_model(architecture), np.random.default_rng(length)
     texts = [" ".join(rng.choice(["the", "good", "film", "a", "xyzzy"], length)), "", "the good film"]
     engine = TorchEngine(model, choose("cpu", "fp32"))
-    result = perplexities(engine, TOKENIZER, texts)
+    result = perplexities(engine, TOKENIZER, named_texts(texts))
     room = engine.max_tokens - 1
     assert room == 63 or architecture == "awd-lstm"
     for text, one in zip(texts, result, strict=True):
@@ -119,7 +120,7 @@ def test_every_piece_is_predicted_from_those_after_it(architecture: str, length:
 
 
 def test_both_directions_are_summed_up_apart() -> None:
-    result = perplexities(engine_of("elmo"), TOKENIZER, ["the good film", "", "and one film it"])
+    result = perplexities(engine_of("elmo"), TOKENIZER, named_texts(["the good film", "", "and one film it"]))
     total = Perplexity.of_all(result)
     assert total.nll == pytest.approx(sum(one.nll for one in result))
     assert total.backward.nll == pytest.approx(sum(one.backward.nll for one in result))
@@ -133,4 +134,4 @@ def test_both_directions_are_summed_up_apart() -> None:
 def test_a_model_that_sees_the_piece_is_refused() -> None:
     engine = TorchEngine(untrained(config_of("bert"), 1), choose("cpu", "fp32"))
     with pytest.raises(CheckpointError, match="a bidirectional one, which sees it"):
-        perplexities(engine, TOKENIZER, ["a"])
+        perplexities(engine, TOKENIZER, named_texts(["a"]))

@@ -125,7 +125,7 @@ class FakeModel:
     def reads_at_most(self, ability: str) -> int:
         return self.embed_length
 
-    def embed_read(self, texts: Sequence[str]) -> np.ndarray:
+    def compute(self, ability: str, texts: Sequence[str]) -> np.ndarray:
         self.calls.append(list(texts))
         self.began.release()
         assert self.let.wait(30), "somebody lets the model work"

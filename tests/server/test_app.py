@@ -128,8 +128,8 @@ def test_vectors_can_be_shortened(models: dict[str, Model]) -> None:
 
 
 def test_shortened_vectors_of_length_one_have_length_one(models: dict[str, Model], monkeypatch: Any) -> None:
-    plain = models["novels"].embed_read
-    monkeypatch.setattr(models["novels"], "embed_read", lambda rows: unit(plain(rows)))
+    plain = models["novels"].compute
+    monkeypatch.setattr(models["novels"], "compute", lambda ability, rows: unit(plain(ability, rows)))
 
     async def script(client: Client) -> None:
         asked = {"model": "novels", "input": "the film", "dimensions": 5, "encoding_format": "base64"}

@@ -78,7 +78,7 @@ def test_the_attention_view_and_the_word_layer_refuse_too(models: dict[str, Mode
 def test_the_answers_before_the_text_are_still_given(models: dict[str, Model]) -> None:
     predictor = models["reviews"]._predictor
     assert predictor is not None
-    from bertsmith.tasks.datasets.examples import TextExample
+    from bertsmith.tasks.datasets.examples import TextExample, named_texts
 
     texts = [GOOD, "a plot", POISON, GOOD]
     examples = [TextExample(id=str(n), first=text, location=f"line {n + 1} of 'f'") for n, text in enumerate(texts)]
@@ -89,7 +89,7 @@ def test_the_answers_before_the_text_are_still_given(models: dict[str, Model]) -
     filler = models["novels"]._pretrained
     assert filler is not None
     masked = [f"{text} [MASK]" for text in (GOOD, f"{POISON} and it was a film", POISON, GOOD)]
-    filled = filler.fill_each(masked, ["line a", "line b", "line c", "line d"])
+    filled = filler.fill_each(named_texts(masked, ["line a", "line b", "line c", "line d"]))
     assert next(filled).text == masked[0]
     with pytest.raises(NotFiniteError, match="for line b;"):
         next(filled)

@@ -1,6 +1,7 @@
 """What a model can do: the methods of `Model` that it supports."""
 
 from collections.abc import Collection
+from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.inference.predictors.pair_scorer import can_score_pairs
@@ -8,8 +9,12 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.tasks.encoding.engine import MASKED
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
+from bertsmith.text.tokenizers.encoded import Pieces
+from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
-_OF_TASKS = {
+# Not among the abilities of a model: every model shows the pieces of a text, and `embed` is the name of both ways.
+PIECES, EMBED_IDS = "pieces", "embed_ids"
+OF_TASKS = {
     "classification": "classify",
     "regression": "score",
     "choice": "choose",
@@ -55,7 +60,7 @@ def find_abilities(
         encoder: the encoder below all heads.
         parts: with `pretrained`, the trained parts beyond the encoder.
     """
-    abilities = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
+    abilities = [] if predictor is None else [OF_TASKS[predictor.task.spec.kind]]
     if pretrained is not None:
         abilities += ["fill"] if "mlm" in parts and pretrained.engine.predicts == MASKED else []
         abilities += ["complete"] if "mlm" in parts and pretrained.engine.predicts != MASKED else []
@@ -66,3 +71,11 @@ def find_abilities(
     if predictor is None:
         return (*abilities, "rerank")
     return (*abilities, "rerank") if can_score_pairs(predictor.task.spec) else tuple(abilities)
+
+
+def shown_pieces(text: Pieces, vocabulary: Vocabulary) -> dict[str, Any]:
+    """The pieces, ids and character offsets of a text, and which pieces are special, for JSON."""
+    ids = text.ids.tolist()
+    offsets = [list(span) for span in zip(text.starts.tolist(), text.ends.tolist(), strict=True)]
+    special = [id in vocabulary.special_ids for id in ids]
+    return {"pieces": [vocabulary.pieces[id] for id in ids], "ids": ids, "offsets": offsets, "special": special}

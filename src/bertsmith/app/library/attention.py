@@ -17,9 +17,10 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.finite import require_finite
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Trace
+from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
+from bertsmith.tasks.specs.tokenized import encoded_texts, tokens_of_rows
 from bertsmith.text.tokenizers.pack import pack_rows
-from bertsmith.text.tokenizers.tokenizer import SpecialTokens
 
 MOST_TOKENS = 128
 DIGITS = 4  # after the decimal point, in JSON
@@ -62,35 +63,30 @@ class Attention:
 
 
 @torch.inference_mode()
-def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special_tokens: SpecialTokens) -> Attention:
+def attention_of(encoder: FrozenEncoder, example: TextExample) -> Attention:
     """The attention weights of an encoder over a text or pair.
 
     Args:
-        text: at most 128 tokens, [CLS] and [SEP] included, or the model's limit if that is less.
-        pair: a second text, in the same row.
-        special_tokens: parse [MASK] in a text as the special token.
+        example: tokenized, at most 128 tokens, [CLS] and [SEP] included, or the model's limit if that is less.
 
     Raises:
         InputError: a text is empty, or there are too many tokens.
         NotFiniteError: the weights are not finite.
     """
-    texts = [text] if pair is None else [text, pair]
-    for name, one in zip(("text", "pair"), texts, strict=False):
-        if not one.strip():
+    for name, text in zip(("text", "pair"), example.texts, strict=False):
+        if not text.strip():
             raise InputError(expected=f"a non-empty {name}", found="an empty one", fix="give some text")
-    encoded = [encoder.tokenizer.encode(one, special_tokens=special_tokens) for one in texts]
     limit = min(MOST_TOKENS, encoder.model.max_tokens)
-    found = sum(map(len, encoded)) + encoder.tokenizer.template.num_special(len(texts))
-    if found > limit:
+    (tokens,) = tokens_of_rows(example, encoder.tokenizer.template)
+    if tokens > limit:
         raise InputError(
             expected=f"at most {limit} tokens for the attention view, [CLS] and [SEP] included",
-            found=f"{found}",
+            found=f"{tokens}",
             fix="shorten the text",
         )
     vocabulary = encoder.tokenizer.vocabulary
     rows = pack_rows(
-        [encoded[0]],
-        None if pair is None else [encoded[1]],
+        *(encoded_texts([example], encoder.tokenizer).split([1] * len(example.texts))),
         template=encoder.tokenizer.template,
         max_length=limit,
         model_limit=limit,

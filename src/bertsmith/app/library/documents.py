@@ -125,7 +125,8 @@ def ask_document(
         )
         for number, question in enumerate(questions, start=1)
     ]
-    answers = cast("list[AnswerPrediction]", [answer for _, answer in predictor.stream(examples, total=len(examples))])
+    stream = predictor.stream(predictor.tokenized(examples), total=len(examples))
+    answers = cast("list[AnswerPrediction]", [answer for _, answer in stream])
     warn_cut(answer.cut_tokens for answer in answers)
     return [
         DocumentAnswers(

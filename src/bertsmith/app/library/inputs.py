@@ -9,9 +9,6 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from bertsmith.base.core.errors import CutWarning, InputError
 from bertsmith.base.core.progress import counted, quiet
 from bertsmith.tasks.datasets.examples import (
@@ -20,10 +17,9 @@ from bertsmith.tasks.datasets.examples import (
     SequenceExample,
     TaggedExample,
     TextExample,
-    texts_of_group,
+    pairs_of,
 )
 from bertsmith.tasks.datasets.marked_texts import words_of
-from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 Text = str | tuple[str, str]
 
@@ -66,18 +62,27 @@ def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, items: str = 
     return result
 
 
-def text_examples(texts: Sequence[Text | TextExample]) -> list[TextExample]:
-    """The texts and pairs as examples, with their numbers from 0 as ids; examples have been checked already."""
+def text_examples(texts: Sequence[Text]) -> list[TextExample]:
+    """The texts and pairs as examples, with their numbers from 0 as ids."""
     examples = []
     for number, text in enumerate(listed(texts, "texts, or pairs of texts")):
         location = f"text {number + 1}"
-        if isinstance(text, TextExample):
-            examples.append(dataclasses.replace(text, id=str(number), location=location))
-            continue
         parts = (text,) if isinstance(text, str) else two(text, location, "a text or a pair of texts")
         first, second = (*(checked_text(part, location) for part in parts), None)[:2]
         examples.append(TextExample(id=str(number), first=first, second=second, location=location))  # type: ignore[arg-type]
     return examples
+
+
+def pair_examples(pairs: Sequence[tuple[str, str]]) -> list[TextExample]:
+    """The pairs of texts as examples."""
+    numbered = enumerate(checked_pairs(pairs, "two texts"), start=1)
+    return [TextExample(id=str(n), first=first, second=second, location=f"pair {n}") for n, (first, second) in numbered]
+
+
+def passage_examples(pairs: Sequence[tuple[str, str]]) -> list[TextExample]:
+    """The pairs of the same query and each passage, as examples."""
+    query = checked_text(pairs[0][0], "the query")
+    return pairs_of(query, checked_texts([passage for _, passage in pairs], "passage"))
 
 
 def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
@@ -100,14 +105,11 @@ def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample
     return sentences
 
 
-def choice_examples(questions: Sequence[tuple[str, Sequence[str]] | ChoiceExample]) -> list[ChoiceExample]:
-    """Each context with its endings as an example, as in `text_examples`."""
+def choice_examples(questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoiceExample]:
+    """Each context with its endings as an example."""
     examples = []
     for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
         location = f"question {number}"
-        if isinstance(question, ChoiceExample):
-            examples.append(dataclasses.replace(question, id=location, location=location))
-            continue
         context, endings = two(question, location, "a context and its endings")
         if not isinstance(endings, list | tuple):
             raise wrong("a context and a list of endings", question, location)
@@ -125,15 +127,19 @@ def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExam
     ]
 
 
-def source_examples(texts: Sequence[str | SequenceExample]) -> list[SequenceExample]:
-    """The source texts as examples, as in `text_examples`."""
+def source_examples(texts: Sequence[str]) -> list[SequenceExample]:
+    """The source texts as examples."""
+    numbered = enumerate(checked_texts(texts), start=1)
+    return [SequenceExample(id=str(n), source=text, location=f"text {n}") for n, text in numbered]
+
+
+def located(items: Sequence[Any]) -> list[Any]:
+    """The examples of several requests, numbered together, as errors count them."""
     examples = []
-    for number, text in enumerate(listed(texts, "texts")):
-        location = f"text {number + 1}"
-        if isinstance(text, SequenceExample):
-            examples.append(dataclasses.replace(text, id=str(number), location=location))
-        else:
-            examples.append(SequenceExample(id=str(number), source=checked_text(text, location), location=location))
+    for number, item in enumerate(items, start=1):
+        document = {"document": number} if isinstance(item, TaggedExample) else {}
+        location = f"{item.location.rpartition(' ')[0]} {number}"
+        examples.append(dataclasses.replace(item, location=location, **document))
     return examples
 
 
@@ -211,35 +217,3 @@ def _module_of(frame: FrameType) -> str:
 def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
     """A context that silences progress output, safe to use from several threads; does nothing unless `wanted`."""
     return quiet() if wanted else contextlib.nullcontext()
-
-
-def tokens_of_texts(
-    texts: Sequence[Text | TextExample], tokenizer: Tokenizer, prompt: str, specials: SpecialTokens
-) -> list[int]:
-    """The number of tokens of [CLS] text [SEP], or of [CLS] text [SEP] text [SEP].
-
-    Args:
-        texts: texts and pairs.
-        tokenizer: of the model.
-        prompt: prefix of every text.
-        specials: parse special pieces in a text as special tokens, not as ordinary characters.
-    """
-    parts = [texts_of_group(example) for example in text_examples(texts)]
-    flat = [prompt + part for of_example in parts for part in of_example]
-    pieces = _sums(tokenizer.encode_batch(flat, special_tokens=specials).lengths, [len(part) for part in parts])
-    return [count + tokenizer.template.num_special(len(part)) for count, part in zip(pieces, parts, strict=True)]
-
-
-def tokens_of_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[int]:
-    """The number of tokens of [CLS] words [SEP]; a word that normalization leaves empty counts as one, [UNK]."""
-    words = [word for sentence in sentences for word in sentence]
-    lengths = np.maximum(tokenizer.encode_words(words).lengths, 1)
-    special = tokenizer.template.num_special(1)
-    return [count + special for count in _sums(lengths, [len(sentence) for sentence in sentences])]
-
-
-def _sums(values: npt.NDArray[np.integer[Any]], counts: Sequence[int]) -> list[int]:
-    """The sums of consecutive groups of values, of the given sizes."""
-    before = np.concatenate([[0], np.cumsum(values)])
-    sums: list[int] = np.diff(before[np.cumsum([0, *counts])]).tolist()
-    return sums

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bertsmith.app.library.inputs import checked_texts, require_count
+from bertsmith.app.library.inputs import require_count
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.settings import from_dict, require_known, require_number, to_dict
@@ -16,6 +16,7 @@ from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRequest, SamplingSettings
 from bertsmith.tasks.datasets.blocks import named_blocks, text_blocks
+from bertsmith.tasks.datasets.examples import TextExample, named_texts
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import OF_WRITING, TaskSettings
@@ -25,13 +26,13 @@ LINES = 1024  # completed together
 
 
 def complete_texts(
-    model: PretrainedPredictor, texts: Sequence[str], top: int, tokens: int, **sampling: Any
+    model: PretrainedPredictor, texts: Sequence[TextExample], top: int, tokens: int, **sampling: Any
 ) -> list[Completion]:
     """The completions of some texts; see `Model.complete`."""
     require_count(top, "top")
     require_number("tokens", tokens, least=0)
     chosen = from_dict(SamplingSettings, sampling, "the options of complete")
-    return complete(model.engine, model.tokenizer, checked_texts(texts), top=top, tokens=tokens, sampling=chosen)
+    return complete(model.engine, model.tokenizer, texts, top=top, tokens=tokens, sampling=chosen)
 
 
 def searching(predictor: Predictor, **search: Any) -> Predictor:
@@ -47,11 +48,6 @@ def searching(predictor: Predictor, **search: Any) -> Predictor:
     return changed
 
 
-def perplexity_of_texts(model: PretrainedPredictor, texts: Sequence[str]) -> list[Perplexity]:
-    """The perplexity of each text; see `Model.perplexity`."""
-    return perplexities(model.engine, model.tokenizer, checked_texts(texts))
-
-
 def complete_lines(
     request: CompleteRequest, blocks: Iterable[Sequence[str]], name: str = "text {:,}"
 ) -> Iterator[Completion]:
@@ -64,7 +60,8 @@ def complete_lines(
     settings = request.arguments(complete)  # top and tokens
     sampling = request.part(SamplingSettings)
     for lines, names in named_blocks(blocks, LINES, name):
-        yield from complete(predictor.engine, predictor.tokenizer, lines, sampling=sampling, names=names, **settings)
+        texts = named_texts(lines, names)
+        yield from complete(predictor.engine, predictor.tokenizer, texts, sampling=sampling, **settings)
 
 
 def perplexity_of_file(request: PerplexityRequest) -> Perplexity:
@@ -75,7 +72,8 @@ def perplexity_of_file(request: PerplexityRequest) -> Perplexity:
     blocks: list[Perplexity] = []
     with Progress("predicting", total=None, unit="texts") as progress:
         for lines in text_blocks(source, LINES):
-            blocks.append(Perplexity.of_all(perplexities(predictor.engine, predictor.tokenizer, lines)))
+            texts = named_texts(lines)
+            blocks.append(Perplexity.of_all(perplexities(predictor.engine, predictor.tokenizer, texts)))
             progress.advance(len(lines))
     source.tell_notes()
     total = Perplexity.of_all(blocks)

@@ -18,7 +18,7 @@ from bertsmith.inference.predictors.request import FillRequest, NextRequest, Pre
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from bertsmith.models.model_files.metadata import digests_of_model
 from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, named_blocks, sized_blocks
-from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.datasets.examples import Example, named_texts
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data import glue_tests
 from bertsmith.tasks.task_data.typed_examples import example_of_line
@@ -34,7 +34,7 @@ def fill_lines(request: FillRequest, blocks: Iterable[Sequence[str]], name: str 
     """
     predictor = load_pretraining_heads(request.model, needs=["mlm"], **request.arguments(load_pretraining_heads))
     for lines, names in named_blocks(blocks, LINES, name):
-        yield from predictor.fill_each(lines, names, request.top)
+        yield from predictor.fill_each(named_texts(lines, names), request.top)
 
 
 def judge_continuations(request: NextRequest) -> list[Continuation]:

@@ -2,52 +2,63 @@
 
 Letters: E texts, w words in one sentence, D width of the vectors.
 
-All methods of a model share one copy of its weights. Methods may be called from several threads.
+All methods of a model share one copy of its weights. Methods may be called from several threads. They raise
+CheckpointError if the model cannot do it, InputError for a text that is none, is empty where it must not be, or does
+not fit, and ConfigError for an option that is out of range.
 """
 
 import dataclasses
+import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.app.library.abilities import find_abilities, no_ability, require_attention
+from bertsmith.app.library.abilities import (
+    EMBED_IDS,
+    OF_TASKS,
+    PIECES,
+    find_abilities,
+    no_ability,
+    require_attention,
+    shown_pieces,
+)
 from bertsmith.app.library.inputs import (
     Text,
     checked_sentences,
     checked_text,
     checked_texts,
     choice_examples,
+    listed,
+    located,
+    pair_examples,
+    passage_examples,
     question_examples,
     require_count,
     source_examples,
     tagged_sentences,
     text_examples,
-    tokens_of_texts,
-    tokens_of_words,
     warn_cut,
 )
-from bertsmith.app.library.language_models import complete_texts, perplexity_of_texts, searching
+from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
-from bertsmith.app.library.pairs import checked_passages, compared, judge_pairs, scored_passages
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted, quiet, unseen
 from bertsmith.inference.predictors.completion import Completion
-from bertsmith.inference.predictors.perplexity import Perplexity
+from bertsmith.inference.predictors.pair_scorer import PairScorer
+from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.tasks.datasets.examples import (
-    ChoiceExample,
-    Example,
-    SequenceExample,
+    QuestionExample,
     TextExample,
     empty_texts_note,
     is_blank,
-    texts_of_group,
+    named_texts,
 )
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.metrics.vectors import crowding
@@ -61,8 +72,8 @@ from bertsmith.tasks.specs.predictions import (
 )
 from bertsmith.tasks.specs.settings import WINDOWED
 from bertsmith.tasks.specs.task import GENERATION, Prediction
-from bertsmith.tasks.specs.whole_texts import with_pieces
-from bertsmith.text.tokenizers.encoded import Encoded, Ids
+from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized, tokens_of_rows
+from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 if TYPE_CHECKING:
@@ -72,8 +83,6 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.frozen import FrozenEncoder
 
 Vectors = npt.NDArray[np.float32]
-
-PIECES = "pieces"  # available for every model, so not among the abilities
 
 
 class Model:
@@ -167,15 +176,11 @@ class Model:
         """For each text, the `top` most probable pieces of each [MASK]; each mask is filled independently.
 
         [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            InputError: a text has no [MASK], or is too long for the model.
         """
         self._require("fill")
         assert self._pretrained is not None
         require_count(top, "top")
-        return self._pretrained.fill_texts(checked_texts(texts), top)
+        return self._pretrained.fill_texts(named_texts(checked_texts(texts)), top)
 
     def complete(
         self,
@@ -191,63 +196,35 @@ class Model:
         """For each text, the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
 
         The continuation is greedy unless one of temperature, top_k and top_p is given; see `SamplingSettings`.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            ConfigError: a number is out of range.
-            InputError: a text is empty, or too long for the model.
         """
         self._require("complete")
         assert self._pretrained is not None
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return complete_texts(self._pretrained, texts, top, tokens, **sampling)
+        return complete_texts(self._pretrained, named_texts(checked_texts(texts)), top, tokens, **sampling)
 
     def perplexity(self, texts: Sequence[str]) -> list[Perplexity]:
-        """How well the model predicts each text; `Perplexity.of_all` sums them up.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-        """
+        """How well the model predicts each text; `Perplexity.of_all` sums them up."""
         self._require("perplexity")
         assert self._pretrained is not None
-        return perplexity_of_texts(self._pretrained, texts)
+        return perplexities(self._pretrained.engine, self.tokenizer, named_texts(checked_texts(texts)))
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
-        """The probability that the second text of each pair follows the first.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            InputError: a text is empty.
-        """
+        """The probability that the second text of each pair follows the first."""
         self._require("next_sentence")
-        assert self._pretrained is not None
-        return judge_pairs(self._pretrained, pairs)
+        return self._judge(tokenized(pair_examples(pairs), self.tokenizer))
 
-    def classify(self, texts: Sequence[Text | TextExample]) -> list[LabelPrediction]:
-        """The label of each text or pair, with the probabilities of all labels.
-
-        Args:
-            texts: texts and pairs, or what `read` has made of them, as for the other methods with a task.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            InputError: a text is given to a model of pairs, or a pair to a model of texts.
-        """
+    def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
+        """The label of each text or pair, with the probabilities of all labels."""
         self._require("classify")
-        return self._of_texts(texts)
+        return self._predict(text_examples(texts))
 
-    def score(self, texts: Sequence[Text | TextExample]) -> list[NumberPrediction]:
+    def score(self, texts: Sequence[Text]) -> list[NumberPrediction]:
         """The predicted number of each text or pair; raises the same errors as `classify`."""
         self._require("score")
-        return self._of_texts(texts)
+        return self._predict(text_examples(texts))
 
-    def choose(self, questions: Sequence[tuple[str, Sequence[str]] | ChoiceExample]) -> list[ChoicePrediction]:
-        """The best ending for each context.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            InputError: there are fewer than two endings.
-        """
+    def choose(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoicePrediction]:
+        """The best ending for each context."""
         self._require("choose")
         return self._predict(choice_examples(questions))
 
@@ -259,10 +236,6 @@ class Model:
         Args:
             texts: plain texts, which are split into words at white space, around punctuation and around Chinese
                 characters; or lists of words.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            InputError: a word is only white space.
         """
         self._require("tag")
         return self._predict(tagged_sentences(texts))
@@ -274,17 +247,12 @@ class Model:
             questions: pairs of question and context. A question of more than `max_question` tokens is truncated at its
                 end, with a `CutWarning`.
             n_best: number of candidates to return, at most as many as in the model's settings.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            InputError: a question or a context is empty.
         """
         self._require("answer")
         require_count(n_best, "n_best")
-        answers = self._predict(question_examples(questions))
-        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in answers]
+        return self._answer(question_examples(questions), n_best)
 
-    def generate(self, texts: Sequence[str | SequenceExample], **search: Any) -> list[TextPrediction]:
+    def generate(self, texts: Sequence[str], **search: Any) -> list[TextPrediction]:
         """The text that the model writes for each source, such as its summary, with its score.
 
         A source of more than `max_length` tokens is truncated, with a `CutWarning`.
@@ -292,11 +260,6 @@ class Model:
         Args:
             search: beam, answers, length_penalty, no_repeat_ngram, min_target_length, max_target_length; by default
                 those of the training.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            ConfigError: a number is out of range, or there is no such option.
-            InputError: a text has the wrong type.
         """
         self._require("generate")
         assert self._predictor is not None
@@ -308,36 +271,18 @@ class Model:
 
         A model of pairs reads query and passage together (see `PairScorer`); other models use the cosine of their
         vectors. Texts that are too long are truncated, with a `CutWarning`.
-
-        Raises:
-            CheckpointError: the model cannot do this.
-            InputError: a text has the wrong type.
         """
         self._require("rerank")
-        pairs = checked_passages(query, passages)
-        if self._predictor is not None:
-            return [score for score, _ in scored_passages(self._predictor, pairs)]
-        return [score for score, _ in compared(self.embed([query, *passages], normalize=True))] if pairs else []
-
-    def rerank_read(self, pairs: Sequence[Any]) -> Sequence[tuple[float, Vectors | None]]:
-        """The scores of `rerank`, each with the normalized vector of its passage; None where a model reads pairs.
-
-        Args:
-            pairs: of query and passage, as `read` returns them.
-        """
-        if self._predictor is None:
-            rows = [pairs[0][0], *(passage for _, passage in pairs)]
-            return compared(self._embedder_of(None, True, None).embed_encoded(Encoded.from_rows(rows))[0])
-        numbered = enumerate(pairs, start=1)
-        examples = [dataclasses.replace(pair, location=f"passage {number}") for number, pair in numbered]
-        return scored_passages(self._predictor, examples)
+        checked_text(query, "the query")
+        pairs = [(query, passage) for passage in listed(passages, "texts")]
+        return [score for score, _ in self._score(self.read(pairs, "rerank")[0])] if pairs else []
 
     def remark(self, items: Sequence[Any], vectors: Sequence[Vectors | None] = ()) -> str:
         """A sentence to read with the answers to some items, as the commands print it; "" if there is none.
 
         Args:
             items: as `read` returns them.
-            vectors: of the passages that were compared.
+            vectors: of the passages that were compared, by `compute`.
         """
         if known := [vector for vector in vectors if vector is not None]:
             return crowding(np.stack(known))
@@ -381,11 +326,7 @@ class Model:
                 have to precede them.
         """
         self.check_ids(rows, prompt=prompt)
-        return self.embed_read(rows, prompt=prompt)
-
-    def embed_read(self, rows: Sequence[Sequence[int] | Ids], *, prompt: str | None = None) -> Vectors:
-        """One vector for the pieces of each text, as `read` or `check_ids` lets them pass, float32 [E, D]."""
-        return self._embedder_of(None, None, prompt).embed_encoded(Encoded.from_rows(rows))[0]
+        return self._embed(self.read(rows, EMBED_IDS)[0], prompt)
 
     def check_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> None:
         """Returns if `embed_ids` takes these rows; raises the same errors."""
@@ -444,18 +385,17 @@ class Model:
             CheckpointError: the model is an ONNX folder, or has no attention.
         """
         require_attention(self.encoder, self.name)
-        from bertsmith.app.library.attention import attention_of
-
-        texts = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
-        return attention_of(cast("FrozenEncoder", self.encoder), *texts, special_tokens=self.reads_specials())
+        checked_text(text, "the text")
+        if pair is not None:
+            checked_text(pair, "the pair")
+        return self._attention(self.read([text if pair is None else (text, pair)], "attention")[0][0])
 
     def read(
         self, items: Sequence[Any], ability: str, *, prompt: str | None = None
     ) -> tuple[Sequence[Any], list[list[int]]]:
-        """The items of a request as a method reads them, and the tokens of each of their texts, before truncation.
+        """The items of a request with their pieces, and the tokens of each of their rows, before truncation.
 
-        The items are checked. They come back with their pieces where the method takes them so, as `classify`, `score`,
-        `choose`, `embed_read` and `rerank_read` do: what is counted is what is computed.
+        The items are checked. `compute` takes them: what is counted is what is computed.
 
         Args:
             items: one for each answer; for `rerank`, pairs with the same query.
@@ -465,40 +405,54 @@ class Model:
         Raises:
             BertsmithError: the model cannot do this, or an item is none of this method.
         """
-        tokenizer = self.tokenizer
-        special, of_pair = tokenizer.template.num_special(1), tokenizer.template.num_special(2)
-        if ability == "rerank" and self._predictor is None:
-            texts = [items[0][0], *(passage for _, passage in items)]
-            encoded = self._embedder_of(None, True, None).encode(checked_texts(texts))
-            tokens = [[count] for count in (encoded.lengths[1:] + special).tolist()]
-            return [(encoded[0], encoded[number]) for number in range(1, len(encoded))], [
-                [len(encoded[0]) + special, *tokens[0]],
-                *tokens[1:],
-            ]
-        if ability == "embed_ids":
-            return items, [[len(row) + special] for row in items]
-        if ability == "embed":
-            encoded = self._embedder_of(None, None, prompt).encode(checked_texts(items))
-            return list(encoded), [[count] for count in (encoded.lengths + special).tolist()]
-        if ability == "choose":
-            choices = choice_examples(items)
-            questions = with_pieces(choices, [(choice.context, *choice.endings) for choice in choices], tokenizer)
-            lengths = [[len(pieces) for pieces in question.pieces] for question in questions]
-            return questions, [[context + count + of_pair for count in endings] for context, *endings in lengths]
-        if ability == "generate":
-            sources = source_examples(items)
-            sequences = with_pieces(sources, [(example.source,) for example in sources], tokenizer)
-            return sequences, [[len(example.pieces[0]) + special] for example in sequences]
-        if ability in ("classify", "score", "rerank"):
-            assert self._predictor is not None, "a model with a task"
-            prefix, checked = self._predictor.task.spec.prompt, text_examples(items)
-            parts = [(prefix + first, *others) for first, *others in map(texts_of_group, checked)]
-            examples = with_pieces(checked, parts, tokenizer)
-            return examples, [
-                [sum(map(len, example.pieces)) + (special if example.second is None else of_pair)]
-                for example in examples
-            ]
-        return items, [[count] for count in self.tokens(items, PIECES if ability == "attention" else ability)]
+        template = self.tokenizer.template
+        if ability == PIECES:
+            encode, specials = self.tokenizer.encode_with_offsets, self.reads_specials()
+            texts = [encode(text, special_tokens=specials) for text in checked_texts(items)]
+            return texts, [[len(text) + template.num_special(1)] for text in texts]
+        if ability == EMBED_IDS:
+            examples: Sequence[Any] = [TextExample(id="", first="", pieces=Encoded.from_rows([row])) for row in items]
+        else:
+            examples = _EXAMPLES.get(ability, text_examples)(items)
+            if self._predictor is not None and ability in (*OF_TASKS.values(), "rerank"):
+                examples = self._predictor.tokenized(examples)
+            else:
+                prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
+                examples = tokenized(examples, self.tokenizer, (prefix, prefix), self.reads_specials(ability))
+        if ability != "rerank" or self._predictor is not None:
+            return examples, [tokens_of_rows(example, template) for example in examples]
+        lengths = [(example.pieces.lengths + template.num_special(1)).tolist() for example in examples]
+        return examples, [*lengths[:1], *(of_pair[1:] for of_pair in lengths[1:])]
+
+    def compute(self, ability: str, items: Sequence[Any], **options: Any) -> Sequence[Any]:
+        """The answers of a method to items that `read` has read.
+
+        Args:
+            ability: as in `read`. For `rerank`, each score comes with the normalized vector of its passage, or with
+                None where a model reads pairs.
+            items: of one request, or of several with the same options, which errors count together.
+            options: of the method.
+        """
+        if ability == PIECES:
+            return [shown_pieces(item, self.tokenizer.vocabulary) for item in items]
+        if ability in ("embed", EMBED_IDS):
+            return list(self._embed(items, **options))
+        if ability == "attention":
+            return [self._attention(item) for item in items]
+        items = located(items)
+        computes: dict[str, Callable[..., Sequence[Any]]] = {
+            "rerank": self._score,
+            "answer": self._answer,
+            "next_sentence": self._judge,
+        }
+        if self._pretrained is not None:
+            computes |= {
+                "fill": self._pretrained.fill_texts,
+                "complete": functools.partial(complete_texts, self._pretrained),
+                "perplexity": functools.partial(perplexities, self._pretrained.engine, self.tokenizer),
+            }
+        compute: Callable[..., Sequence[Any]] = computes.get(ability, self._predict)
+        return compute(items, **options)
 
     def tokens(
         self, texts: Sequence[Text | Sequence[str]], ability: str | None = None, *, prompt: str | None = None
@@ -519,24 +473,30 @@ class Model:
         ability = self.abilities[0] if ability is None else ability
         if ability != PIECES:
             self._require(ability)
-        if ability == "tag":
-            return tokens_of_words([sentence.words for sentence in tagged_sentences(texts)], self.tokenizer)
-        if ability == "features":
-            return tokens_of_words(checked_sentences(texts), self.tokenizer)
-        specials = self.reads_specials(ability)
+        special = self.tokenizer.template.num_special
+        if ability in ("tag", "features"):
+            tagged = ability == "tag"
+            sentences = [item.words for item in tagged_sentences(texts)] if tagged else checked_sentences(texts)
+            words = self.tokenizer.encode_repeated_words([word for sentence in sentences for word in sentence])
+            return [len(part.ids) + special(1) for part in words.split(map(len, sentences))]
         prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
-        return tokens_of_texts(cast("Sequence[Text]", texts), self.tokenizer, prefix, specials)
+        examples = tokenized(
+            text_examples(cast("Sequence[Text]", texts)),
+            self.tokenizer,
+            (prefix, prefix),
+            self.reads_specials(ability),
+        )
+        return [sum(tokens_of_rows(example, self.tokenizer.template)) for example in examples]
 
     def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
         """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
 
         "own": only as the vocabulary spells them. `pieces` shows what `fill` reads, or what vectors are made of.
         """
-        if self._is_for_vectors(ability):
-            return "own" if self._embedder.special_tokens else False
-        if ability == "fill" or (ability == PIECES and "fill" in self.abilities):
+        shows = ability in (PIECES, "attention")
+        if ability == "fill" or (shows and "fill" in self.abilities):
             return True
-        return "own" if ability == PIECES and self._embedder.special_tokens else False
+        return "own" if (shows or self._is_for_vectors(ability)) and self._embedder.special_tokens else False
 
     def reads_at_most(self, ability: str) -> int | None:
         """The maximum tokens that a method reads of a text or pair; None if it reads everything, in windows."""
@@ -564,18 +524,58 @@ class Model:
             varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
             return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
 
-    def _of_texts(self, texts: Sequence[Text | TextExample]) -> list[Any]:
-        """The predictions of texts and pairs, computed separately if there are both."""
-        examples = text_examples(texts)
-        answers: dict[str, Prediction] = {}
-        for is_pair in sorted({example.second is not None for example in examples}):
-            part = [example for example in examples if (example.second is not None) == is_pair]
-            answers |= zip([example.id for example in part], self._predict(part), strict=True)
-        return [answers[example.id] for example in examples]
-
-    def _predict(self, examples: Sequence[Example], predictor: Predictor | None = None) -> list[Any]:
+    def _predict(self, examples: Sequence[Any], predictor: Predictor | None = None) -> list[Any]:
+        """The predictions of examples; those of texts and of pairs are computed separately if there are both."""
         predictor = predictor or self._predictor
         assert predictor is not None
-        answers = predictor.predict(examples, unseen)
+        is_pair = [getattr(example, "second", None) is not None for example in examples]
+        answers: dict[int, Prediction] = {}
+        for kind in sorted(set(is_pair)):
+            numbers = [number for number, of_pair in enumerate(is_pair) if of_pair == kind]
+            part = [examples[number] for number in numbers]
+            answers |= zip(numbers, predictor.predict(part, unseen), strict=True)
+        warn_cut(answers[number].cut_tokens for number in range(len(examples)))
+        return [answers[number] for number in range(len(examples))]
+
+    def _answer(self, questions: Sequence[QuestionExample], n_best: int) -> list[AnswerPrediction]:
+        answers = self._predict(questions)
+        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in answers]
+
+    def _judge(self, pairs: Sequence[TextExample]) -> list[Continuation]:
+        assert self._pretrained is not None
+        answers = self._pretrained.judge_pairs(pairs)
         warn_cut(answer.cut_tokens for answer in answers)
         return answers
+
+    def _embed(self, texts: Sequence[TextExample], prompt: str | None = None) -> Vectors:
+        encoded = encoded_texts(texts, self.tokenizer)
+        return self._embedder_of(None, None, prompt).embed_encoded(encoded)[0]
+
+    def _score(self, pairs: Sequence[TextExample], query: str = "") -> list[tuple[float, Vectors | None]]:
+        """The scores of pairs with the same query; see `compute`."""
+        if self._predictor is not None:
+            with quiet():
+                scored = PairScorer(self._predictor).scored(pairs)
+            warn_cut(cut for _, cut in scored)
+            return [(score, None) for score, _ in scored]
+        encoded = encoded_texts(pairs, self.tokenizer)
+        texts = encoded.select(np.concatenate([[0], np.arange(1, len(encoded), 2)]))  # the query once
+        vectors, cut = self._embedder_of(None, True, None).embed_encoded(texts)
+        warn_cut(cut.tolist())
+        # Not a matrix product: its last digits depend on the position of a row.
+        scores = (vectors[1:] * vectors[0]).sum(axis=1)
+        return [(float(score), vector) for score, vector in zip(scores, vectors[1:], strict=True)]
+
+    def _attention(self, example: TextExample) -> "Attention":
+        from bertsmith.app.library.attention import attention_of
+
+        return attention_of(cast("FrozenEncoder", self.encoder), example)
+
+
+_EXAMPLES: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
+    "choose": choice_examples,
+    "tag": tagged_sentences,
+    "answer": question_examples,
+    "generate": source_examples,
+    "rerank": passage_examples,
+}

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most
+from bertsmith.app.server.abilities import cut_by_answers, cut_by_length, read_at_most
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.prometheus import Metrics
@@ -69,7 +69,7 @@ class Work:
     """The items of one request.
 
     Attributes:
-        ability: a name in `ABILITIES`.
+        ability: as in `Model.compute`.
         items: one for each answer.
         options: shared by all items.
         done: resolves to the work itself when all answers are there, or to the error.
@@ -279,7 +279,7 @@ class WorkQueue:
         start = time.perf_counter()
         try:
             with cancelled_unless(self._encoder, lambda: any(part.work.is_wanted for part in parts)):
-                answers = ABILITIES[work.ability].ask(self.model, items, **dict(work.options))
+                answers = self.model.compute(work.ability, items, **dict(work.options))
         except ComputeCancelledError:
             self._count_aborted(parts)
             return

@@ -26,8 +26,10 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.inference.predictors.pretraining_heads import most_probable
 from bertsmith.inference.predictors.request import SamplingSettings
 from bertsmith.models.parts.batch import cut_by_tokens
+from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.engine import NEXT, PREVIOUS, Engine
 from bertsmith.tasks.encoding.units import Logits
+from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -85,12 +87,11 @@ class Completion:
 def complete(
     engine: Engine,
     tokenizer: Tokenizer,
-    texts: Sequence[str],
+    texts: Sequence[TextExample],
     *,
     top: int = 5,
     tokens: int = 0,
     sampling: SamplingSettings | None = None,
-    names: Sequence[str] | None = None,
     remembers: bool = True,
 ) -> list[Completion]:
     """The `top` most likely next pieces of each text, and a continuation of at most `tokens` pieces.
@@ -101,7 +102,6 @@ def complete(
     Args:
         engine: computes a language model with a head for pieces.
         sampling: how pieces are chosen; by default the most likely.
-        names: the names of the texts in errors.
         remembers: use a memory if the engine has one; without, every piece costs a pass over the whole text.
 
     Raises:
@@ -110,20 +110,20 @@ def complete(
         NotFiniteError: the model computed no finite numbers for a text.
     """
     require_causal(engine)
-    names = names or [f"text {number}" for number in range(1, len(texts) + 1)]
     backward = engine.predicts == PREVIOUS
     start = np.array(tokenizer.template.end if backward else tokenizer.template.start, dtype=np.int32)
-    encoded = tokenizer.encode_batch(texts)
-    parts_of_rows = [(ids, start) if backward else (start, ids) for ids in np.split(encoded.ids, encoded.offsets[1:-1])]
-    rows = [np.concatenate(parts) for parts in parts_of_rows] if texts else []
+    parts_of_rows = [(ids, start) if backward else (start, ids) for ids in encoded_texts(texts, tokenizer)]
+    rows = [np.concatenate(parts) for parts in parts_of_rows]
     room = engine.max_tokens - max(0, tokens - 1)
-    for row, name in zip(rows, names, strict=True):
+    for row, text in zip(rows, texts, strict=True):
         if not len(row):
-            raise InputError(expected=f"a text to continue in {name}", found="one without tokens", fix="write a word")
+            raise InputError(
+                expected=f"a text to continue in {text.location}", found="one without tokens", fix="write a word"
+            )
         if len(row) > room:
             raise InputError(
                 expected=f"at most {max(0, room - len(start))} pieces, the most that the model reads with "
-                f"{tokens} more, in {name}",
+                f"{tokens} more, in {text.location}",
                 found=f"{len(row) - len(start)}",
                 fix="shorten the text, or ask for fewer tokens" if tokens else "shorten the text",
             )
@@ -135,7 +135,7 @@ def complete(
     parts = cut_by_tokens(np.arange(len(rows)), costs, engine.runtime.inference_tokens) if rows else []
     for part in parts:
         completer.first = int(part[0])
-        result += completer.complete([texts[row] for row in part.tolist()], [rows[row] for row in part.tolist()])
+        result += completer.complete([texts[row].first for row in part.tolist()], [rows[row] for row in part.tolist()])
     return result
 
 

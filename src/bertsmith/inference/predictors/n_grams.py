@@ -5,7 +5,7 @@ A linear model on the cosine of two texts has an encoder of its own.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.settings import require
@@ -17,6 +17,7 @@ from bertsmith.tasks.baselines.word_model import WordModel, read_counted
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction
+from bertsmith.text.tokenizers.encoded import Encoded
 
 if TYPE_CHECKING:
     from bertsmith.tasks.baselines.text_vectors import TextCosine
@@ -33,6 +34,10 @@ class NGramPredictor(Predictor):
     def __init__(self, model: "NGramModel | WordModel | TextCosine", runtime: Runtime | None = None) -> None:
         self.n_grams, self.task = model, task_for(model.spec)
         self.runtime = runtime or Runtime(device="cpu", precision="fp32")
+
+    def tokenized(self, examples: Sequence[Any], known: dict[str, Encoded] | None = None) -> Sequence[Any]:
+        """The examples as they are: they are no rows of pieces."""
+        return examples
 
     def _answers(self, examples: Sequence[Example], advance: Callable[[float], None] | None) -> Sequence[Prediction]:
         if advance is None:

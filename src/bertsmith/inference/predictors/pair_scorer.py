@@ -5,9 +5,10 @@ from typing import cast
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.predictor import Predictor
-from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.examples import TextExample, pairs_of
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.text.tokenizers.encoded import Encoded
 
 RELEVANT = "relevant"
 
@@ -45,13 +46,13 @@ class PairScorer:
         if spec.kind == "classification":
             self.label = RELEVANT if RELEVANT in spec.labels else spec.labels[-1]
 
-    def scores(self, query: str, passages: Sequence[str]) -> list[float]:
-        """One score per passage; higher is better."""
-        pairs = [
-            TextExample(id=str(number), first=query, second=passage, location=f"passage {number}")
-            for number, passage in enumerate(passages, start=1)
-        ]
-        return [score for score, _ in self.scored(pairs)]
+    def scores(self, query: str, passages: Sequence[str], known: dict[str, Encoded] | None = None) -> list[float]:
+        """One score per passage; higher is better.
+
+        Args:
+            known: the pieces of texts of earlier calls; see `specs.tokenized.tokenized`.
+        """
+        return [score for score, _ in self.scored(self.predictor.tokenized(pairs_of(query, passages), known))]
 
     def scored(self, pairs: Sequence[TextExample]) -> list[tuple[float, int]]:
         """The score of each pair of query and passage, and the tokens that it lost."""

@@ -19,8 +19,10 @@ import numpy as np
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.finite import require_finite
 from bertsmith.models.parts.batch import cut_by_tokens
+from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.engine import BACKWARD_LM, MASKED_LM, PREVIOUS, Engine
 from bertsmith.tasks.encoding.units import Ints, Logits, RowPart, separate_rows
+from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.pack import PackedRows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -97,7 +99,7 @@ def require_directions(engine: Engine) -> None:
         )
 
 
-def perplexities(engine: Engine, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Perplexity]:
+def perplexities(engine: Engine, tokenizer: Tokenizer, texts: Sequence[TextExample]) -> list[Perplexity]:
     """The perplexity of each text; of an empty one it is not a number.
 
     Args:
@@ -108,8 +110,7 @@ def perplexities(engine: Engine, tokenizer: Tokenizer, texts: Sequence[str]) -> 
         NotFiniteError: the model computed no finite numbers for a text.
     """
     require_directions(engine)
-    encoded = tokenizer.encode_batch(texts)
-    ids = np.split(encoded.ids, encoded.offsets[1:-1]) if len(texts) else []
+    ids = list(encoded_texts(texts, tokenizer))
     first, *others = (_in_direction(engine, tokenizer, texts, ids, which) for which in engine.directions)
     for other in others:
         first = [dataclasses.replace(ahead, backward=back) for ahead, back in zip(first, other, strict=True)]
@@ -117,7 +118,7 @@ def perplexities(engine: Engine, tokenizer: Tokenizer, texts: Sequence[str]) -> 
 
 
 def _in_direction(
-    engine: Engine, tokenizer: Tokenizer, texts: Sequence[str], ids: Sequence[Ids], direction: str
+    engine: Engine, tokenizer: Tokenizer, texts: Sequence[TextExample], ids: Sequence[Ids], direction: str
 ) -> list[Perplexity]:
     """The perplexity of each text in one direction.
 
@@ -142,8 +143,8 @@ def _in_direction(
         Perplexity(
             nll=float(losses[number]),
             pieces=int(counts[number]),
-            words=len(text.split()),
-            characters=len(text),
+            words=len(text.first.split()),
+            characters=len(text.first),
             unknown=int((ids[number] == unknown).sum()),
             direction="backward" if backward else "forward",
         )

@@ -15,6 +15,7 @@ from bertsmith.tasks.datasets.blocks import characters_of, sized_blocks
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.engine import TASK, Engine
 from bertsmith.tasks.specs.task import Prediction, Task
+from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class Predictor:
     def model(self) -> Any:
         """What the engine runs; in torch, an `EncoderForTask`."""
         return self.engine.model
+
+    def tokenized(self, examples: Sequence[Any], known: dict[str, Encoded] | None = None) -> Sequence[Any]:
+        """The examples with the pieces of their texts; see `Task.tokenized`."""
+        return self.task.tokenized(examples, self.tokenizer, known)
 
     def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
         """One prediction per example, in order; gold labels are ignored.

@@ -18,8 +18,10 @@ from bertsmith.base.core.progress import unseen
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.inference.predictors.predictor import engine_of
 from bertsmith.models.parts.batch import cut_by_tokens
+from bertsmith.tasks.datasets.examples import TextExample, named_texts
 from bertsmith.tasks.encoding.engine import MASKED, MASKED_LM, NEXT_SENTENCE, Engine
 from bertsmith.tasks.encoding.units import Ints, Logits, RowPart, rows_by_first, separate_rows
+from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -119,25 +121,17 @@ class PretrainedPredictor:
 
         [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
         """
-        return self.fill_texts([text], top)[0]
+        return self.fill_texts(named_texts([text]), top)[0]
 
     def next_sentence(self, first: str, seconds: Sequence[str]) -> list[Continuation]:
         """How likely each of `seconds` is to follow `first`, in order; see `judge_pairs`."""
-        return self.judge_pairs([(first, second) for second in seconds])
+        pairs = [dataclasses.replace(example, second=example.first, first=first) for example in named_texts(seconds)]
+        return self.judge_pairs(tokenized(pairs, self.tokenizer))
 
-    def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[FilledText]:
-        """As `fill_texts`, but yields the results of all texts before an invalid one before raising the error.
-
-        Args:
-            places: the names of the texts in the error message.
-
-        Raises:
-            CheckpointError: the model predicts the next piece, or the one before.
-            InputError: a text has no [MASK], or is longer than the model reads; the message names its place.
-            NotFiniteError: the model computed no finite numbers for a text; the message names its place.
-        """
-        encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
-        wrong = self._first_unfit(texts, encoded, places)
+    def fill_each(self, texts: Sequence[TextExample], top: int = 5) -> Iterator[FilledText]:
+        """As `fill_texts`, but yields the results of all texts before an invalid one before raising the error."""
+        texts = tokenized(texts, self.tokenizer, special_tokens=True)
+        wrong = self._first_unfit(texts, encoded_texts(texts, self.tokenizer))
         error: BertsmithError | None = None if wrong is None else wrong[1]
         count = len(texts) if wrong is None else wrong[0]
         filled = None
@@ -145,17 +139,17 @@ class PretrainedPredictor:
             try:
                 filled = self.fill_texts(texts[:count], top)
             except NotFiniteError as failure:  # an earlier text may be another one
-                count, error = failure.index, NotFiniteError(failure.index, places[failure.index])
+                count, error = failure.index, NotFiniteError(failure.index, texts[failure.index].location)
         yield from filled
         if error is not None:
             raise error
 
-    def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
+    def fill_texts(self, texts: Sequence[TextExample], top: int = 5) -> list[FilledText]:
         """For each text and each [MASK] in it, the `top` pieces, most likely first; masks are filled independently.
 
         Raises:
             CheckpointError: the model predicts the next piece, or the one before.
-            InputError: a text has no [MASK], or is longer than the model reads; the message counts texts from 1.
+            InputError: a text has no [MASK], or is longer than the model reads; the message has its location.
             NotFiniteError: the model computed no finite numbers for a text.
         """
         if self.engine.predicts != MASKED:
@@ -167,8 +161,8 @@ class PretrainedPredictor:
         if not texts:
             return []
         vocabulary, limit = self.tokenizer.vocabulary, self.engine.max_tokens
-        encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
-        if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
+        encoded = encoded_texts(texts, self.tokenizer, special_tokens=True)
+        if wrong := self._first_unfit(texts, encoded):
             raise wrong[1]
         template = self.tokenizer.template
         rows, which = pack_rows(encoded, template=template, max_length=limit, model_limit=limit).distinct()
@@ -188,12 +182,12 @@ class PretrainedPredictor:
                 of_rows[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
                 )
-        filled = [FilledText(text) for text in texts]
+        filled = [FilledText(text.first) for text in texts]
         for answer, row in zip(filled, which.tolist(), strict=True):
             answer.extend(list(mask) for mask in of_rows[row])
         return filled
 
-    def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
+    def judge_pairs(self, pairs: Sequence[TextExample]) -> list[Continuation]:
         """How likely the second text of each pair is to follow the first, in order.
 
         A pair longer than the model reads loses the end of its longer text; `cut_tokens` counts the tokens lost.
@@ -201,33 +195,28 @@ class PretrainedPredictor:
         if not pairs:
             return []
         for number, pair in enumerate(pairs, start=1):
-            if not all(text.strip() for text in pair):
+            if not all(text.strip() for text in pair.texts):
                 raise InputError(
                     expected=f"two texts in pair {number}", found="an empty one", fix="give both sentences"
                 )
-        limit = self.engine.max_tokens
-        firsts, seconds = zip(*pairs, strict=True)
+        limit, firsts = self.engine.max_tokens, 2 * np.arange(len(pairs))
+        encoded = encoded_texts(pairs, self.tokenizer)
         rows = pack_rows(
-            self.tokenizer.encode_batch(firsts),
-            self.tokenizer.encode_batch(seconds),
+            encoded.select(firsts),
+            encoded.select(firsts + 1),
             template=self.tokenizer.template,
             max_length=limit,
             model_limit=limit,
         )
-
         logits = self.engine.logits(rows_by_first(rows), NEXT_SENTENCE, advance=unseen)
         # The first of two shares of a softmax.
         chances = np.exp(-np.logaddexp(0, np.diff(logits.astype(np.float64), axis=1)[:, 0])).astype(np.float32)
         return [
-            Continuation(second, chance, cut, first, self.relation)
-            for first, second, chance, cut in zip(
-                firsts, seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True
-            )
+            Continuation(pair.second or "", chance, cut, pair.first, self.relation)
+            for pair, chance, cut in zip(pairs, chances.tolist(), rows.cut_by_row.tolist(), strict=True)
         ]
 
-    def _first_unfit(
-        self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
-    ) -> tuple[int, InputError] | None:
+    def _first_unfit(self, texts: Sequence[TextExample], encoded: Encoded) -> tuple[int, InputError] | None:
         """The index of the first text that cannot be filled, from 0, and the error; None if all can be filled."""
         room = self.engine.max_tokens - self.tokenizer.template.num_special(1)
         masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
@@ -238,13 +227,13 @@ class PretrainedPredictor:
         number = int(unfit[0])
         if encoded.lengths[number] > room:
             return number, InputError(
-                expected=f"at most {room} pieces, the most that the model reads, in {places[number]}",
+                expected=f"at most {room} pieces, the most that the model reads, in {texts[number].location}",
                 found=f"{encoded.lengths[number]}",
                 fix="shorten the text",
             )
         return number, InputError(
-            expected=f"a {MASK} in {places[number]}",
-            found=repr(texts[number][:60]),
+            expected=f"a {MASK} in {texts[number].location}",
+            found=repr(texts[number].first[:60]),
             fix=f"write {MASK}, in capitals, where a word is missing",
         )
 

@@ -19,17 +19,18 @@ from bertsmith.inference.search.word_index import WordIndex
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.tasks.metrics.ranking import RANKING_METRICS
+from bertsmith.text.tokenizers.encoded import Encoded
 
 
 def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], ranking: Ranking, top: int) -> Ranking:
     """The best `top` passages of `ranking`, by the scores of a model for text pairs."""
-    parts = []
+    parts, known = [], dict[str, Encoded]()
     before = scorer.cut
     with Progress("re-ranking", total=len(queries), unit="queries") as progress:
         for number, query in enumerate(queries):
             places = ranking.places[number][ranking.places[number] != NO_PASSAGE]
             with quiet():  # one warning for all queries, not one per query
-                scores = scorer.scores(query, [texts[passage] for passage in places])
+                scores = scorer.scores(query, [texts[passage] for passage in places], known)
             parts.append(best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places.reshape(1, -1)))
             progress.advance()
     if scorer.cut > before:

@@ -24,7 +24,7 @@ from bertsmith.inference.word_vectors.formats import load_word_vectors
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.distillation.settings import DistillationSettings
-from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.datasets.examples import Example, TextExample, named_texts
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.text.tokenizers.vocabulary import CONTINUATION, MASK
 
@@ -103,7 +103,8 @@ class Augmenter:
         with Progress("words to fill in", total=len(gaps), unit="words") as progress:
             for begin in range(0, len(gaps), _BLOCK):
                 part = gaps[begin : begin + _BLOCK]
-                filled = self._heads.fill_texts([gap_of(texts[number], place) for number, place in part], CANDIDATES)
+                masked = named_texts(gap_of(texts[number], place) for number, place in part)
+                filled = self._heads.fill_texts(masked, CANDIDATES)
                 for (number, place), fillings in zip(part, filled, strict=True):
                     options = tuple(filling.piece for filling in fillings[0] if _is_word(filling.piece, place.word))
                     result[number].append((place, options))

@@ -28,6 +28,7 @@ from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.specs.whole_texts import pooled_logits
+from bertsmith.text.tokenizers.encoded import Encoded
 
 _SHAPE = {"spec": dict, "cosine": {"weight": [float], "bias": [float]}}
 
@@ -71,9 +72,9 @@ class TextCosine:
         """One prediction per pair; its `cut_tokens` count both texts."""
         if not examples:
             return []
-        outputs = self.linear.outputs(cosines_of_pairs(*vectors_of_pairs(self.encoder, self.spec, examples)))
+        single, sides = _sides(self.encoder, self.spec, examples)
+        outputs = self.linear.outputs(cosines_of_pairs(*_vectors(self.encoder, single, sides)))
         task, cut = cast("Any", task_for(self.spec)), np.zeros(len(examples), dtype=np.int32)
-        single, sides = _sides(self.spec, examples)
         for side in sides:
             features = single.encode(side, self.encoder.tokenizer)
             cut += np.add.reduceat(features.rows.cut_by_row, features.first_rows)
@@ -107,9 +108,7 @@ def write_text_cosine(folder: Path, spec: TaskSpec, linear: LinearModel) -> None
 
 def vectors_of_pairs(encoder: FrozenEncoder, spec: TaskSpec, pairs: Sequence[Example]) -> tuple[Vectors, Vectors]:
     """The vectors of the first and of the second texts, float32 [E, D] each; every text is encoded by itself."""
-    single, sides = _sides(spec, pairs)
-    first, second = (text_vectors(encoder, single, side, encoder.choice("last")) for side in sides)
-    return first, second
+    return _vectors(encoder, *_sides(encoder, spec, pairs))
 
 
 def cosines_of_pairs(first: Vectors, second: Vectors) -> Vectors:
@@ -118,9 +117,17 @@ def cosines_of_pairs(first: Vectors, second: Vectors) -> Vectors:
     return np.asarray((first * second).sum(axis=1) / np.maximum(lengths, 1e-12), dtype=np.float32)[:, None]
 
 
-def _sides(spec: TaskSpec, examples: Sequence[Example]) -> tuple[Task, tuple[list[TextExample], list[TextExample]]]:
-    """The task of single texts, and the first and the second texts."""
+def _vectors(encoder: FrozenEncoder, single: Task, sides: Sequence[Sequence[Example]]) -> tuple[Vectors, Vectors]:
+    first, second = (text_vectors(encoder, single, side, encoder.choice("last")) for side in sides)
+    return first, second
+
+
+def _sides(
+    encoder: FrozenEncoder, spec: TaskSpec, examples: Sequence[Example]
+) -> tuple[Task, list[Sequence[TextExample]]]:
+    """The task of single texts, and the first and the second texts with their pieces."""
     pairs = cast("Sequence[TextExample]", examples)
-    firsts = [dataclasses.replace(pair, second=None) for pair in pairs]
-    seconds = [dataclasses.replace(pair, first=pair.second or "", second=None) for pair in pairs]
-    return task_for(dataclasses.replace(spec, pair=False, reads="mean")), (firsts, seconds)
+    firsts = [dataclasses.replace(pair, second=None, pieces=None) for pair in pairs]
+    seconds = [dataclasses.replace(pair, first=pair.second or "", second=None, pieces=None) for pair in pairs]
+    single, known = task_for(dataclasses.replace(spec, pair=False, reads="mean")), dict[str, Encoded]()
+    return single, [single.tokenized(side, encoder.tokenizer, known) for side in (firsts, seconds)]

@@ -5,14 +5,17 @@ an error can name file and row.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Self
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.text.tokenizers.encoded import Ids
+from bertsmith.text.tokenizers.encoded import Encoded
 
 # The forms of examples whose texts are compared by their vectors; see `text_groups.py`.
 SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
+
+_PIECES: Any = dataclasses.field(default=None, repr=False, compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,8 +28,24 @@ class TextExample:
     # the name of a class, a number (regression), several names (multi-label), or None if there is no gold
     label: str | float | tuple[str, ...] | None = None
     location: str = ""
-    # the ids of each text, if it was tokenized before; see `whole_texts.with_pieces`
-    pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    pieces: Encoded | None = _PIECES  # of each text, if they were tokenized before; see `specs.tokenized`
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or both."""
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+
+def named_texts(texts: Iterable[str], names: Iterable[str] | None = None) -> list[TextExample]:
+    """Texts as examples, with their names in errors; by default these are numbers from 1."""
+    named = zip(texts, names or (f"text {number}" for number in itertools.count(1)), strict=False)
+    return [TextExample(id=name, first=text, location=name) for text, name in named]
+
+
+def pairs_of(query: str, passages: Iterable[str]) -> list[TextExample]:
+    """The pairs of a query and each passage, as examples."""
+    numbered = enumerate(passages, start=1)
+    return [TextExample(id=str(n), first=query, second=text, location=f"passage {n}") for n, text in numbered]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +67,12 @@ class ChoiceExample:
     endings: tuple[str, ...]
     label: int | None = None  # number of the correct ending, from 0; None if there is no gold
     location: str = ""
-    pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    pieces: Encoded | None = _PIECES  # of the context and of each ending
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The context and the endings."""
+        return (self.context, *self.endings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +96,7 @@ class TaggedExample:
     offsets: tuple[tuple[int, int], ...] | None = None
     # the document in the file, if the sentence may be used without its neighbors; else None
     surroundings: Surroundings | None = dataclasses.field(default=None, repr=False)
+    pieces: Encoded | None = _PIECES  # of each word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +118,7 @@ class QuestionExample:
     absent_answers: tuple[str, ...] = ()  # gold answers whose text does not occur in the context; used for scoring only
     is_impossible: bool = False
     location: str = ""
+    pieces: Encoded | None = _PIECES  # of the question and of each word of the context
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,14 +127,19 @@ class SequenceExample:
 
     Attributes:
         targets: the right answers, the first of which a training reads; empty if there is no gold.
-        pieces: the ids of the source, if it was tokenized before.
+        pieces: of the source, if it was tokenized before.
     """
 
     id: str
     source: str
     targets: tuple[str, ...] = ()
     location: str = ""
-    pieces: tuple[Ids, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    pieces: Encoded | None = _PIECES
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The source."""
+        return (self.source,)
 
 
 Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample | SequenceExample
@@ -128,10 +159,8 @@ def empty_texts_note(count: int) -> str:
 
 def texts_of_group(example: Example) -> tuple[str, ...]:
     """The texts of an example whose texts are compared: one, two, or the three of a triplet."""
-    if isinstance(example, TripletExample):
-        return example.texts
-    assert isinstance(example, TextExample), "this task takes texts, pairs and triplets"
-    return (example.first,) if example.second is None else (example.first, example.second)
+    assert isinstance(example, TextExample | TripletExample), "this task takes texts, pairs and triplets"
+    return example.texts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

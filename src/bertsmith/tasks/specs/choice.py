@@ -19,8 +19,9 @@ from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logi
 from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.settings import WINDOWED, TaskSettings
 from bertsmith.tasks.specs.task import TaskWithLoss
+from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.tasks.specs.whole_texts import require_segments
-from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
+from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -78,13 +79,10 @@ class ChoiceTask(TaskWithLoss):
         choices = _choices(examples)
         counts = np.array([len(example.endings) for example in choices], dtype=np.int64)
         example_of_row = np.repeat(np.arange(len(choices)), counts)
-        if all(example.pieces for example in choices):
-            contexts = Encoded.from_rows([example.pieces[0] for example in choices])
-            endings = Encoded.from_rows([pieces for example in choices for pieces in example.pieces[1:]])
-        else:
-            contexts = tokenizer.encode_batch([example.context for example in choices])
-            endings = tokenizer.encode_batch([ending for example in choices for ending in example.endings])
-        contexts = _taken(contexts, example_of_row)
+        encoded = encoded_texts(choices, tokenizer)
+        first = np.cumsum(counts + 1) - (counts + 1)  # of each example: its context
+        contexts = encoded.select(first[example_of_row])
+        endings = encoded.select(np.delete(np.arange(len(encoded)), first))
         if settings.long_text == "error":
             template = tokenizer.template
             special = np.where(contexts.lengths > 0, template.num_special(2), template.num_special(1))
@@ -185,11 +183,6 @@ def _require_whole_texts(settings: TaskSettings) -> None:
         raise ConfigError.must_be("long_text of multiple choice", allowed, settings.long_text)
 
 
-def _taken(texts: Encoded, chosen: Ints) -> Encoded:
-    lengths = texts.lengths[chosen]
-    return Encoded(texts.ids[places_of(texts.offsets[chosen], lengths)], offsets_of(lengths))
-
-
 def _refuse_long(
     choices: Sequence[ChoiceExample], example_of_row: Ints, tokens: tuple[Ints, Ints], special: Ints, most: int
 ) -> None:
@@ -213,9 +206,9 @@ def _pack(contexts: Encoded, endings: Encoded, tokenizer: Tokenizer, settings: T
     for chosen in (np.flatnonzero(has_context), np.flatnonzero(~has_context)):
         if not len(chosen):
             continue
-        texts = [_taken(endings, chosen)]
+        texts = [endings.select(chosen)]
         if has_context[chosen[0]]:
-            texts.insert(0, _taken(contexts, chosen))
+            texts.insert(0, contexts.select(chosen))
         packed.append(
             pack_rows(
                 *texts,

@@ -27,8 +27,8 @@ from bertsmith.tasks.metrics.texts import TEXT_METRICS, is_same, text_scores
 from bertsmith.tasks.specs.predictions import TextPrediction
 from bertsmith.tasks.specs.settings import OF_WRITING, WINDOWED
 from bertsmith.tasks.specs.task import GENERATION, TaskWithLoss
+from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.tasks.specs.written_forms import form_of_texts
-from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -78,10 +78,7 @@ class GenerationTask(TaskWithLoss):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example, [CLS] source [SEP], and the first target between the same tokens; see `Task.encode`."""
         settings, sequences = self.spec.settings, _sequences(examples)
-        if sequences and all(example.pieces for example in sequences):
-            sources = Encoded.from_rows([example.pieces[0] for example in sequences])
-        else:
-            sources = tokenizer.encode_batch([example.source for example in sequences])
+        sources = encoded_texts(sequences, tokenizer)
         rows = pack_rows(
             sources,
             template=tokenizer.template,

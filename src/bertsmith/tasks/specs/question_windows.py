@@ -70,19 +70,38 @@ class Context:
         return (first, past - 1) if past > first else NOWHERE
 
 
-def contexts_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Context]:
-    """The contexts, split at white space into words, and the words into pieces."""
-    places = [[match.span() for match in _WORD.finditer(text)] for text in texts]
-    words = [text[start:end] for text, spans in zip(texts, places, strict=True) for start, end in spans]
-    spaced = [start > 0 for spans in places for start, _ in spans]
-    encoded = tokenizer.encode_words(words, spaced)
-    contexts, word = [], 0
-    for spans in places:
-        offsets = encoded.offsets[word : word + len(spans) + 1]
-        ids = encoded.ids[offsets[0] : offsets[-1]]
-        contexts.append(Context(np.array(spans, dtype=np.int64).reshape(-1, 2), offsets - offsets[0], ids))
-        word += len(spans)
-    return contexts
+def read_questions(questions: Sequence[QuestionExample], tokenizer: Tokenizer) -> tuple[Encoded, list[Context]]:
+    """The pieces of the questions, and their contexts, split at white space into words, and the words into pieces.
+
+    Questions about the same text share its context.
+    """
+    numbers: dict[str, int] = {}
+    of_questions = [numbers.setdefault(question.context, len(numbers)) for question in questions]
+    places = [[match.span() for match in _WORD.finditer(text)] for text in numbers]
+    if not all(question.pieces for question in questions):
+        encoded = tokenizer.encode_batch([question.question for question in questions])
+        words = [text[start:end] for text, spans in zip(numbers, places, strict=True) for start, end in spans]
+        spaced = [start > 0 for spans in places for start, _ in spans]
+        parts = dict(enumerate(tokenizer.encode_words(words, spaced).split(map(len, places))))
+    else:
+        both = [question.pieces.split([1, len(question.pieces) - 1]) for question in questions if question.pieces]
+        encoded = Encoded.joined([alone for alone, _ in both])
+        parts = {number: words for number, (_, words) in zip(of_questions, both, strict=True)}
+    contexts = [
+        Context(np.array(spans, dtype=np.int64).reshape(-1, 2), parts[number].offsets, parts[number].ids)
+        for number, spans in enumerate(places)
+    ]
+    return encoded, [contexts[number] for number in of_questions]
+
+
+def with_read(questions: Sequence[QuestionExample], tokenizer: Tokenizer) -> list[QuestionExample]:
+    """The questions with the pieces of their texts, as `read_questions` reads them."""
+    encoded, contexts = read_questions(questions, tokenizer)
+    parts = [Encoded(context.ids, context.first_pieces) for context in contexts]
+    return [
+        dataclasses.replace(question, pieces=Encoded.joined([alone, words]))
+        for question, alone, words in zip(questions, encoded.split([1] * len(questions)), parts, strict=True)
+    ]
 
 
 def encode_questions(
@@ -98,12 +117,7 @@ def encode_questions(
     - `first_positions`: int64 [N], the position of that piece in the row.
     - `has_max_context`: bool [T], see `text.tokenizers.windows`.
     """
-    numbers: dict[str, int] = {}
-    for question in questions:
-        numbers.setdefault(question.context, len(numbers))
-    different = contexts_of(list(numbers), tokenizer)
-    contexts = [different[numbers[question.context]] for question in questions]
-    encoded = tokenizer.encode_batch([question.question for question in questions])
+    encoded, contexts = read_questions(questions, tokenizer)
     layout = _layout(encoded, contexts, tokenizer, settings)
     targets = None
     if questions and all(question.answers or question.is_impossible for question in questions):

@@ -22,8 +22,9 @@ from bertsmith.tasks.metrics.answers import answer_f1, best_threshold, ranked_an
 from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.specs.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.specs.predictions import AnswerPrediction
-from bertsmith.tasks.specs.question_windows import encode_questions
+from bertsmith.tasks.specs.question_windows import encode_questions, with_read
 from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
+from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ class SpanTask(TaskWithLoss):
                     found="one marked as impossible",
                     fix="use --task squad2, whose questions may have no answer",
                 )
+
+    def tokenized(
+        self, examples: Sequence[Any], tokenizer: Tokenizer, known: dict[str, Encoded] | None = None
+    ) -> Sequence[Any]:
+        """The questions with the pieces of their texts; see `Task.tokenized`."""
+        return with_read(examples, tokenizer)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per window; see `question_windows.encode_questions`."""

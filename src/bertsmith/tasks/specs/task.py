@@ -22,6 +22,8 @@ from bertsmith.models.parts.our_names import ATTENTION, BILSTM, CONCAT, MAX, OF_
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_WRITING, TaskSettings
+from bertsmith.tasks.specs.tokenized import tokenized
+from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -219,6 +221,12 @@ class Task(abc.ABC):
             gold: the examples must have labels; unknown labels cause a warning and count as errors.
             training: the examples are for training, so their labels must be known.
         """
+
+    def tokenized(
+        self, examples: Sequence[Any], tokenizer: Tokenizer, known: dict[str, Encoded] | None = None
+    ) -> Sequence[Any]:
+        """The examples with the pieces of their texts, which `encode` takes as they are; see `specs.tokenized`."""
+        return tokenized(examples, tokenizer, (self.spec.prompt, ""), known=known)
 
     @abc.abstractmethod
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:

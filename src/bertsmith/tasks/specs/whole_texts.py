@@ -3,11 +3,10 @@
 Letters: E examples (units), N rows, T tokens, K outputs.
 """
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +14,10 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.settings import require
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, SequenceExample, TextExample
+from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL, WINDOWED, TaskSettings
+from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from bertsmith.tasks.encoding.units import TaskBatch
     from bertsmith.tasks.specs.task import TaskSpec
-
-Whole = TypeVar("Whole", TextExample, ChoiceExample, SequenceExample)
 
 NO_ORDER = "each example has a single text"  # why reading both orders has no effect
 
@@ -60,16 +58,6 @@ def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
     if spec.needs_segments and not tokenizer.template.has_segments:
         reader, needed = f"a head that reads {spec.reads!r}", "a model whose rows have a segment for each text"
         raise ConfigError.needs(reader, needed, "use --reads mean, or another model")
-
-
-def with_pieces(examples: Sequence[Whole], texts: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[Whole]:
-    """The examples with the pieces of their texts, before truncation: what `Task.encode` does not make again."""
-    encoded = tokenizer.encode_batch([text for of_example in texts for text in of_example])
-    pieces = iter(np.split(encoded.ids, encoded.offsets[1:-1]))
-    return [
-        dataclasses.replace(example, pieces=tuple(itertools.islice(pieces, len(of_example))))
-        for example, of_example in zip(examples, texts, strict=True)
-    ]
 
 
 def encode_units(
@@ -107,12 +95,10 @@ def encode_texts(
     Source: Radford et al. (2018), section 3.3, for both orders.
     """
     pair = bool(examples) and examples[0].second is not None
-    if all(example.pieces for example in examples):
-        first = Encoded.from_rows([example.pieces[0] for example in examples])
-        second = Encoded.from_rows([example.pieces[1] for example in examples]) if pair else None
-    else:
-        first = tokenizer.encode_batch([prompt + example.first for example in examples])
-        second = tokenizer.encode_batch([example.second or "" for example in examples]) if pair else None
+    first, second = encoded_texts(examples, tokenizer, (prompt, "")), None
+    if pair:
+        firsts = 2 * np.arange(len(examples))
+        first, second = first.select(firsts), first.select(firsts + 1)
     if settings.long_text == "error":
         _refuse_long(examples, first, second, tokenizer, settings.max_length)
     if settings.long_text not in WINDOWED:

@@ -1,7 +1,7 @@
 """The result of a tokenizer: flat arrays of ids, divided into texts by offsets; and the cache of words it has split."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -40,6 +40,34 @@ class Encoded:
     def lengths(self) -> npt.NDArray[np.int64]:
         """The number of ids of each text, int64 [N]."""
         return np.diff(self.offsets)
+
+    def select(self, texts: npt.NDArray[np.int64]) -> "Encoded":
+        """Some of the texts, in the given order; `texts` are their indices, int64 [n]."""
+        lengths = self.lengths[texts]
+        return Encoded(self.ids[places_of(self.offsets[:-1][texts], lengths)], offsets_of(lengths))
+
+    def split(self, counts: Iterable[int]) -> list["Encoded"]:
+        """Consecutive groups of `counts` texts.
+
+        >>> [part.offsets.tolist() for part in Encoded.from_rows([[7, 8], [], [9]]).split([1, 2])]
+        [[0, 2], [0, 0, 1]]
+        """
+        parts, begin = [], 0
+        for count in counts:
+            offsets = self.offsets[begin : begin + count + 1]
+            parts.append(Encoded(self.ids[offsets[0] : offsets[-1]], offsets - offsets[0]))
+            begin += count
+        return parts
+
+    @classmethod
+    def joined(cls, parts: Sequence["Encoded"]) -> "Encoded":
+        """The texts of several parts, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([np.empty(0, np.int32), *(part.ids for part in parts)]),
+            offsets_of(np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])),
+        )
 
     @classmethod
     def from_rows(cls, rows: Sequence[npt.ArrayLike]) -> "Encoded":
