@@ -103,8 +103,8 @@ def main() -> None:
     """Runs the command line of this process and exits with its code."""
     wait_briefly(os.environ)
     arguments, shows_all = without_all(sys.argv[1:])
-    given = [argument for argument in arguments if not argument.startswith("-")]
-    chosen = next(iter(with_one_name(given, [command.name for command in COMMANDS])), None)
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    chosen = next(iter(with_one_name(words, [command.name for command in COMMANDS])), None)
     called = next((command for command in COMMANDS if command.name == chosen), None)
     try:
         for argument in sys.argv[1:]:
@@ -146,12 +146,12 @@ def main() -> None:
 
 def _system_error(error: OSError, *, resumes: bool) -> str:
     """One line about an error of the operating system, in a command that has --resume or not."""
-    place = f"'{error.filename}'" if error.filename else "a file"
+    file = f"'{error.filename}'" if error.filename else "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         again = "the same command again" + (", with --resume if its output has begun" if resumes else "")
-        return f"expected space on the disk; found none left for {place}; free some and run {again}"
+        return f"expected space on the disk; found none left for {file}; free some and run {again}"
     reason = error.strerror or str(error) or type(error).__name__
-    return f"expected to read or write {place}; found: {reason}; check the path, its permissions and the disk"
+    return f"expected to read or write {file}; found: {reason}; check the path, its permissions and the disk"
 
 
 def _fail(line: str, code: int = 1) -> NoReturn:

@@ -100,20 +100,20 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
         return f"{command} needs {_described(error.param)}; {fix}"
     if kind == "NoSuchOption":
         known = _options(context)
-        found = error.option_name
-        nearest = _nearest(found, known)
-        other = _COUNTS.get(found.replace("_", "-"), "")
+        option = error.option_name
+        nearest = _nearest(option, known)
+        other = _COUNTS.get(option.replace("_", "-"), "")
         if f"--{other}" in known and nearest not in ("--steps", "--epochs"):
             fix = f"{path} counts {other}: use --{other}"
         elif nearest:
             fix = f"did you mean {nearest}?"
-        elif found in _FILES and misplaced:
+        elif option in _FILES and misplaced:
             fix = misplaced
-        elif found not in _FILES:
+        elif option not in _FILES:
             fix = listed
-        if argument := _argument(context, found):
+        if argument := _argument(context, option):
             fix = f"{argument} is an argument here: {path} {argument}"
-        return f"{command} has no option {found}; {fix}"
+        return f"{command} has no option {option}; {fix}"
     if kind == "BadOptionUsage" and "requires an argument" in message:
         return f"{error.option_name} needs a value; {fix}"
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message):
@@ -165,7 +165,8 @@ def _argument(context: Any, option: str) -> str | None:
 def _options(context: Any) -> list[str]:
     """The options of the command that was called."""
     parameters = context.command.params if context is not None else ()
-    return [name for one in parameters if one.param_type_name == "option" for name in one.opts if name.startswith("--")]
+    options = [each for each in parameters if each.param_type_name == "option"]
+    return [name for option in options for name in option.opts if name.startswith("--")]
 
 
 def _nearest(name: str, known: list[str]) -> str:
