@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from bertsmith.base.storage.files import write_json, write_text
-from bertsmith.recipes.comparison.cells import Cell, Place, lines_of
+from bertsmith.recipes.comparison.fitting import Cell, Place, lines_of
 from bertsmith.recipes.results.comparison import paired
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec

@@ -11,7 +11,7 @@ from bertsmith.base.storage.files import digest_file, read_json
 from bertsmith.inference.word_vectors.formats import write_word_vectors
 from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.recipes.comparison import fitting, networks, systems, word_vector_training
-from bertsmith.recipes.comparison.cells import Place, all_cells, lines_of
+from bertsmith.recipes.comparison.fitting import Place, all_cells, lines_of
 from bertsmith.recipes.comparison.report import table_of
 from bertsmith.recipes.comparison.run import compare_systems
 from comparison.ladder_samples import FEW, TOKENS, shorten, write_labelled, write_text

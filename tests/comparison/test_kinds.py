@@ -10,8 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.recipes.comparison.bench import Bench, Budget
-from bertsmith.recipes.comparison.cells import all_cells, lines_of
-from bertsmith.recipes.comparison.fitting import fit_all
+from bertsmith.recipes.comparison.fitting import all_cells, fit_all, lines_of
 from bertsmith.recipes.comparison.linear import WordCounts
 from bertsmith.recipes.comparison.networks import Given
 from bertsmith.recipes.comparison.results import rows_of

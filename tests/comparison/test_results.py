@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
 
-from bertsmith.recipes.comparison.cells import Cell, Place, file_name
+from bertsmith.recipes.comparison.fitting import Cell, Place, file_name
 from bertsmith.recipes.comparison.results import is_level, rows_of, verdicts
 from bertsmith.recipes.results.comparison import paired_over_seeds
 from bertsmith.tasks.specs.task import TaskSpec

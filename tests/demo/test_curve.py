@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertsmith.app.demo.curve import RELOAD_SECONDS, WIDTH, LiveCurve, bar
+from bertsmith.app.demo.result import RELOAD_SECONDS, WIDTH, LiveCurve, bar
 from bertsmith.base.core import progress
 from bertsmith.base.core.progress import quiet
 from reports.page import Page

@@ -22,10 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bertsmith.app.demo.classifier import train_classifier
-from bertsmith.app.demo.curve import LiveCurve
-from bertsmith.app.demo.labelled import Documents, documents_by_source, write_labelled
-from bertsmith.app.demo.result import ClassifierResult, DemoResult, Gap, tables
+from bertsmith.app.demo.labelled import Documents, documents_by_source, train_classifier, write_labelled
+from bertsmith.app.demo.result import ClassifierResult, DemoResult, Gap, LiveCurve, tables
 from bertsmith.app.library.request import DemoRequest
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import Progress, duration, said_once, tell, warn

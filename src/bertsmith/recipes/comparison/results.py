@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bertsmith.base.core.progress import duration
-from bertsmith.recipes.comparison.cells import Cell, Place
+from bertsmith.recipes.comparison.fitting import Cell, Place
 from bertsmith.recipes.results.comparison import LEVEL, Lines, paired_over_seeds
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
