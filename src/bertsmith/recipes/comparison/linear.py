@@ -9,7 +9,7 @@ are scored, nothing is fitted to the labels. Decoding and scores are those of th
 import abc
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from bertsmith.tasks.baselines.bag_of_words import BagOfWords, WordSpace, cut_te
 from bertsmith.tasks.baselines.linear import (
     PENALTIES,
     PENALTIES_OF_BAGS,
-    LinearModel,
     Vectors,
     fit_linear,
     score_of_metric,
@@ -37,6 +36,7 @@ from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
+ONE_ANSWER = "the same answer to every example"
 # Of rows of zeros and ones, whose length is the root of the number of words.
 PENALTIES_OF_ONE_HOT = (300.0, 100.0, *PENALTIES_OF_BAGS)
 
@@ -72,14 +72,17 @@ class Features:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Answers:
-    """What answers examples of a task, with its predictions on the dev examples."""
+class Fitted:
+    """A system that was fitted to the labels."""
 
-    model: LinearModel | None = None  # weight and bias of the linear model; None where vectors are compared as they are
-    predict: Callable[[Sequence[Example]], Sequence[Prediction]]  # answers examples of the task
-    lines: Sequence[Line]
-    scores: dict[str, float]
-    is_collapsed: bool  # whether every dev example gets the same answer
+    lines: Sequence[Line]  # its predictions on the dev examples, as in predictions.jsonl
+    scores: Mapping[str, float]
+    answer: Callable[[Sequence[Example]], Any]  # predicts examples; for measuring how long that takes
+    parameters: int  # the numbers that were learned, from the text or from the labels
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    note: str = ""
+    # how many words of the dev texts have no vector, and how many there are; None for systems that read every text
+    unknown_words: tuple[int, int] | None = None
 
 
 def counting(train: Texts, spec: TaskSpec, *, one_hot: bool) -> Features:
@@ -164,7 +167,7 @@ class EncoderMeans(TextVectors):
         return text_vectors(self._encoder, self._task, examples, self._encoder.choice("last"))
 
 
-def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) -> Answers:
+def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) -> Fitted:
     """The vectors of the texts of each dev example as they are, without any fit to labels."""
     task.check(dev, gold=True)
 
@@ -173,10 +176,10 @@ def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) ->
         every = vectors([text for texts in groups for text in texts])
         return list(map(SimilarityPrediction.of, np.split(every, np.cumsum([len(texts) for texts in groups])[:-1])))
 
-    return _answers(task, predict, dev, predict(dev))
+    return _fitted(task, predict, dev, predict(dev), vectors.parameters)
 
 
-def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, seed: int) -> Answers:
+def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, seed: int) -> Fitted:
     """A linear model for a task, fitted to the training examples."""
     task.check(train, gold=True, training=True)
     task.check(dev, gold=True)
@@ -203,20 +206,24 @@ def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, se
     if tuned != task.spec:
         predictions = predict(dev, task_for(tuned))
     predictions = task_for(tuned).cross_fitted(dev, predictions) or predictions
-    return dataclasses.replace(_answers(task, predict, dev, predictions), model=model)
+    parameters = features.parameters + model.weight.size + model.bias.size
+    settings = {"penalty": model.penalty, "columns": int(model.weight.shape[1])}
+    return dataclasses.replace(_fitted(task, predict, dev, predictions, parameters), settings=settings)
 
 
-def _answers(
+def _fitted(
     task: Task,
     predict: Callable[[Sequence[Example]], Sequence[Prediction]],
     dev: Sequence[Example],
     predictions: Sequence[Prediction],
-) -> Answers:
-    return Answers(
-        predict=predict,
+    parameters: int,
+) -> Fitted:
+    return Fitted(
         lines=[json.loads(json.dumps(line)) for line in example_lines(task, dev, predictions)],
         scores={name: float(value) for name, value in task.score(dev, predictions).items()},
-        is_collapsed=task.is_collapsed(predictions, dev),
+        answer=predict,
+        parameters=parameters,
+        note=ONE_ANSWER if task.is_collapsed(predictions, dev) else "",
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.parameters import MAP_LABELS, optional
 from bertsmith.base.core.requests import COPIED, Request, file_field
 from bertsmith.base.core.settings import Help, help_field
 from bertsmith.tasks.datasets.label_map import LabelMap
@@ -72,14 +73,7 @@ class CompareRequest(Request, TaskSettings, ColumnSettings):
     resume: bool = help_field(
         False, "finish what is left in REPORT; you may add systems, labels and seeds; other options keep their values"
     )
-    map_labels: LabelMap | None = help_field(
-        None,
-        "rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
-        library="new names of the labels in the files",
-        flag="--map",
-        metavar="LABEL=NAME",
-        kind=list[str],
-    )
+    map_labels: LabelMap | None = optional(None, MAP_LABELS)
     metric: str | None = help_field(None, "the score that counts, such as macro_f1 [that of the task]", metavar="NAME")
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
 

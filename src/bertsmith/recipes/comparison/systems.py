@@ -8,7 +8,7 @@ Letters: E examples, D width of a vector, K outputs.
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,9 +22,10 @@ from bertsmith.models.model_files.metadata import SIMILARITY
 from bertsmith.models.parts.our_names import ATTENTION, BILSTM, READERS
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.linear import (
-    Answers,
+    ONE_ANSWER,
     EncoderMeans,
     Features,
+    Fitted,
     TextVectors,
     WordCounts,
     WordMeans,
@@ -40,29 +41,12 @@ from bertsmith.recipes.finetuning.recipes import resolved, settings_from, situat
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import ULMFIT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
-from bertsmith.recipes.results.resampling import Line
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 from bertsmith.training.loop.run_folder import SETTINGS_FILE
 
-ONE_ANSWER = "the same answer to every example"
 FROZEN = ":frozen"  # after the name of a model: a linear model on its vectors in place of fine-tuning
 OF_WHOLE_TEXTS = ("classification", "regression")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """A system that was fitted to the labels."""
-
-    lines: Sequence[Line]  # its predictions on the dev examples, as in predictions.jsonl
-    scores: Mapping[str, float]
-    answer: Callable[[Sequence[Example]], Any]  # predicts examples; for measuring how long that takes
-    parameters: int  # the numbers that were learned, from the text or from the labels
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    note: str = ""
-    # how many words of the dev texts have no vector, and how many words there are; None for systems that read every
-    # text
-    unknown_words: tuple[int, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,26 +97,12 @@ class OnVectors(System):
         """See `System.fit`; vectors are compared by their cosines where they are the task, whatever the labels."""
         vectors, dev = self.vectors(bench, made, train), bench.data.dev
         if bench.spec.kind == SIMILARITY:
-            return self._fitted(bench, vectors, compare_vectors(bench.task, vectors, dev), vectors.parameters)
-        texts = cast("Sequence[TextExample]", train)
-        features = self.features(bench, vectors, texts)
-        answers = fit_on_features(bench.task, features, texts, cast("Sequence[TextExample]", dev), seed)
-        return self._fitted(bench, vectors, answers, features.parameters)
-
-    def _fitted(self, bench: Bench, vectors: TextVectors, answers: Answers, parameters: int) -> Fitted:
-        model, settings = answers.model, dict[str, Any]()
-        if model is not None:
-            parameters += model.weight.size + model.bias.size
-            settings = {"penalty": model.penalty, "columns": int(model.weight.shape[1])}
-        return Fitted(
-            lines=answers.lines,
-            scores=answers.scores,
-            answer=answers.predict,
-            parameters=parameters,
-            settings=settings,
-            note=ONE_ANSWER if answers.is_collapsed else "",
-            unknown_words=vectors.unknown_words(_texts(bench.data.dev)),
-        )
+            fitted = compare_vectors(bench.task, vectors, dev)
+        else:
+            texts = cast("Sequence[TextExample]", train)
+            features = self.features(bench, vectors, texts)
+            fitted = fit_on_features(bench.task, features, texts, cast("Sequence[TextExample]", dev), seed)
+        return dataclasses.replace(fitted, unknown_words=vectors.unknown_words(_texts(dev)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

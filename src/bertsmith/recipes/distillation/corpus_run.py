@@ -38,9 +38,12 @@ from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.loop.result import TrainResult
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import START
+from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.teaching import Teaching
 from bertsmith.training.pretraining.fit import check_vocabulary
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 
 # What differs from continued pre-training: the optimizer in the README of DistilBERT's code, and one segment.
 RECIPE: Mapping[str, Any] = {
@@ -56,6 +59,8 @@ RECIPE: Mapping[str, Any] = {
     "schedule": "hf_linear",
     "bias_correction": True,
 }
+# The loss, the settings of the pre-training, and the student as it starts, if that is written to RUN/start.
+Lesson = tuple[Teaching, tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings], ModelFolder | None]
 
 
 def distill_corpus(
@@ -81,19 +86,18 @@ def distill_corpus(
                 raise ConfigError(
                     expected="a student that --student and --layers define", found=f"--{name}", fix="leave it out"
                 )
-        distill = _distill_vectors if settings.of_vectors else _distill_model
-        return distill(teacher, corpus, run, settings, given, request)
+        lesson_of = _lesson_of_vectors if settings.of_vectors else _lesson_of_model
+        teaching, parts, start = lesson_of(teacher, corpus, str(run.path / START), settings, given)
+        # What does not fit was refused before anything is written.
+        if start is not None:
+            _write_start(start, run)
+        return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching, request=request)
 
 
-def _distill_model(
-    teacher: str | Path,
-    corpus: str | Path,
-    run: Run,
-    settings: CorpusDistillationSettings,
-    given: Mapping[str, Any],
-    request: Request | None,
-) -> TrainResult:
-    """See `distill_corpus`: the student learns soft targets, states and attention."""
+def _lesson_of_model(
+    teacher: str | Path, corpus: str | Path, start: str, settings: CorpusDistillationSettings, given: Mapping[str, Any]
+) -> Lesson:
+    """The student learns soft targets, states and attention."""
     folder = load_any(teacher)
     if settings.is_distilbert and "mlm" not in folder.parts:
         fix = "name the model as it was after pre-training, or use --method tinybert"
@@ -107,38 +111,27 @@ def _distill_model(
     if folder.tokenizer is not None and address_of(corpus) is None:
         check_vocabulary(folder.tokenizer.vocabulary, Corpus.open(corpus, verify=False), folder.name)
     student = _student(folder, settings, seed=int(given.get("seed", 1)))
-    # What does not fit is refused before anything is written.
     runtime = choose(str(given.get("device", "auto")), str(given.get("precision", "auto")))
     loaded = load_pretrained(folder).model.to(runtime.torch_device).eval()
     origin = {"teacher": summary_of(folder), **student.record()}
     digest = digest_of_tensors(folder.tensors)
     teaching = CorpusTeaching(loaded, student.folder.config, settings, digest, origin, runtime.dtype)
-    parts = settings_from_recipe({**RECIPE, **given, "init": str(run.path / START)})
+    parts = settings_from_recipe({**RECIPE, **given, "init": start})
     tell(
         f"teacher: {summary_of(folder)}; student: {student.folder.config.display_name}, {student.about}, "
         f"{counted(student.folder.config.num_parameters(pooler=False), 'parameter')} without heads"
     )
-    _write_start(student.folder, run)
-    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching, request=request)
+    return teaching, parts, student.folder
 
 
-def _distill_vectors(
-    teacher: str | Path,
-    corpus: str | Path,
-    run: Run,
-    settings: CorpusDistillationSettings,
-    given: Mapping[str, Any],
-    request: Request | None,
-) -> TrainResult:
-    """See `distill_corpus`: the student is pre-trained by the recipe of a new or a continued model."""
-    require(
-        address_of(corpus) is None,
-        expected="a corpus in a folder, for --method vectors",
-        found=f"the address '{corpus}'",
-        fix="copy it to this machine first",
-    )
+def _lesson_of_vectors(
+    teacher: str | Path, corpus: str | Path, start: str, settings: CorpusDistillationSettings, given: Mapping[str, Any]
+) -> Lesson:
+    """The student learns vectors, pre-trained by the recipe of a new or a continued model."""
+    if address_of(corpus) is not None:
+        raise ConfigError.needs("--method vectors", "a corpus in a folder", f"copy '{corpus}' to this machine first")
     source = Corpus.open(corpus, verify=False)
-    start = None
+    taken: ModelFolder | None = None
     config: EncoderConfig
     if settings.student in BertConfig.sizes:
         student = {"size": settings.student}
@@ -146,9 +139,9 @@ def _distill_vectors(
     elif settings.student == LAYERS:
         folder = load_any(teacher)
         check_vocabulary(folder.require_tokenizer().vocabulary, source, folder.name)
-        taken = student_of(folder, LAYERS, settings.layers, spread=True)
-        student, start = {"init": str(run.path / START)}, taken.folder
-        config, about = start.config, taken.about
+        layers = student_of(folder, LAYERS, settings.layers, spread=True)
+        student, taken, about = {"init": start}, layers.folder, layers.about
+        config = taken.config
     else:
         folder = load_any(settings.student)
         student, config, about = {"init": settings.student}, folder.config, f"'{folder.name}'"
@@ -175,10 +168,7 @@ def _distill_vectors(
     tell(f"teacher: {origin['teacher']}; student: {about}, {len(directions.T)} of its {embedder.width} numbers")
     is_new = "size" in student
     teaching = VectorTeaching(embedder, directions, source.tokenizer, settings, origin, is_new=is_new)
-    if start is not None:
-        _write_start(start, run)
-    parts = (of_run, data, training)
-    return pretrain(corpus, run.path, *parts, resume=run.is_resumed, teaching=teaching, request=request)
+    return teaching, (of_run, data, training), taken
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:

@@ -46,8 +46,9 @@ class CorpusTeaching(Teaching):
         origin: Mapping[str, Any],
         dtype: torch.dtype,
     ) -> None:
-        self._teacher, self._settings, self._digest, self._origin = teacher, settings, digest, origin
-        self._dtype = dtype
+        self._teacher, self._settings, self._dtype = teacher, settings, dtype
+        self.record, self.digests = to_dict(settings), {"teacher": digest}
+        self.origin = {**origin, "method": settings.method}
         self.trains_own = settings.is_distilbert and settings.mlm_weight + settings.soft_weight > 0
         config = teacher.config
         self._pairs: tuple[tuple[int, int], ...] = ()
@@ -60,18 +61,6 @@ class CorpusTeaching(Teaching):
                 found=f"a width of {student.hidden_size}",
                 fix="use --student layers or --method tinybert",
             )
-
-    def record(self) -> Mapping[str, Any]:
-        """Method, student and weights."""
-        return to_dict(self._settings)
-
-    def digests(self) -> Mapping[str, str]:
-        """The digest of the teacher."""
-        return {"teacher": self._digest}
-
-    def origin(self) -> Mapping[str, Any]:
-        """Where the student comes from, and the method."""
-        return {**self._origin, "method": self._settings.method}
 
     def prepare(self, model: nn.Module, seed: int) -> None:
         """Adds the projection, if states of another width are compared."""

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Annotated, ClassVar
 
+from bertsmith.base.core.parameters import MAP_LABELS, optional
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require_recipe
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings, DistillationSettings
@@ -55,13 +56,8 @@ class DistillRequest(Request, DistillationSettings, FinetuningSettings, RecipeSe
         path=True,
         kind=Path,
     )
-    map_labels: LabelMap | None = help_field(
-        None,
-        "rename a label in the files, such as 1=Claim (for entities: a type); repeatable",
-        library="new names of the labels in the files, to those of the teacher",
-        flag="--map",
-        metavar="LABEL=NAME",
-        kind=list[str],
+    map_labels: LabelMap | None = optional(
+        None, dataclasses.replace(MAP_LABELS, library="new names of the labels in the files, to those of the teacher")
     )
     recipe: str | None = help_field(
         None, "as in `finetune`: auto, 2018 or ulmfit [auto; with --resume that of RUN]", metavar="NAME"

@@ -49,7 +49,10 @@ class TaskTeaching(Teaching):
         encoder: Encoder | None = None,
     ) -> None:
         assert len(logits) == job.train.num_read, "logits of the rows of the job"
-        self._job, self._settings, self._digests, self._origin = job, settings, digests, origin
+        self._job, self._settings, self.digests = job, settings, digests
+        names = ("temperature", "soft_weight", "label_weight", "state_weight", "attention_weight")
+        self.record = {name: getattr(settings, name) for name in names}
+        self.origin = {**origin, **self.record}
         self._task = with_loss(job.task)
         self._logits = torch.from_numpy(logits).to(job.runtime.torch_device)
         self.needs_states = settings.has_states
@@ -58,19 +61,6 @@ class TaskTeaching(Teaching):
         if self.needs_states:
             assert encoder is not None, "the teacher, whose states are compared"
             self._pairs = state_pairs(job, encoder, settings)
-
-    def record(self) -> Mapping[str, Any]:
-        """Temperature and weights."""
-        names = ("temperature", "soft_weight", "label_weight", "state_weight", "attention_weight")
-        return {name: getattr(self._settings, name) for name in names}
-
-    def digests(self) -> Mapping[str, str]:
-        """The digests of the teacher and of its logits."""
-        return self._digests
-
-    def origin(self) -> Mapping[str, Any]:
-        """Where the student comes from, with the weights of its losses."""
-        return {**self._origin, **self.record()}
 
     def prepare(self, model: nn.Module, seed: int) -> None:
         """Adds the projection, if states of another width are compared."""

@@ -66,20 +66,10 @@ class VectorTeaching(Teaching):
         is_new: bool,
     ) -> None:
         self._teacher, self._directions, self._tokenizer = teacher, directions, tokenizer
-        self._settings, self._origin, self._is_new = settings, origin, is_new
+        self._settings, self._is_new = settings, is_new
+        self.record, self.digests = to_dict(settings), {"teacher": teacher.encoder.digests["base"]}
+        self.origin = {**origin, "method": settings.method}
         self.trains_own = settings.mlm_weight > 0
-
-    def record(self) -> Mapping[str, Any]:
-        """Method, student and weights."""
-        return to_dict(self._settings)
-
-    def digests(self) -> Mapping[str, str]:
-        """The digest of the teacher."""
-        return {"teacher": self._teacher.encoder.digests["base"]}
-
-    def origin(self) -> Mapping[str, Any]:
-        """Where the student comes from, and the method."""
-        return {**self._origin, "method": self._settings.method}
 
     @torch.no_grad()
     def initialize(self, model: nn.Module) -> None:

@@ -278,12 +278,12 @@ class FinetuningJob:
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
             **({} if self.head.own is None else {"head": self.head.own.__name__}),
-            **({} if self.teaching is None else {"teaching": dict(self.teaching.record())}),
+            **({} if self.teaching is None else {"teaching": dict(self.teaching.record)}),
         }
 
     def digests(self) -> dict[str, str]:
         """The digests of the files, the vocabulary, the base model's weights, and the encoded training and dev rows."""
-        taught = {} if self.teaching is None else self.teaching.digests()
+        taught = {} if self.teaching is None else self.teaching.digests
         return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **self._computed_digests, **taught}
 
     @functools.cached_property
@@ -454,7 +454,7 @@ class FinetuningJob:
                 **({"kept": BEST_EVALUATION} if chooses_step else {}),
                 "tokens": result.tokens,
                 **({"collapsed": True} if result.collapsed else {}),
-                **({} if self.teaching is None else self.teaching.origin()),
+                **({} if self.teaching is None else self.teaching.origin),
                 **(origin or {}),
             },
             steps=self.folder.metadata.steps,

@@ -12,27 +12,15 @@ from torch import Tensor, nn
 
 
 class Teaching(abc.ABC):
-    """A teacher, as a training sees it.
+    """A teacher, as a training sees it."""
 
-    Attributes:
-        needs_states: whether `loss` reads the hidden states of the student, so that its model computes all of them.
-        trains_own: whether the workload's own loss has a weight, so that the parts it trains are worth storing.
-    """
-
-    needs_states: bool = False
-    trains_own: bool = True
-
-    @abc.abstractmethod
-    def record(self) -> Mapping[str, Any]:
-        """The settings, plain values for settings.json; a resumed run must have the same."""
-
-    @abc.abstractmethod
-    def digests(self) -> Mapping[str, str]:
-        """The digests of the teacher and of what is stored of it; a resumed run must have the same."""
-
-    @abc.abstractmethod
-    def origin(self) -> Mapping[str, Any]:
-        """Where the student comes from: plain values for the metadata and the card of its model."""
+    needs_states: bool = False  # whether `loss` reads the student's hidden states, so that its model computes all
+    trains_own: bool = True  # whether the workload's own loss has a weight, so that what it trains is worth storing
+    # plain values for settings.json, and the digests of the teacher and of what is stored of it; a resumed run must
+    # have the same
+    record: Mapping[str, Any]
+    digests: Mapping[str, str]
+    origin: Mapping[str, Any]  # where the student comes from, for the metadata and the card of its model
 
     def prepare(self, model: nn.Module, seed: int) -> None:  # noqa: B027 - most teachings add nothing
         """Adds parameters to the student that are trained with it but are no part of it; by default none.

@@ -105,7 +105,7 @@ def pretrain(
             "vocabulary": source.tokenizer.vocabulary.digest,
             **start.digests,
             **({"segmenter": segmenter_versions(data.segmented)} if data.segmented else {}),
-            **({} if teaching is None else teaching.digests()),
+            **({} if teaching is None else teaching.digests),
         }
         unresolved = _UNTIL_RESOLVED if run.before and not run.before.get("resolved") else ()
         run.start(record, digests, may_change=(*PLACES, BY_PROCESSOR, *unresolved), request=request)
@@ -125,7 +125,7 @@ def pretrain(
                 training={
                     **_languages(source),
                     **_selection(training, result),
-                    **({} if teaching is None else teaching.origin()),
+                    **({} if teaching is None else teaching.origin),
                 },
                 steps=result.kept_step,
                 tokens=result.kept_tokens,
@@ -186,7 +186,7 @@ def _record(
         "data": to_dict(data),
         "train": to_dict(training),
         "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
-        **({} if teaching is None else {"teaching": dict(teaching.record())}),
+        **({} if teaching is None else {"teaching": dict(teaching.record)}),
         **clock.record(),
     }
 
