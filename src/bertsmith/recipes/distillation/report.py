@@ -9,15 +9,19 @@ the processor, of all threads, which they do not add to.
 """
 
 import dataclasses
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import quiet
+from bertsmith.base.machine.runtime import choose_inference
 from bertsmith.base.storage.files import write_json
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import Predictor
-from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.load import load_any, locate
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.distillation.settings import WITHOUT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER
@@ -30,12 +34,7 @@ from bertsmith.tasks.specs.task import Prediction, TaskSpec
 if TYPE_CHECKING:
     from bertsmith.recipes.distillation.run import Taught
     from bertsmith.recipes.finetuning.run import FinetuningResult
-import statistics
-import time
 
-from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.machine.runtime import choose_inference
-from bertsmith.models.checkpoints.load import locate
 
 BATCH = 32  # examples of a batch
 ROUNDS = 5

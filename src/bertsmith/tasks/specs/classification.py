@@ -9,8 +9,8 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
-from collections.abc import Iterable
-from typing import TypeVar
 
 DEFAULT_THRESHOLD = 0.5
 _FOLDS = 5  # of the dev examples, for scores with fitted thresholds
