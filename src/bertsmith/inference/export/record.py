@@ -94,27 +94,14 @@ def require_equal(comparison: Comparison, subject: str, limit: float | None = No
     Args:
         limit: overrides `FP32_LIMIT`; the limit on the score is unchanged.
     """
-    most = FP32_LIMIT if limit is None else limit
-    for difference in comparison.differences:
-        # Written so that NaN fails, too.
-        if not difference.largest <= most:
-            raise CheckpointError(
-                expected=f"{difference.output} of {subject} within {most:g} of their spread ({difference.spread:.4g}) "
-                "of the library's",
-                found=f"a difference of {difference.largest:.3g}",
-                fix="nothing was written; try other versions of the packages, or allow more with --limit",
-            )
+    most, fix = FP32_LIMIT if limit is None else limit, "nothing was written; try other versions of the packages, or "
+    _require_outputs(comparison, subject, "largest", most, f"{fix}allow more with --limit")
     if comparison.loss is None:
         return {"largest": most}
-    is_tie = comparison.changed is not None and comparison.changed <= TIES
-    if not comparison.loss <= METRIC_LIMIT and not is_tie:
-        raise CheckpointError(
-            expected=f"a {comparison.metric} of {subject} at most {METRIC_LIMIT:g} below the library's"
-            + ("" if comparison.changed is None else f", or at most {TIES} changed answer"),
-            found=comparison.scores,
-            fix="nothing was written; try other versions of the packages, or compare on more examples",
-        )
     ties = {} if comparison.changed is None else {"ties": TIES}
+    if comparison.changed is None or comparison.changed > TIES:
+        or_tie = f", or at most {TIES} changed answer" if ties else ""
+        _require_score(comparison, subject, METRIC_LIMIT, f"{fix}compare on more examples", or_tie)
     return {"largest": most, "metric_loss": METRIC_LIMIT, **ties}
 
 
@@ -127,20 +114,25 @@ def require_near(comparison: Comparison, subject: str, limit: float | None = Non
     fix = "nothing was written; omit --int8, or allow more with --limit"
     if comparison.loss is not None:
         most = INT8_METRIC_LIMIT if limit is None else limit
-        if not comparison.loss <= most:
-            raise CheckpointError(
-                expected=f"a {comparison.metric} of {subject} at most {most:g} below the library's",
-                found=comparison.scores,
-                fix=fix,
-            )
+        _require_score(comparison, subject, most, fix)
         return {"metric_loss": most}
     most = INT8_LIMIT if limit is None else limit
-    for difference in comparison.differences:
-        if not difference.mean <= most:
-            raise CheckpointError(
-                expected=f"{difference.output} of {subject} within {most:g} of their spread ({difference.spread:.4g}) "
-                "of the library's on average",
-                found=f"a mean difference of {difference.mean:.3g}",
-                fix=fix,
-            )
+    _require_outputs(comparison, subject, "mean", most, fix)
     return {"mean": most}
+
+
+# Both are written so that NaN fails, too.
+def _require_outputs(comparison: Comparison, subject: str, name: str, most: float, fix: str) -> None:
+    on_average, mean = (" on average", "mean ") if name == "mean" else ("", "")
+    for difference in comparison.differences:
+        if not (value := getattr(difference, name)) <= most:
+            of_spread = f"within {most:g} of their spread ({difference.spread:.4g}) of the library's{on_average}"
+            expected = f"{difference.output} of {subject} {of_spread}"
+            raise CheckpointError(expected=expected, found=f"a {mean}difference of {value:.3g}", fix=fix)
+
+
+def _require_score(comparison: Comparison, subject: str, most: float, fix: str, or_tie: str = "") -> None:
+    assert comparison.loss is not None, "labelled examples"
+    if not comparison.loss <= most:
+        expected = f"a {comparison.metric} of {subject} at most {most:g} below the library's{or_tie}"
+        raise CheckpointError(expected=expected, found=comparison.scores, fix=fix)

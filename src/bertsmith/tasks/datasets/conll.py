@@ -9,8 +9,9 @@ and an empty node such as `8.1` is no word at all; both are left out. Any line t
 Source: https://universaldependencies.org/format.html and https://universaldependencies.org/ext-format.html.
 """
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ _FOR_TABLES = (
 )
 _BLANK = " \t\r"
 _SPACES = re.compile("[ \t\r]+")
+_END, _START, _WORD, _NO_WORD, _COMMENT = "end of a sentence", "start of a document", "word", "no word", "comment"
 
 
 class Layout(NamedTuple):
@@ -109,71 +111,39 @@ def read_conll(
             file = quoted(path)
             word_column, tag_column = layout.word_column(), layout.tag_column(task, file)
             tell(f"{file}: read as CoNLL-U, words from FORM, tags from {layout.columns[tag_column]}")
-        return _of_layout(path, lines, layout, *_columns(path, len(layout.columns), word_column, tag_column))
-    count, has_tabs = _layout(lines)
+        count = len(layout.columns)
+        role_of: Callable[..., str] = functools.partial(_role_in_layout, path, layout)
+    else:
+        count, has_tabs = _layout(lines)
+        role_of = functools.partial(_role, count, has_tabs)
     word_at, tag_at = _columns(path, count, word_column, tag_column)
-    examples: list[TaggedExample] = []
-    words: list[str] = []
-    tags: list[str] = []
-    document = first_line = 0
-    for number, line in enumerate([*lines, ""], start=1):
-        cells = _cells(line)
-        is_start = bool(cells) and cells[0].startswith(DOCUMENT_START)
-        if words and (is_start or not cells):
-            location = line_of(path, first_line)
-            examples.append(
-                _sentence(len(examples), words, tags if tag_column is not None else None, document, location)
-            )
-            words, tags = [], []
-        if is_start:
-            # Sentences before the first mark form a document, too.
-            document += bool(examples) and examples[-1].document == document
-        elif cells and not (_may_be_comment(line) and (has_tabs or len(cells) != count)):
-            first_line = first_line if words else number
-            word, tag = _word_and_tag(cells, count, word_at, tag_at, line_of(path, number))
-            words.append(word)
-            tags.append(tag)
-    assert examples, "a file with columns has a sentence"
-    return ExampleFile(examples=tuple(examples))
-
-
-def _sentence(
-    number: int, words: Sequence[str], tags: Sequence[str] | None, document: int, location: str
-) -> TaggedExample:
-    return TaggedExample(
-        id=str(number),
-        words=tuple(words),
-        tags=None if tags is None else tuple(tags),
-        document=document,
-        location=location,
-    )
-
-
-def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, tag_at: int | None) -> ExampleFile:
+    is_part_of_speech = layout is not None and tag_at is not None and layout.columns[tag_at] == "UPOS"
     examples: list[TaggedExample] = []
     words: list[str] = []
     tags: list[str] = []
     document = first_line = left_out = 0
     for number, line in enumerate([*lines, ""], start=1):
         cells = _cells(line)
-        if words and not cells:
-            location = line_of(path, first_line)
-            examples.append(_sentence(len(examples), words, tags if tag_at is not None else None, document, location))
-            words, tags = [], []
-        elif line.startswith("#") and not words:
-            document += bool(NEW_DOCUMENT.match(line) and examples and examples[-1].document == document)
-        elif line.startswith("#") and layout.columns[0] == "ID":
-            raise InputError(
-                expected=f"a word in {line_of(path, number)}, since CoNLL-U has comments only before a sentence",
-                found=brief(line),
-                fix="move the comment before the sentence, or remove it",
+        role = role_of(number, line, cells, inside=bool(words)) if cells else _END
+        if words and role in (_END, _START):
+            examples.append(
+                TaggedExample(
+                    id=str(len(examples)),
+                    words=tuple(words),
+                    tags=None if tag_column is None else tuple(tags),
+                    document=document,
+                    location=line_of(path, first_line),
+                )
             )
-        elif cells and not layout.is_word(cells):
-            left_out += 1
-        elif cells:
+            words, tags = [], []
+        left_out += role == _NO_WORD
+        if role == _START:
+            # Sentences before the first mark form a document, too.
+            document += bool(examples) and examples[-1].document == document
+        elif role == _WORD:
             first_line = first_line if words else number
-            word, tag = _word_and_tag(cells, len(layout.columns), word_at, tag_at, line_of(path, number))
-            if tag == "_" and tag_at is not None and layout.columns[tag_at] == "UPOS":
+            word, tag = _word_and_tag(cells, count, word_at, tag_at, line_of(path, number))
+            if tag == "_" and is_part_of_speech:
                 raise InputError(
                     expected=f"a part of speech in {line_of(path, number)}",
                     found="'_', which means that it is not annotated",
@@ -189,6 +159,26 @@ def _of_layout(path: Path, lines: Sequence[str], layout: Layout, word_at: int, t
             "empty nodes (8.1), which are no words"
         )
     return ExampleFile(examples=tuple(examples))
+
+
+def _role(count: int, has_tabs: bool, number: int, line: str, cells: Sequence[str], *, inside: bool) -> str:
+    """What a line is, in files of the shared tasks."""
+    if cells[0].startswith(DOCUMENT_START):
+        return _START
+    return _COMMENT if _may_be_comment(line) and (has_tabs or len(cells) != count) else _WORD
+
+
+def _role_in_layout(path: Path, layout: Layout, number: int, line: str, cells: Sequence[str], *, inside: bool) -> str:
+    """What a line is in CoNLL-U; `inside` a sentence, comments are refused."""
+    if line.startswith("#") and not inside:
+        return _START if NEW_DOCUMENT.match(line) else _COMMENT
+    if line.startswith("#") and layout.columns[0] == "ID":
+        raise InputError(
+            expected=f"a word in {line_of(path, number)}, since CoNLL-U has comments only before a sentence",
+            found=brief(line),
+            fix="move the comment before the sentence, or remove it",
+        )
+    return _WORD if layout.is_word(cells) else _NO_WORD
 
 
 def _cells(line: str) -> list[str]:

@@ -12,16 +12,10 @@ from typing import Any, NamedTuple
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
+from bertsmith.tasks.datasets.cells import Row
 from bertsmith.tasks.datasets.file_text import line_of, quoted, unpacked
 from bertsmith.tasks.datasets.values import as_text, brief
 from bertsmith.text.documents.names import require_unique
-
-
-class SheetRow(NamedTuple):
-    """A row of a sheet: its place, and its texts by the name of the column."""
-
-    location: str
-    values: dict[str, str]
 
 
 class _Sheets(NamedTuple):
@@ -32,7 +26,7 @@ class _Sheets(NamedTuple):
     names: list[str]
 
 
-def read_sheet(path: Path) -> Iterator[SheetRow]:
+def read_sheet(path: Path) -> Iterator[Row]:
     """The rows of the first sheet below its header; rows after the last one with a value are not read."""
     sheets = _sheets(path)
     file = quoted(path)
@@ -53,7 +47,8 @@ def read_sheet(path: Path) -> Iterator[SheetRow]:
         )
     require_unique(header, line_of(path, 1, "row"))
     for number, row in enumerate(rows[1:], start=2):
-        yield SheetRow(line_of(path, number, "row"), _named(header, row, line_of(path, number, "row")))
+        location = line_of(path, number, "row")
+        yield Row(location, _named(header, row, location))
 
 
 def _named(header: Sequence[str], row: Sequence[str], location: str) -> dict[str, str]:

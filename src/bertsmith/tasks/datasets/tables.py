@@ -12,10 +12,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.base.core.progress import counted, quiet, tell, warn
 from bertsmith.tasks.datasets.cells import (
     ID_COLUMNS,
     LABEL_COLUMNS,
@@ -72,8 +71,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     if suffix not in SUFFIXES:
         if path.is_file() and is_fasttext(path, encoding=encoding):
             tell(f"{quoted(path)}: read as texts with labels of fastText")
-            lines = read_fasttext(path, encoding=encoding)
-            return (Row(line.location, {"text": line.text, "label": line.label}, line.unused) for line in lines)
+            return read_fasttext(path, encoding=encoding)
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
             found=f"{'the folder ' if path.is_dir() else ''}{quoted(path)}",
@@ -86,7 +84,7 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
     if suffix == ".xlsx":
         from bertsmith.tasks.datasets.spreadsheets import read_sheet
 
-        return (Row(row.location, row.values) for row in read_sheet(path))
+        return read_sheet(path)
     text = file_text(path, kind=f"a {suffix[1:].upper()} table", keep_ends=suffix == ".csv", encoding=encoding)
     if suffix in (".jsonl", ".json"):
         return _json_rows(path, text, lines=suffix == ".jsonl")
@@ -98,6 +96,13 @@ def read_table(path: Path, suffix: str = "", *, encoding: str = UTF_8) -> Iterat
         )
     is_csv = suffix == ".csv"
     return _with_header(path, csv_rows(io.StringIO(text, newline=""), path) if is_csv else tsv_rows(lines_of(text)))
+
+
+def columns_of(path: Path, *, encoding: str = UTF_8) -> list[str]:
+    """The names of the columns of a table; none of a table without rows."""
+    with quiet():  # the rows are read again, and how is said then
+        row = next(read_table(path, encoding=encoding), None)
+    return [] if row is None else list(row.values)
 
 
 def read_texts(
@@ -342,21 +347,12 @@ def _only(
     )
 
 
-class LabelledLine(NamedTuple):
-    """A line of a file: its place, its text, its labels as a name or a JSON list, and why it is not learned."""
-
-    location: str
-    text: str
-    label: str
-    unused: str
-
-
 def is_fasttext(path: Path, *, encoding: str = UTF_8) -> bool:
     """Whether a file starts with a label of fastText."""
     return file_head(path, encoding=encoding).lstrip().startswith(PREFIX)
 
 
-def read_fasttext(path: Path, *, encoding: str = UTF_8) -> Iterator[LabelledLine]:
+def read_fasttext(path: Path, *, encoding: str = UTF_8) -> Iterator[Row]:
     """The lines of a file that are not blank, in file order."""
     for number, line in enumerate(
         lines_of(file_text(path, kind="texts with labels of fastText", encoding=encoding)), start=1
@@ -364,7 +360,5 @@ def read_fasttext(path: Path, *, encoding: str = UTF_8) -> Iterator[LabelledLine
         if line.strip():
             names = _LABEL.findall(line)
             label = names[0] if len(names) == 1 else json.dumps(names, ensure_ascii=False) if names else ""
-            text = _LABEL.sub("", line).strip()
-            yield LabelledLine(
-                line_of(path, number), text, label, "" if names else f"no word that starts with {PREFIX}"
-            )
+            values = {"text": _LABEL.sub("", line).strip(), "label": label}
+            yield Row(line_of(path, number), values, "" if names else f"no word that starts with {PREFIX}")

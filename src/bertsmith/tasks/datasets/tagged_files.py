@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.conll import read_conll
 from bertsmith.tasks.datasets.examples import ExampleFile
@@ -15,7 +14,7 @@ from bertsmith.tasks.datasets.parquet_records import parquet_records
 from bertsmith.tasks.datasets.records import json_records
 from bertsmith.tasks.datasets.spans import has_spans, read_spans
 from bertsmith.tasks.datasets.standoff import is_bioc, is_brat, is_pubtator, read_bioc, read_brat, read_pubtator
-from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.datasets.tables import columns_of, read_table
 from bertsmith.tasks.datasets.tagged_records import has_words, is_word_table, read_token_records, read_word_table
 from bertsmith.tasks.datasets.values import looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
@@ -79,9 +78,7 @@ def _columns(path: Path, encoding: str) -> list[str]:
         head = file_head(path, encoding=encoding).lstrip("\n\r")
         if looks_like_json(head) or not is_word_table(_cells_of(head)):
             return []
-    with quiet():  # the rows are read again, and how is said then
-        row = next(read_table(path, encoding=encoding), None)
-    return [] if row is None else list(row.values)
+    return columns_of(path, encoding=encoding)
 
 
 def _cells_of(head: str) -> list[str]:

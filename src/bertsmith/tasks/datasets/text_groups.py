@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import quiet
 from bertsmith.tasks.datasets.cells import (
     LABEL_COLUMNS,
     NUMBER_COLUMNS,
@@ -38,7 +37,7 @@ from bertsmith.tasks.datasets.examples import (
     texts_of_group,
 )
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
-from bertsmith.tasks.datasets.tables import is_fasttext, read_table, read_texts
+from bertsmith.tasks.datasets.tables import columns_of, is_fasttext, read_table, read_texts
 from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.documents.sources import shown
 
@@ -52,9 +51,7 @@ def form_of_file(path: Path, *, encoding: str = UTF_8) -> str:
     """The form of a file, by its columns: `texts` for a .txt file."""
     if suffix_of(path) == ".txt":
         return TEXTS
-    with quiet():  # the rows are read again, and how is said then
-        first = next(read_table(path, encoding=encoding), None)
-    names = [] if first is None else [plain_name(name) for name in first.values]
+    names = list(map(plain_name, columns_of(path, encoding=encoding)))
     if any(name.startswith(_NEGATIVES) for name in names):
         return TRIPLETS
     # A number that everyone calls a score; a `label` may be a class.
@@ -95,7 +92,7 @@ def read_groups(
             encoding=encoding,
         )
         return _require_pairs(path, result)
-    columns = _columns(path, encoding)
+    columns = columns_of(path, encoding=encoding)
     if text_column is None and pair_column is None:
         text_column, pair_column = _anchor_and_positive(columns)
     has_label = label_column is not None or any(plain_name(name) in LABEL_COLUMNS for name in columns)
@@ -108,12 +105,6 @@ def read_groups(
         encoding=encoding,
     )
     return _without_repeats(_require_pairs(path, result))
-
-
-def _columns(path: Path, encoding: str) -> list[str]:
-    with quiet():  # the rows are read again, and how is said then
-        first = next(read_table(path, encoding=encoding), None)
-    return [] if first is None else list(first.values)
 
 
 def _anchor_and_positive(columns: Sequence[str]) -> tuple[str | None, str | None]:

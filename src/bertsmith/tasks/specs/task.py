@@ -146,20 +146,14 @@ class TaskSpec:
         if not self.objective:
             del values["objective"], values["widths"]
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
-        for name in ("activation", "prompt"):
+        for name in ("activation", "prompt", "parents", "thresholds", "decoder_layers"):
             if not values[name]:
                 del values[name]
-        if not self.parents:
-            del values["parents"]
-        if not self.thresholds:
-            del values["thresholds"]
         if not self.settings.label_thresholds:
             del values["settings"]["label_thresholds"]
         if self.kind != GENERATION:
             for name in OF_WRITING:
                 del values["settings"][name]
-        if not self.decoder_layers:
-            del values["decoder_layers"]
         return values
 
     @property
