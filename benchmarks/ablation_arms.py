@@ -11,7 +11,8 @@ from bertsmith.base.storage.files import write_json
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
-from bertsmith.recipes.comparison.bench import Bench, CorpusText
+from bertsmith.recipes.comparison.bench import Bench
+from bertsmith.recipes.comparison.corpus_text import CorpusText
 from bertsmith.recipes.comparison.networks import EVALUATION_ROWS, Pretraining, Recipe, Untrained
 from bertsmith.recipes.comparison.sources import SEED, Made
 from bertsmith.text.corpus.shards import Corpus

@@ -38,7 +38,8 @@ import bertsmith
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.inference.predictors.perplexity import Perplexity
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.recipes.comparison.bench import Bench, Budget, CorpusText
+from bertsmith.recipes.comparison.bench import Bench, Budget
+from bertsmith.recipes.comparison.corpus_text import CorpusText
 from bertsmith.recipes.comparison.fitting import all_cells, fit_all
 from bertsmith.recipes.comparison.networks import Untrained
 from bertsmith.recipes.comparison.sources import MADE_FILE, SEED, Source

@@ -12,7 +12,8 @@ from bertsmith.inference.word_vectors.glove import GloVe
 from bertsmith.inference.word_vectors.word2vec import Word2Vec
 from bertsmith.recipes.adaptation import further_pretraining
 from bertsmith.recipes.comparison import networks, word_vector_training
-from bertsmith.recipes.comparison.bench import Bench, Budget, CorpusText
+from bertsmith.recipes.comparison.bench import Bench, Budget
+from bertsmith.recipes.comparison.corpus_text import CorpusText
 from bertsmith.recipes.comparison.networks import ContinuedOnTask, Pretraining
 from bertsmith.recipes.comparison.word_vector_training import WordVectorTraining
 from bertsmith.tasks.task_data.split import TaskData

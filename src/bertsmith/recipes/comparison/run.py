@@ -20,7 +20,8 @@ from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.locks import locked_folder
-from bertsmith.recipes.comparison.bench import TEXT_FOLDER, Bench, Budget, CorpusText
+from bertsmith.recipes.comparison.bench import Bench, Budget
+from bertsmith.recipes.comparison.corpus_text import TEXT_FOLDER, CorpusText
 from bertsmith.recipes.comparison.fitting import all_cells, fit_all, lines_of, sources_of
 from bertsmith.recipes.comparison.report import facts, lines_below, table_of, write_report
 from bertsmith.recipes.comparison.request import CompareRequest
