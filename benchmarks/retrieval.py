@@ -23,8 +23,8 @@ from bertsmith.inference.search.bm25 import BM25
 from bertsmith.inference.search.index import index_passages
 from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.rankings import best, shortened
+from bertsmith.inference.search.request import DEPTH, VECTORS
 from bertsmith.inference.search.retrieval import Retriever, reranked, score_search
-from bertsmith.inference.search.settings import DEPTH, VECTORS
 from bertsmith.inference.vectors.changes import ChangeSettings, fit_change
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.tasks.metrics.vectors import random_cosines, unit

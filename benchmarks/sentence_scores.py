@@ -25,8 +25,8 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.inference.search.index import index_passages
 from bertsmith.inference.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.inference.search.rankings import Ranking
+from bertsmith.inference.search.request import VECTORS
 from bertsmith.inference.search.retrieval import Retriever, score_search
-from bertsmith.inference.search.settings import VECTORS
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors

@@ -10,7 +10,7 @@ import pytest
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import help_field, require_limits
-from bertsmith.inference.search.settings import SearchSettings
+from bertsmith.inference.search.request import SearchPassagesRequest
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.specs.task import TaskSettings
@@ -85,7 +85,7 @@ def test_a_model_with_an_infinite_epsilon_is_refused(run, model: Path) -> None:
         TaskSettings(),
         PretrainingDataSettings(),
         PretrainingRunSettings(size="tiny"),
-        SearchSettings(model="m"),
+        SearchPassagesRequest("passages.txt", ["a query"], model="m"),
         CorpusSettings(),
         ServerSettings(),
     ],

@@ -14,8 +14,8 @@ from bertsmith.inference.search.bm25 import BM25
 from bertsmith.inference.search.index import PassageIndex, index_passages, query_vectors
 from bertsmith.inference.search.passages import TextSet
 from bertsmith.inference.search.rankings import Ranking, best
+from bertsmith.inference.search.request import BY_WORDS, HYBRID, VECTORS
 from bertsmith.inference.search.retrieval import Retriever, reranked, score_search
-from bertsmith.inference.search.settings import BY_WORDS, HYBRID, VECTORS
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.architectures import new_encoder

@@ -148,7 +148,6 @@ COMMANDS = (
         documents.rank,
         "rank",
         "bertsmith rank my-spam-run/model my-text/village.txt --label Spam --top 3",
-        text.encoding_settings,
         misplaced="give one file, or a folder of files",
     ),
     Command(
@@ -191,14 +190,12 @@ COMMANDS = (
         search.senses,
         "senses",
         "bertsmith senses letter my-text --model my-run/model --out my-senses.html",
-        text.encoding_settings,
     ),
     Command(
         search.contexts,
         "contexts",
         "bertsmith contexts letter 'A sailor wanted the long letter.' 'The letter was an A.' --model my-run/model "
         "--text my-text",
-        text.encoding_settings,
         misplaced="quote each sentence",
     ),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centered-vectors.npy"),

@@ -1,39 +1,15 @@
 """Commands that read a whole document: ask it questions, and rank its sentences by a label."""
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
+from bertsmith.app.cli.options import JsonOption, note, note_cut, print_json, print_table, say
+from bertsmith.base.core.requests import call
 
-from bertsmith.app.cli.options import (
-    DeviceOption,
-    EncodingOption,
-    JsonOption,
-    PrecisionOption,
-    ProductsOption,
-    given,
-    note,
-    note_cut,
-    print_json,
-    print_table,
-    say,
-)
-from bertsmith.text.documents.forms import FORMS
-
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="fine-tuned model: folder, run folder or hub id")]
+if TYPE_CHECKING:
+    from bertsmith.inference.search.request import AskRequest, RankRequest
 
 
-def ask(
-    model: ModelArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="a text file (also .gz, .zst)")],
-    questions: Annotated[list[str], typer.Argument(metavar="QUESTION...", help="one or more questions")],
-    top: Annotated[int, typer.Option(min=1, help="maximum number of answers to a question")] = 1,
-    encoding: EncodingOption = "utf-8",
-    json: JsonOption = False,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "fp32",
-    products: ProductsOption = "auto",
-) -> None:
+def ask(request: "AskRequest", json: JsonOption = False) -> None:
     """Answer questions from a document of any length, with the place of each answer.
 
     MODEL was fine-tuned on questions (--task squad or squad2). Long documents are read in overlapping windows. Lines
@@ -42,9 +18,7 @@ def ask(
     """
     from bertsmith.app.library.documents import ask_document
 
-    answered = ask_document(
-        model, file, questions, top=top, encoding=encoding, device=device, precision=precision, products=products
-    )
+    answered = call(ask_document, request)
     for question in answered:
         if json:
             print_json(question.to_dict())
@@ -57,23 +31,7 @@ def ask(
             note(f"tokens truncated from {question.question[:40]!r}: {question.cut_tokens}")
 
 
-def rank(
-    model: ModelArgument,
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help=".txt, .jsonl or .parquet (also .gz, .zst), a folder, or - for stdin"),
-    ],
-    label: Annotated[str | None, typer.Option(metavar="NAME", help="the label to rank by; see MODEL's card")] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="maximum number of sentences [all]")] = None,
-    form: Annotated[
-        str, typer.Option(help=f"layout of .txt files, as in `corpus`: {', '.join(FORMS[:-1])} or {FORMS[-1]}")
-    ] = "auto",
-    json: JsonOption = False,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "fp32",
-    products: ProductsOption = "auto",
-    **values: Any,
-) -> None:
+def rank(request: "RankRequest", json: JsonOption = False) -> None:
     """Print the sentences of a document by the probability of a label, highest first.
 
     With a model fine-tuned on --task claim, `--label Claim` lists what is worth checking in an article. The probability
@@ -81,9 +39,7 @@ def rank(
     """
     from bertsmith.app.library.documents import rank_sentences
 
-    ranked = rank_sentences(
-        model, file, label, form=form, device=device, precision=precision, products=products, **given(values)
-    )
+    ranked, top = call(rank_sentences, request.replaced(top=None)), request.top
     if json:
         for sentence in ranked[:top]:
             print_json(sentence.to_dict())

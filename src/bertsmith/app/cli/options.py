@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from bertsmith.app.cli.help import TOPICS
+from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.finite import without_nan
 from bertsmith.base.core.progress import counted, visible
@@ -266,6 +267,13 @@ def vocabulary_size(config: Path) -> int:
     from bertsmith.models.checkpoints.architectures import read_config
 
     return read_config(read_json(config)).vocab_size
+
+
+def number_or_auto(value: str) -> int | None:
+    """The value of --clusters; None for auto."""
+    if not (value == "auto" or value.isdecimal()):
+        raise Refused(f"expected a number or auto for --clusters; found {value!r}", "use one of the two")
+    return None if value == "auto" else int(value)
 
 
 def names(listed: str) -> list[str]:

@@ -15,6 +15,7 @@ from bertsmith.app.cli.options import (
     label_map,
     limits,
     names,
+    number_or_auto,
     on_this_machine,
     option_of,
     own_head,
@@ -43,9 +44,11 @@ from bertsmith.base.storage.remote import require_host
 REQUESTS = Registry[type[Request]](
     {
         "adapt": "recipes.adaptation.settings:AdaptRequest",
+        "ask": "inference.search.request:AskRequest",
         "check": "text.corpus.request:CheckRequest",
         "compare": "recipes.comparison.request:CompareRequest",
         "complete": "inference.predictors.request:CompleteRequest",
+        "contexts": "inference.search.request:ContextsRequest",
         "convert": "inference.export.request:ConvertRequest",
         "corpus": "text.corpus.request:CorpusRequest",
         "demo": "app.library.request:DemoRequest",
@@ -66,8 +69,11 @@ REQUESTS = Registry[type[Request]](
         "predict": "inference.predictors.request:PredictRequest",
         "pretrain": "training.pretraining.settings:PretrainRequest",
         "quantize": "inference.predictors.request:QuantizeRequest",
+        "rank": "inference.search.request:RankRequest",
         "rates": "training.pretraining.settings:RatesRequest",
         "report": "app.library.request:ReportRequest",
+        "search": "inference.search.request:SearchRequest",
+        "senses": "inference.search.request:SensesRequest",
         "serve": "app.server.settings:ServeRequest",
         "sizes": "app.library.request:SizesRequest",
         "tokenize": "text.documents.request:TokenizeRequest",
@@ -87,6 +93,7 @@ TYPED: dict[str, Callable[[Any], Any]] = {
     "labels": names,
     "weights": text_weights,
     "model_vocabulary": vocabulary_size,
+    "clusters": number_or_auto,
 }
 SETTINGS = "settings"  # the parameter of the option --settings, which no request has
 

@@ -5,15 +5,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from bertsmith.app.library.inputs import checked_text, require_count, warn_cut
+from bertsmith.app.library.inputs import checked_text, warn_cut
 from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError, nearest
+from bertsmith.base.core.parameters import ComputeSettings
+from bertsmith.base.core.requests import takes
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.search.request import AskRequest, RankRequest
 from bertsmith.inference.search.senses import Occurrence, read_sentences
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample
 from bertsmith.tasks.datasets.file_text import file_text
 from bertsmith.tasks.specs.predictions import AnswerPrediction, LabelPrediction
-from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.text.documents.readers import ReadingSettings
 
 AROUND = 60  # characters of context on each side of an answer
@@ -81,39 +84,22 @@ class DocumentAnswers:
         return lines
 
 
-def ask_document(
-    model: str | Path,
-    file: str | Path,
-    questions: Sequence[str],
-    *,
-    top: int = 1,
-    encoding: str = UTF_8,
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-) -> list[DocumentAnswers]:
+@takes(AskRequest)
+def ask_document(request: AskRequest) -> list[DocumentAnswers]:
     """The answers of a document of any length to each question; long documents are read in overlapping windows.
-
-    Args:
-        model: anything that `load` accepts, fine-tuned to answer questions.
-        file: a text file, also .gz or .zst.
-        top: maximum number of answers to a question, at most the candidates that the model keeps.
-        encoding: of a file without a byte order mark, such as "cp1252".
-        device, precision, products: as in `load`.
 
     Raises:
         CheckpointError: the model does not answer questions.
         InputError: the file cannot be read or has no text, or a question is empty.
         ConfigError: the model keeps fewer than `top` candidates.
     """
-    require_count(top, "top")
-    text = file_text(Path(file), kind="text", encoding=encoding)
-    predictor = _predictor_for("span", "answers questions", model, device, precision, products)
+    text = file_text(Path(request.file), kind="text", encoding=request.encoding)
+    predictor = _predictor_for("span", "answers questions", request)
     most = predictor.task.spec.settings.n_best
-    if top > most:
+    if request.top > most:
         raise ConfigError(
             expected=f"at most {most} answers, the candidates that the model keeps",
-            found=f"{top:,}",
+            found=f"{request.top:,}",
             fix="ask for fewer",
         )
     examples = [
@@ -123,7 +109,7 @@ def ask_document(
             context=text,
             location=f"question {number}",
         )
-        for number, question in enumerate(questions, start=1)
+        for number, question in enumerate(request.questions, start=1)
     ]
     stream = predictor.stream(predictor.tokenized(examples), total=len(examples))
     answers = cast("list[AnswerPrediction]", [answer for _, answer in stream])
@@ -133,7 +119,7 @@ def ask_document(
             question=example.question,
             has_answer=answer.has_answer,
             no_answer_probability=answer.no_answer_probability,
-            answers=tuple(_placed(text, answer)[:top]),
+            answers=tuple(_placed(text, answer)[: request.top]),
             cut_tokens=answer.cut_tokens,
         )
         for example, answer in zip(examples, answers, strict=True)
@@ -180,49 +166,29 @@ class RankedSentence:
         return dataclasses.asdict(self)
 
 
-def rank_sentences(
-    model: str | Path,
-    file: str | Path,
-    label: str | None = None,
-    *,
-    top: int | None = None,
-    form: str = "auto",
-    encoding: str = UTF_8,
-    bad_bytes: str = "refuse",
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-) -> list[RankedSentence]:
+@takes(RankRequest)
+def rank_sentences(request: RankRequest) -> list[RankedSentence]:
     """The sentences of a document by descending probability of a label; of equal ones, the first in the text is first.
 
-    Args:
-        model: anything that `load` accepts, fine-tuned to classify single texts.
-        file: .txt, .jsonl or .parquet (also .gz, .zst), a folder of them, or "-" for stdin.
-        label: one of the model's labels; may be left out if the model has only one.
-        top: maximum number of sentences; None returns all.
-        form: the layout of text files, see `ReadingSettings`.
-        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
-        device, precision, products: as in `load`.
+    The label may be left out if the model has only one.
 
     Raises:
         CheckpointError: the model does not classify single texts.
         ConfigError: the label is unknown, or missing.
         InputError: the file cannot be read, or has no sentences.
     """
-    if top is not None:
-        require_count(top, "top")
-    settings = ReadingSettings(form=form, encoding=encoding, bad_bytes=bad_bytes)
-    predictor = _predictor_for("classification", "classifies texts", model, device, precision, products)
+    settings = ReadingSettings(form=request.form, **request.values(EncodingSettings))
+    predictor = _predictor_for("classification", "classifies texts", request)
     spec = predictor.task.spec
     if spec.pair:
         raise CheckpointError(
             expected="a model that classifies single texts",
-            found=f"'{model}', a model of pairs",
+            found=f"'{request.model}', a model of pairs",
             fix="name a model that was fine-tuned on single texts",
         )
-    column = _column_of(label, spec.labels)
+    column = _column_of(request.label, spec.labels)
     sentences = []
-    for number, (example, answer) in enumerate(predictor.stream(_sentences(Path(file), settings)), start=1):
+    for number, (example, answer) in enumerate(predictor.stream(_sentences(Path(request.file), settings)), start=1):
         assert isinstance(example, TextExample)
         assert isinstance(answer, LabelPrediction)
         sentences.append(
@@ -234,9 +200,9 @@ def rank_sentences(
             )
         )
     if not sentences:
-        raise InputError(expected=f"sentences in '{file}'", found="none", fix="name a file with text")
+        raise InputError(expected=f"sentences in '{request.file}'", found="none", fix="name a file with text")
     warn_cut(sentence.cut_tokens for sentence in sentences)
-    return sorted(sentences, key=lambda sentence: -sentence.probability)[:top]
+    return sorted(sentences, key=lambda sentence: -sentence.probability)[: request.top]
 
 
 def _sentences(path: Path, settings: ReadingSettings) -> Iterator[TextExample]:
@@ -263,13 +229,13 @@ def _column_of(label: str | None, labels: Sequence[str]) -> int:
     return labels.index(label)
 
 
-def _predictor_for(kind: str, does: str, model: str | Path, device: str, precision: str, products: str) -> Predictor:
+def _predictor_for(kind: str, does: str, request: AskRequest | RankRequest) -> Predictor:
     """The predictor of a model for one kind of task."""
-    predictor = load_predictor(model, device=device, precision=precision, products=products)
+    predictor = load_predictor(request.model, **request.values(ComputeSettings))
     if predictor.task.spec.kind != kind:
         raise CheckpointError(
             expected=f"a model that {does}",
-            found=f"'{model}', a model for {predictor.task.spec.kind}",
+            found=f"'{request.model}', a model for {predictor.task.spec.kind}",
             fix="name a model that was fine-tuned for it",
         )
-    return said_weak(predictor, model)
+    return said_weak(predictor, request.model)

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith.app.library.inputs import checked_text, require_count
+from bertsmith.app.library.inputs import checked_text
+from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import counted, tell
+from bertsmith.base.core.requests import takes
 from bertsmith.base.pages.html import section, table
+from bertsmith.inference.search.request import ContextsRequest, SensesRequest
 from bertsmith.inference.search.senses import (
     Floats,
     Occurrence,
@@ -28,7 +31,7 @@ from bertsmith.inference.word_vectors.formats import load_word_vectors
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.vectors import unit
-from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.text.documents.readers import ReadingSettings
 
 AROUND = 60  # characters of context on each side of a word
@@ -112,63 +115,40 @@ class WordSenses:
         write_picture(path, scatter(points, colors, names, shown), f"Senses of {self.word}", below)
 
 
-def find_senses(
-    word: str,
-    text: str | Path,
-    model: str | Path,
-    *,
-    clusters: int | None = None,
-    method: str = "k-means",
-    layers: str = "last",
-    most: int = 2000,
-    contexts: int = 3,
-    beside: str | None = None,
-    seed: int = 0,
-    encoding: str = UTF_8,
-    bad_bytes: str = "refuse",
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-) -> WordSenses:
+@takes(SensesRequest)
+def find_senses(request: SensesRequest) -> WordSenses:
     """The occurrences of a word in a text, clustered by their vectors.
-
-    Args:
-        word: a word or a sequence of words.
-        text: .txt, .jsonl or .parquet, or a folder of them.
-        model: anything that `load` accepts.
-        clusters: number of groups; by default chosen by the silhouette.
-        method: "k-means" or "agglomerative".
-        layers: a choice of `layer_choice`.
-        most: maximum number of occurrences to use.
-        contexts: maximum number of contexts per group.
-        beside: another word to compare each group with.
-        seed: for sampling and clustering.
-        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
-        device, precision, products: as in `load`.
 
     Raises:
         InputError: a word does not occur in the text.
         ConfigError: the method, the layers or the number of groups is invalid.
     """
-    encoder = load_frozen_encoder(model, device=device, precision=precision, products=products)
-    reading = ReadingSettings(encoding=encoding, bad_bytes=bad_bytes)
-    wanted = [word] if beside is None else [word, beside]
-    occurrences, *rest = find_words(
-        read_sentences(Path(text), reading), wanted, encoder.tokenizer.rules, most=most, seed=seed
-    )
-    vectors = occurrence_vectors(encoder, occurrences, layers)
-    senses = group_senses(occurrences, vectors, clusters=clusters, method=method, seed=seed)
-    others = occurrence_vectors(encoder, rest[0], layers) if rest else vectors[:0]
-    near = (senses.centers @ unit(others.astype("float64")).mean(axis=0)).tolist() if rest else None
+    encoder = load_frozen_encoder(request.model, **request.values(ComputeSettings))
+    words = [request.word] if request.beside is None else [request.word, request.beside]
+    occurrences, *others = _occurrences(request, words, request.text, encoder)
+    vectors = occurrence_vectors(encoder, occurrences, request.layers)
+    senses = group_senses(occurrences, vectors, clusters=request.clusters, method=request.method, seed=request.seed)
+    of_others = occurrence_vectors(encoder, others[0], request.layers) if others else vectors[:0]
+    near = (senses.centers @ unit(of_others.astype("float64")).mean(axis=0)).tolist() if others else None
     groups = tuple(
         SenseGroup(
             occurrences=int((senses.groups == group).sum()),
-            contexts=tuple(occurrence.context(AROUND) for occurrence in senses.central(group, contexts)),
+            contexts=tuple(occurrence.context(AROUND) for occurrence in senses.central(group, request.contexts)),
             beside=None if near is None else near[group],
         )
         for group in range(len(senses.centers))
     )
-    return WordSenses(word=word, beside=beside, groups=groups, senses=senses, vectors=vectors, others=others)
+    return WordSenses(
+        word=request.word, beside=request.beside, groups=groups, senses=senses, vectors=vectors, others=of_others
+    )
+
+
+def _occurrences(
+    request: SensesRequest | ContextsRequest, words: Sequence[str], text: str | Path, encoder: FrozenEncoder
+) -> list[list[Occurrence]]:
+    """The occurrences of words in a text, as a request limits them."""
+    sentences = read_sentences(Path(text), ReadingSettings(**request.values(EncodingSettings)))
+    return find_words(sentences, words, encoder.tokenizer.rules, most=request.most, seed=request.seed)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -262,62 +242,34 @@ class ComparedContexts:
         return lines
 
 
-def compare_contexts(
-    word: str,
-    first: str,
-    second: str,
-    model: str | Path,
-    *,
-    text: str | Path | None = None,
-    vectors: str | Path | None = None,
-    top: int = 3,
-    layers: str = "last",
-    most: int = 2000,
-    seed: int = 0,
-    encoding: str = UTF_8,
-    bad_bytes: str = "refuse",
-    device: str = "auto",
-    precision: str = "fp32",
-    products: str = "auto",
-) -> ComparedContexts:
+@takes(ContextsRequest)
+def compare_contexts(request: ContextsRequest) -> ComparedContexts:
     """How similar a word is in two sentences, and which sentences of a text use it most like each of them.
 
-    Args:
-        word: a word or a sequence of words; its first occurrence in each sentence is compared.
-        first, second: the sentences.
-        model: anything that `load` accepts.
-        text: .txt, .jsonl or .parquet, or a folder of them, in which to look for similar occurrences.
-        vectors: word vectors without context to compare with, a folder or file that `load_word_vectors` reads.
-        top: maximum number of similar occurrences, at most one from a sentence; and of nearest words.
-        layers: a choice of `layer_choice`.
-        most, seed: maximum number of occurrences to use, and the seed of the sample if there are more.
-        encoding, bad_bytes: how text files are read, see `EncodingSettings`.
-        device, precision, products: as in `load`.
+    The first occurrence of the word in each sentence is compared; of nearest contexts, at most one is from a sentence.
 
     Raises:
         InputError: the word does not occur in a sentence or in the text, or has no vector among `vectors`.
         ConfigError: the layers are unknown.
     """
-    require_count(top, "top")
-    reading = ReadingSettings(encoding=encoding, bad_bytes=bad_bytes)
-    encoder = load_frozen_encoder(model, device=device, precision=precision, products=products)
+    encoder = load_frozen_encoder(request.model, **request.values(ComputeSettings))
     pair = [
-        _first_of(word, checked_text(sentence, place), place, encoder)
-        for sentence, place in ((first, "the first sentence"), (second, "the second sentence"))
+        _first_of(request.word, checked_text(sentence, place), place, encoder)
+        for sentence, place in ((request.first, "the first sentence"), (request.second, "the second sentence"))
     ]
     contexts = pair[0].context(AROUND), pair[1].context(AROUND)
-    plain = None if vectors is None else _without_context(Path(vectors), [one["word"] for one in contexts], top)
-    of_pair = unit(occurrence_vectors(encoder, pair, layers).astype(np.float64))
+    plain = None
+    if request.vectors is not None:
+        plain = _without_context(Path(request.vectors), [context["word"] for context in contexts], request.top)
+    of_pair = unit(occurrence_vectors(encoder, pair, request.layers).astype(np.float64))
     static = unit(static_vectors(encoder, pair).astype(np.float64))
     near: tuple[tuple[NearContext, ...], ...] = ((), ())
-    if text is not None:
-        (occurrences,) = find_words(
-            read_sentences(Path(text), reading), [word], encoder.tokenizer.rules, most=most, seed=seed
-        )
-        others = unit(occurrence_vectors(encoder, occurrences, layers).astype(np.float64))
-        near = tuple(_nearest(occurrences, others @ vector, top) for vector in of_pair)
+    if request.text is not None:
+        (occurrences,) = _occurrences(request, [request.word], request.text, encoder)
+        others = unit(occurrence_vectors(encoder, occurrences, request.layers).astype(np.float64))
+        near = tuple(_nearest(occurrences, others @ vector, request.top) for vector in of_pair)
     return ComparedContexts(
-        word=word,
+        word=request.word,
         contexts=contexts,
         cosine=float(of_pair[0] @ of_pair[1]),
         static=float(static[0] @ static[1]),

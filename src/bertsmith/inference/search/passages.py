@@ -25,6 +25,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.cells import PASSAGE_COLUMNS, first_known, plain_name, show_columns
+from bertsmith.inference.search.request import JUDGED_BY
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.tasks.datasets.values import brief, looks_like_json
@@ -33,8 +34,6 @@ from bertsmith.text.documents.sources import Skipped, Source, find_sources, show
 
 ID_COLUMNS = "id _id docid doc_id docno pid passage_id qid query_id num".split()
 TITLE_COLUMN = "title"
-
-JUDGED_BY = ("ids", "places")
 
 Judgements = dict[str, dict[str, float]]
 """By query id: the gain of each judged passage, by passage id."""
@@ -167,7 +166,8 @@ def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = No
         by: how the judgements refer to queries, "ids" or "places". None uses ids if they match, and places, with a
             notice, if no id matches and all are between 1 and the number of queries.
     """
-    require(by in (None, *JUDGED_BY), expected=f"{' or '.join(JUDGED_BY)}", found=repr(by), fix="use one of them")
+    if by is not None:
+        require(by in JUDGED_BY, expected=" or ".join(JUDGED_BY), found=repr(by), fix="use one of them")
     known = set(queries.ids)
     unknown = [query for query in judgements if query not in known]
     by_place = {} if queries.skipped else {str(number): id for number, id in enumerate(queries.ids, start=1)}

@@ -14,7 +14,7 @@ from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.search.index import PassageIndex, query_vectors
 from bertsmith.inference.search.passages import Judgements, TextSet
 from bertsmith.inference.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
-from bertsmith.inference.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
+from bertsmith.inference.search.request import BY_WORDS, DEPTH, HYBRID, VECTORS, WORDS_ALONE
 from bertsmith.inference.search.word_index import WordIndex
 from bertsmith.inference.vectors.changes import VectorChange
 from bertsmith.inference.vectors.embedder import Embedder

@@ -22,7 +22,7 @@ from sklearn.metrics import silhouette_score
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted, tell
 from bertsmith.base.core.randomness import derive, generator
-from bertsmith.base.core.settings import require, require_known
+from bertsmith.base.core.settings import require
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.documents.readers import ReadingSettings, ReadReport, read_documents
@@ -30,7 +30,6 @@ from bertsmith.text.tokenizers.encoded import Ids, places_of
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
 from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
 
-METHODS = ("k-means", "agglomerative")
 MOST_CLUSTERS = 6
 LOWEST_SILHOUETTE = 0.25
 """Below this value Kaufman and Rousseeuw (1990) find no substantial structure: all occurrences form one group."""
@@ -237,7 +236,6 @@ def group_senses(
             a single group if none reaches LOWEST_SILHOUETTE.
         method: "k-means", or "agglomerative" with average linkage on cosine distances.
     """
-    require_known("method", method, METHODS)
     count = len(occurrences)
     require(
         clusters is None or 1 <= clusters <= count,

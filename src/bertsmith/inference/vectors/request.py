@@ -20,7 +20,7 @@ from bertsmith.text.documents.encodings import EncodingSettings
 
 UNITS = ("first", "mean", "pieces")
 _OUT = Help("the file to write, .npy or .parquet", metavar="X", path="the output", kind=Path, address=AS_IT_IS)
-_LAYERS = Help(
+LAYERS = Help(
     "last, second-to-last, sum-last-4, concat-last-4, sum-all, sum-with-embeddings, embeddings, or numbers such as "
     "-1,-2 (0: embeddings, 1: first layer, -1: last), whose vectors are concatenated"
 )
@@ -34,7 +34,7 @@ class VectorFileRequest(Request, ComputeSettings, EncodingSettings):
     model: Annotated[str | Path, MODEL]
     out: Annotated[str | Path, _OUT]
     _: dataclasses.KW_ONLY
-    layers: str = optional("last", _LAYERS)
+    layers: str = optional("last", LAYERS)
     max_length: int | None = help_field(None, "maximum tokens per row [the model's limit]")
     column: str | None = optional(None, COLUMN)
     float16: bool = help_field(False, "write float16 instead of float32")
@@ -148,7 +148,7 @@ class StaticVectorsRequest(Request, EncodingSettings):
         None, "weight pieces by their frequency in this text [by Zipf's law]", metavar="FILE", path="the text", kind=str
     )
     column: str | None = optional(None, COLUMN)
-    layers: str = optional("last", _LAYERS)
+    layers: str = optional("last", LAYERS)
     replace: bool = help_field(False, "overwrite DIR, if it is a model")
     device: str = optional("auto", DEVICE)
     precision: str = optional("fp32", PRECISION)

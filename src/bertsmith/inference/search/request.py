@@ -1,0 +1,213 @@
+"""The parameters of the commands that search passages, documents and the occurrences of a word."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from bertsmith.base.core.parameters import ENCODING, MODEL, TUNED_MODEL, ComputeSettings, optional
+from bertsmith.base.core.requests import Request, path_field
+from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.inference.vectors.request import LAYERS
+from bertsmith.text.documents.encodings import UTF_8, EncodingSettings, require_encoding
+from bertsmith.text.documents.forms import FORMS
+
+VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
+WORDS_ALONE = (BY_WORDS, TF_IDF, ONE_HOT)  # these need no model
+DEPTH = 100  # passages that are fused or re-ranked by default, and that recall@100 counts
+JUDGED_BY = ("ids", "places")
+METHODS = ("k-means", "agglomerative")
+
+_TOP = Help("passages per query", least=1)
+_JUDGED_BY = Help("how judgements refer to queries [ids if they match]", metavar="|".join(JUDGED_BY), choices=JUDGED_BY)
+# Not checked with the other types: columns of tables and arrays are read too.
+_Queries = Annotated["str | Path | Sequence[str]", Help(library="a file of queries, or a list of texts")]
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalRequest(Request, ComputeSettings):
+    """Passages, and how they are searched."""
+
+    passages: Annotated[
+        str | Path,
+        Help(
+            "one passage per line; .jsonl, .csv, .tsv, .parquet; TREC; a folder",
+            flag="PASSAGES",
+            path="the passages",
+            kind=Path,
+        ),
+    ]
+    _: dataclasses.KW_ONLY
+    model: str | Path | None = help_field(
+        None,
+        "model for the vectors; not needed to search by words alone",
+        metavar="DIR",
+        path="the model",
+        kind=str,
+    )
+    system: str = help_field(
+        VECTORS,
+        "vectors, bm25, tf-idf, one-hot or hybrid",
+        library="vectors, bm25, tf-idf, one-hot or hybrid; its results are those that `rerank` scores again",
+        flag="--method",
+        metavar="NAME",
+        choices=SYSTEMS,
+    )
+    rerank: str | Path | None = help_field(
+        None,
+        "re-rank the best --depth passages with a fine-tuned model of pairs",
+        metavar="DIR",
+        path="the model",
+        kind=str,
+    )
+    depth: int = help_field(DEPTH, "passages to fuse or re-rank", least=1)
+    index: str | Path | None = path_field("store the passage vectors there and reuse them in later searches")
+    changes: str | Path | None = path_field("apply changes saved by `vectors --save-changes` to all vectors")
+    approximate: bool = help_field(
+        False, "approximate search with a graph index, for millions of passages (needs usearch)"
+    )
+    bm25_words: str = help_field(
+        "words",
+        "terms of a search by words: words, or pieces of the model's vocabulary",
+        choices=("words", "pieces"),
+    )
+    k1: float = help_field(0.9, "BM25: how much repeated words count")
+    b: float = help_field(0.4, "BM25: how much passage length counts, 0 to 1")
+    text_column: str | None = help_field(None, "column with the text, if it has no common name")
+    query_column: str | None = help_field(None, "the same for the file of queries")
+    encoding: str = optional(UTF_8, ENCODING)
+    pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
+    query_prompt: str | None = help_field(None, "the model's prompt for queries [query]", metavar="NAME|none")
+    passage_prompt: str | None = help_field(
+        None, "the model's prompt for passages [document, passage or corpus]", metavar="NAME|none"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_encoding(self.encoding)
+
+
+def require_model(request: RetrievalRequest) -> None:
+    """Returns if there is a model where the search needs one."""
+    require(
+        request.model is not None or (request.system in WORDS_ALONE and request.bm25_words == "words"),
+        expected="a model that makes the vectors",
+        found="none",
+        fix="name a model, or search by words alone with system 'bm25'",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchPassagesRequest(RetrievalRequest):
+    """The queries of a search."""
+
+    queries: _Queries
+    _: dataclasses.KW_ONLY
+    top: int = optional(10, _TOP)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreSearchesRequest(RetrievalRequest):
+    """The queries of searches that are scored, and which passages are relevant to them."""
+
+    queries: _Queries
+    judgements: Annotated[str | Path, Help("a file of `query 0 passage gain` lines", path="the judgements")]
+    _: dataclasses.KW_ONLY
+    judged_by: str | None = optional(None, _JUDGED_BY)
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchRequest(RetrievalRequest):
+    """The queries of `bertsmith search`, as texts or a file, and whether it is scored."""
+
+    _: dataclasses.KW_ONLY
+    query: Sequence[str] = help_field((), "the query; repeatable", kind=list[str])
+    queries: str | Path | None = path_field("a file of queries, in any format of PASSAGES")
+    top: int = optional(10, _TOP)
+    bm25: bool = help_field(False, "search by words instead of vectors")
+    hybrid: bool = help_field(False, "search by both and fuse the ranks")
+    judgements: str | Path | None = path_field(
+        "score the search, and BM25 for comparison: `query 0 passage gain` lines"
+    )
+    judged_by: str | None = optional(None, _JUDGED_BY)
+
+
+@dataclasses.dataclass(frozen=True)
+class AskRequest(Request, ComputeSettings):
+    """A model that answers questions, a document of any length, and the questions."""
+
+    model: Annotated[str | Path, dataclasses.replace(TUNED_MODEL, flag="MODEL")]
+    file: Annotated[str | Path, Help("a text file (also .gz, .zst)", flag="FILE", path="the file", kind=Path)]
+    questions: Annotated[Sequence[str], Help("one or more questions", flag="QUESTION...", kind=list[str])]
+    _: dataclasses.KW_ONLY
+    top: int = help_field(1, "maximum number of answers to a question", least=1)
+    encoding: str = optional(UTF_8, ENCODING)
+
+
+@dataclasses.dataclass(frozen=True)
+class RankRequest(Request, ComputeSettings, EncodingSettings):
+    """A model that classifies texts, and a document whose sentences it ranks."""
+
+    model: Annotated[str | Path, dataclasses.replace(TUNED_MODEL, flag="MODEL")]
+    file: Annotated[
+        str | Path,
+        Help(
+            ".txt, .jsonl or .parquet (also .gz, .zst), a folder, or - for stdin",
+            flag="FILE",
+            path="the file",
+            kind=Path,
+        ),
+    ]
+    label: str | None = help_field(None, "the label to rank by; see MODEL's card", metavar="NAME")
+    _: dataclasses.KW_ONLY
+    top: int | None = help_field(None, "maximum number of sentences [all]", least=1)
+    form: str = help_field(
+        "auto", f"layout of .txt files, as in `corpus`: {', '.join(FORMS[:-1])} or {FORMS[-1]}", choices=FORMS
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class WordRequest(Request, ComputeSettings, EncodingSettings):
+    """A word whose occurrences are compared by their vectors."""
+
+    word: Annotated[str, Help("a word or a sequence of words", flag="WORD")]
+    _: dataclasses.KW_ONLY
+    layers: str = optional("last", LAYERS)
+    seed: int = help_field(0, "random seed")
+
+
+@dataclasses.dataclass(frozen=True)
+class SensesRequest(WordRequest):
+    """A text with the word, and how its occurrences are grouped."""
+
+    text: Annotated[
+        str | Path,
+        Help(".txt, .jsonl or .parquet, or a folder of them", flag="FILE", path="the text", kind=Path),
+    ]
+    model: Annotated[str | Path, MODEL]
+    _: dataclasses.KW_ONLY
+    clusters: int | None = help_field(
+        None,
+        "number of groups; auto: by the silhouette, 1 to 6 [auto]",
+        library="number of groups; by default chosen by the silhouette",
+        metavar="K|auto",
+        kind=str,
+    )
+    method: str = help_field("k-means", "k-means or agglomerative", choices=METHODS)
+    most: int = help_field(2000, "maximum number of occurrences to use", least=2)
+    contexts: int = help_field(3, "contexts to print per group", least=1)
+    beside: str | None = help_field(None, "compare each group with another word", metavar="WORD")
+
+
+@dataclasses.dataclass(frozen=True)
+class ContextsRequest(WordRequest):
+    """Two sentences with the word, and what they are compared with."""
+
+    first: Annotated[str, Help("a sentence with the word", flag="A")]
+    second: Annotated[str, Help("another sentence with the word", flag="B")]
+    model: Annotated[str | Path, MODEL]
+    _: dataclasses.KW_ONLY
+    text: str | Path | None = path_field("print the nearest contexts of a text: .txt, .jsonl, .parquet, or a folder")
+    vectors: str | Path | None = path_field("compare with vectors without context, see `vectors train`", "V")
+    top: int = help_field(3, "with --text: contexts to print for each sentence; with --vectors: nearest words", least=1)
+    most: int = help_field(2000, "with --text: maximum number of occurrences to use", least=1)
