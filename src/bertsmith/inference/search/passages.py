@@ -24,8 +24,8 @@ from pathlib import Path
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
-from bertsmith.tasks.datasets.cells import PASSAGE_COLUMNS, first_known, plain_name, show_columns
 from bertsmith.inference.search.request import JUDGED_BY
+from bertsmith.tasks.datasets.cells import PASSAGE_COLUMNS, first_known, plain_name, show_columns
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, suffix_of
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.tasks.datasets.values import brief, looks_like_json
