@@ -64,15 +64,18 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     partial = beside(path)
+    in_folder = path.parent.name.endswith(PARTIAL_SUFFIX)  # of `atomic_folder`, which syncs all of its files at its end
     try:
         with _errors_that_name(path, partial):
             # "x" neither follows a link nor opens what another process has put there.
             with open(partial, "xb") as file:
                 yield file
                 file.flush()
-                os.fsync(file.fileno())
+                if not in_folder:
+                    os.fsync(file.fileno())
             os.replace(partial, path)
-            _sync_folder(path.parent)
+            if not in_folder:
+                _sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
 
