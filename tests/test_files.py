@@ -276,3 +276,17 @@ def test_unreadable_json_is_reported_in_one_line(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=words) as error:
             read_json(tmp_path / name)
         assert "\n" not in str(error.value)
+
+
+def test_each_file_of_a_folder_is_synced_once_before_the_folder_has_its_name(tmp_path: Path, monkeypatch) -> None:
+    folder, synced, real = tmp_path / "folder", list[tuple[int, bool]](), os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, folder.exists()))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with atomic_folder(folder) as partial:
+        write_text(partial / "a.txt", "a")
+    number = (folder / "a.txt").stat().st_ino
+    assert [is_named for file, is_named in synced if file == number] == [False]

@@ -64,7 +64,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
     partial = beside(path)
-    in_folder = path.parent.name.endswith(PARTIAL_SUFFIX)  # of `atomic_folder`, which syncs all of its files at its end
+    in_folder = _LEFTOVER.fullmatch(path.parent.name)  # of `atomic_folder`, which syncs all files at its end
     try:
         with _errors_that_name(path, partial):
             # "x" neither follows a link nor opens what another process has put there.
