@@ -23,10 +23,11 @@ COMMON: Mapping[str, str] = {
     "rates": "rows objective max-length masked-share whole-word seed",
     "pretrain": "out size minutes steps init objective max-length rows-per-step learning-rate seed device resume",
     "plan": "passes size minutes steps objective max-length rows-per-step device json",
-    "train-translation": "out pairs dev size minutes steps learning-rate seed device resume",
+    "train-translation": "out dev size minutes steps learning-rate seed device resume",
     "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
     "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
+    "evaluate": "model data task map text-column label-column encoding also device precision json",
     "predict": "model data text-column encoding out also engine device precision json replace",
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",

@@ -20,7 +20,7 @@ OF_A_RUN = ("out", "general", "task", "train", "dev", "seeds", "resume")  # opti
 
 
 def finetune(request: "FinetuneRequest") -> None:
-    """Fine-tune a model on a task, with one output layer, or your own head, on top.
+    """Fine-tune a model on a task, with one output layer or your own head on top.
 
     The defaults depend on the training set; see --recipe. RUN/report.json has the scores of every seed with their mean
     and spread, and RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the
