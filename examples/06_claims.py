@@ -13,9 +13,7 @@ import numpy as np
 from base_models import base_of_presets, options
 from sklearn.linear_model import LogisticRegression
 
-from bertsmith import finetune, load, quiet
-from bertsmith.tasks.task_data.task_files import read_task
-from bertsmith.text.documents.sentences import split_sentences
+from bertsmith import finetune, load, quiet, read_task, split_sentences
 
 ARTICLE = """\
 Good morning, and thank you all for coming. The mayor spoke for an hour on Tuesday. "Bus fares have risen by 12 percent

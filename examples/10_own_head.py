@@ -15,13 +15,11 @@ from base_models import base_of_presets, options
 from torch import Tensor, nn
 
 import bertsmith
-from bertsmith.base.core.progress import quiet
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.specs.task import TaskSettings
 from bertsmith.tasks.task_data.split import TaskData, split_dev
-from bertsmith.tasks.task_data.task_files import read_task
 
 
 class TwoLayers(bertsmith.OwnHead):
@@ -51,7 +49,7 @@ def main(
         settings = FinetuningSettings(epochs=epochs, batch_size=16, dropout=0.2, precision="fp32", device="cpu")
         recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
 
-    spec, data = read_task("spam", None, None, settings=TaskSettings(max_length=64))
+    spec, data = bertsmith.read_task("spam", None, None, settings=TaskSettings(max_length=64))
     learned, asked = split_dev([*data.train, *data.dev], 1, 0.5)
     print(f"{len(learned)} mails to learn from, {len(asked)} to ask")
     scores: dict[str, list[float]] = {}
@@ -68,5 +66,5 @@ def main(
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary, quiet():
+    with tempfile.TemporaryDirectory() as temporary, bertsmith.quiet():
         main(Path(temporary), options(__doc__).parse_args().model)

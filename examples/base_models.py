@@ -10,12 +10,11 @@ from pathlib import Path
 
 from toy import corpus_of, fit, small_model
 
-from bertsmith import Corpus, WordPieceTokenizer, build_corpus
+from bertsmith import Corpus, Document, WordPieceTokenizer, build_corpus
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.named_tasks import bundled_examples
 from bertsmith.tasks.task_data.task_files import read_examples
-from bertsmith.text.documents.readers import Document
 from bertsmith.text.vocabularies.learn import learn_vocabulary
 from bertsmith.text.vocabularies.word_counts import count_words
 from bertsmith.training.pretraining.settings import PretrainingDataSettings

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from bertsmith import Corpus, Vocabulary, WordPieceTokenizer, build_corpus, quiet
+from bertsmith import Corpus, Document, Vocabulary, WordPieceTokenizer, build_corpus, quiet
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
-from bertsmith.text.documents.readers import Document
 from bertsmith.training.loop.loop import train
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings

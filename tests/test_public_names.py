@@ -78,3 +78,19 @@ def test_every_name_in_the_library_page_is_there(name: str) -> None:
 
 def test_a_signature_is_what_a_dataclass_without_a_docstring_shows() -> None:
     assert (dataclasses.make_dataclass("Bare", ["field"]).__doc__ or "").startswith("Bare(")
+
+
+# Examples that look inside a model or train one of their own, for which inner modules are needed.
+INSIDE = {
+    "02_why_masks.py", "03_positions.py", "04_attention.py", "09_coreference.py", "10_own_head.py", "base_models.py",
+    "mentions.py", "pair_scorer.py", "toy.py",
+}  # fmt: skip
+INNER_IMPORT = re.compile(r"^\s*(?:from|import) bertsmith\.\S+", re.MULTILINE)
+
+
+def test_the_documentation_and_examples_import_public_names() -> None:
+    pages = [PAGE.parent.parent / "README.md", *PAGE.parent.rglob("*.md")]
+    blocks = {str(page): "".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)) for page in pages}
+    scripts = {path.name: path.read_text() for path in (PAGE.parent.parent / "examples").glob("*.py")}
+    inner = {name: INNER_IMPORT.findall(text) for name, text in (blocks | scripts).items()}
+    assert {name for name, imports in inner.items() if imports} == INSIDE

@@ -44,13 +44,18 @@ if TYPE_CHECKING:
     from bertsmith.app.library.vocabulary import learn_vocabulary
     from bertsmith.app.library.word_senses import compare_contexts, find_senses
     from bertsmith.base.core.progress import quiet
+    from bertsmith.inference.word_vectors.answers import analogy, neighbors
+    from bertsmith.inference.word_vectors.training import train_word_vectors
     from bertsmith.models.heads.own_head import OwnHead
     from bertsmith.recipes.adaptation.run import adapt
     from bertsmith.recipes.comparison.run import compare_systems
     from bertsmith.recipes.translation.run import train_translation
+    from bertsmith.tasks.task_data.task_files import read_task
     from bertsmith.text.corpus.build import build_corpus
     from bertsmith.text.corpus.checks import check_corpus
     from bertsmith.text.corpus.shards import Corpus
+    from bertsmith.text.documents.readers import Document
+    from bertsmith.text.documents.sentences import split_sentences
     from bertsmith.text.tokenizers.normalize import TextRules
     from bertsmith.text.tokenizers.vocabulary import Vocabulary
     from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -61,6 +66,7 @@ _LAZY = {
     "BertsmithClassifier": "bertsmith.app.library.estimators",
     "BertsmithVectorizer": "bertsmith.app.library.estimators",
     "Corpus": "bertsmith.text.corpus.shards",
+    "Document": "bertsmith.text.documents.readers",
     "Model": "bertsmith.app.library.model",
     "OwnHead": "bertsmith.models.heads.own_head",
     "TextRules": "bertsmith.text.tokenizers.normalize",
@@ -68,6 +74,7 @@ _LAZY = {
     "WordEncoder": "bertsmith.app.library.component",
     "WordPieceTokenizer": "bertsmith.text.tokenizers.wordpiece",
     "adapt": "bertsmith.recipes.adaptation.run",
+    "analogy": "bertsmith.inference.word_vectors.answers",
     "ask_document": "bertsmith.app.library.documents",
     "build_corpus": "bertsmith.text.corpus.build",
     "check_corpus": "bertsmith.text.corpus.checks",
@@ -85,15 +92,19 @@ _LAZY = {
     "learn_vocabulary": "bertsmith.app.library.vocabulary",
     "load": "bertsmith.app.library.loading",
     "make_static_vectors": "bertsmith.recipes.sentence_encoders.static",
+    "neighbors": "bertsmith.inference.word_vectors.answers",
     "plan_pretraining": "bertsmith.training.planning.run",
     "pretrain": "bertsmith.app.library.training",
     "quantize": "bertsmith.app.library.labelled",
     "quiet": "bertsmith.base.core.progress",
     "rank_sentences": "bertsmith.app.library.documents",
+    "read_task": "bertsmith.tasks.task_data.task_files",
     "run_demo": "bertsmith.app.demo.run",
     "score_searches": "bertsmith.app.library.retrieval",
     "search_passages": "bertsmith.app.library.retrieval",
+    "split_sentences": "bertsmith.text.documents.sentences",
     "train_translation": "bertsmith.recipes.translation.run",
+    "train_word_vectors": "bertsmith.inference.word_vectors.training",
     "translate": "bertsmith.app.library.translation",
     "write_report": "bertsmith.app.library.training",
 }
@@ -107,6 +118,7 @@ __all__ = [
     "Corpus",
     "CorpusError",
     "CutWarning",
+    "Document",
     "InputError",
     "LabelError",
     "Model",
@@ -121,6 +133,7 @@ __all__ = [
     "WordPieceTokenizer",
     "__version__",
     "adapt",
+    "analogy",
     "ask_document",
     "build_corpus",
     "check_corpus",
@@ -138,15 +151,19 @@ __all__ = [
     "learn_vocabulary",
     "load",
     "make_static_vectors",
+    "neighbors",
     "plan_pretraining",
     "pretrain",
     "quantize",
     "quiet",
     "rank_sentences",
+    "read_task",
     "run_demo",
     "score_searches",
     "search_passages",
+    "split_sentences",
     "train_translation",
+    "train_word_vectors",
     "translate",
     "write_report",
 ]
