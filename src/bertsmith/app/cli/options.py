@@ -10,9 +10,9 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -30,25 +30,10 @@ from bertsmith.base.storage.files import read_json, require_local
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
-Settings = TypeVar("Settings")
 # What a terminal obeys and json.dumps leaves as it is: see `progress.visible`.
 _JSON_KEEPS = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id or starter")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
-EncodingOption = Annotated[
-    str,
-    typer.Option(
-        help="encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has "
-        "precedence"
-    ),
-]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
-PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")]
-ProductsOption = Annotated[
-    str, typer.Option(help="linear layers: packed (by oneDNN), plain (by PyTorch alone) or auto: packed if possible")
-]
-CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
 ReplaceOutOption = Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")]
 # The parameters of commands that name a model; a command with one of them has the option --verify.
 MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with")
@@ -160,23 +145,6 @@ def verify_models(models: Iterable[Any]) -> None:
                 verify_model(name_and_source(named)[1])
         elif model is not None:
             verify_model(model)
-
-
-def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Settings | None = None) -> Settings:
-    """A settings object from the given options; the others come from `base`, or keep their defaults.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
-    names = help_lines(settings)
-    before = {} if base is None else {name: getattr(base, name) for name in names}
-    given = {name: value for name, value in values.items() if name in names and value is not None}
-    return settings(**{**before, **given})
-
-
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, without those left at their defaults."""
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def own_head(place: str | None) -> "type[OwnHead] | None":
