@@ -84,7 +84,7 @@ def _against(
         difference = cell.scores[spec.metric] - theirs[place].scores[spec.metric]
         differences.append(round(difference, 4))
         lines = [lines_of(folder, one) for one in (cell.place, place)]
-        _, test = paired(spec.kind, spec.metric, spec.scheme, *lines)
+        _, test = paired(spec.kind, spec.metric, spec.scheme, lines[:1], lines[1:])
         p_values.append(round(test.p_value, 4))
     return {"against": first, "differences": differences, "p_values": p_values}
 

@@ -61,7 +61,7 @@ def our_step(task: Pretraining, optimizer: BertAdam) -> Callable[[], float]:
     """A function that runs one of our steps, including data preparation, and returns its loss."""
 
     def step() -> float:
-        optimizer.clear_gradients()
+        task.model.zero_grad()
         total = torch.zeros((), device=task.runtime.torch_device)
         for micro_batch in task.plan(0, 0, 1).micro_batches:
             loss, _ = task.loss(task.model, micro_batch)

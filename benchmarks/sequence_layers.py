@@ -288,7 +288,7 @@ def train(model: nn.Module, example: Callable[[int], Example], steps: int, warmu
     optimizer = BertAdam(model, weight_decay=0.0, betas=(0.9, 0.98), bias_correction=True)
     for step in range(steps):
         batch, places, gold = example(step)
-        optimizer.clear_gradients()
+        model.zero_grad()
         loss = F.cross_entropy(model["output"](model["body"](batch)[places]), gold)  # type: ignore[index]
         loss.backward()
         if step == 0:

@@ -6,7 +6,7 @@ from sklearn.metrics import matthews_corrcoef
 
 from bertsmith.recipes.comparison.fitting import Cell, Place, file_name
 from bertsmith.recipes.comparison.results import is_level, rows_of, verdicts
-from bertsmith.recipes.results.comparison import paired_over_seeds
+from bertsmith.recipes.results.comparison import paired
 from bertsmith.tasks.specs.task import TaskSpec
 
 SPEC = TaskSpec(kind="classification", name="sentiment", labels=("no", "yes"))
@@ -128,7 +128,7 @@ def test_a_score_that_is_no_mean_over_examples_is_recomputed_for_each_seed():
         ]
 
     ours, theirs = ([lines(name, seed) for seed in (1, 2)] for name in "ab")
-    name, test = paired_over_seeds("classification", "matthews", "", ours, theirs)
+    name, test = paired("classification", "matthews", "", ours, theirs)
     wanted = [np.mean([matthews_corrcoef(golds, answers[name, seed]) for seed in (1, 2)]) for name in "ab"]
     assert (name, test.difference) == ("matthews", pytest.approx(wanted[0] - wanted[1]))
     assert test.p_value < 0.05

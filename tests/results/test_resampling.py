@@ -101,7 +101,7 @@ def test_a_paired_test_over_a_hierarchy_compares_the_scores_of_the_report() -> N
     examples, better = guesses(PATENTS, 40, 2, 2.0)
     worse = guesses(PATENTS, 40, 2, 0.5)[1]
     lines = [list(example_lines(task, examples, part)) for part in (better, worse)]
-    compared, test = paired("classification", "micro_f1", "", *lines)
+    compared, test = paired("classification", "micro_f1", "", lines[:1], lines[1:])
     scores = [task.score(examples, part)[compared] for part in (better, worse)]
     assert test.difference == pytest.approx(scores[0] - scores[1], abs=1e-9)
 
@@ -178,9 +178,9 @@ def test_cosines_of_different_ranges_are_compared_by_their_ranks(metric):
         ]
 
     crowded, wide = lines(0.99 + (gold + noise) / 1000), lines(gold + noise)
-    compared, test = paired("similarity", metric, "", wide, crowded)
+    compared, test = paired("similarity", metric, "", [wide], [crowded])
     assert compared == metric
     assert (test.difference, test.p_value) == (0, 1)
-    _, test = paired("similarity", metric, "", lines(gold), crowded)
+    _, test = paired("similarity", metric, "", [lines(gold)], [crowded])
     assert test.difference > 0.2
     assert test.p_value < 0.05

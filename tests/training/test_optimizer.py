@@ -98,7 +98,7 @@ def test_a_problem_of_three_numbers_is_solved():
     module, target = OneVector([0.1, -0.2, -0.1]), torch.tensor([0.4, 0.2, -0.5])
     optimizer = BertAdam(module, weight_decay=0.0)
     for _ in range(100):
-        optimizer.clear_gradients()
+        module.zero_grad()
         ((module.x - target) ** 2).mean().backward()
         optimizer.step(0.2)
     torch.testing.assert_close(module.x.detach(), target, rtol=0, atol=1e-2)

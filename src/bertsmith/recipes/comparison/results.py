@@ -6,7 +6,7 @@ from typing import Any
 
 from bertsmith.base.core.progress import duration
 from bertsmith.recipes.comparison.fitting import Cell, Place
-from bertsmith.recipes.results.comparison import LEVEL, Lines, paired_over_seeds
+from bertsmith.recipes.results.comparison import LEVEL, Lines, paired
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -145,7 +145,7 @@ def _tested(row: Row, best: Row, spec: TaskSpec, lines: ReadLines, of_best: Mapp
     if not seeds or len(of_best[seeds[0]]) < 2:
         return row
     ours, theirs = ([each[seed] for seed in seeds] for each in (lines_of_row, of_best))
-    _, test = paired_over_seeds(spec.kind, spec.metric, spec.scheme, ours, theirs)
+    _, test = paired(spec.kind, spec.metric, spec.scheme, ours, theirs)
     return dataclasses.replace(row, **dataclasses.asdict(test))
 
 

@@ -62,7 +62,7 @@ def best_baseline(
         "examples": len(lines),
     }
     if len(lines) > 1:
-        found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[name], lines)
+        found["compared"], test = paired(spec.kind, metric, spec.scheme, [baselines.lines[name]], [lines])
         found |= dataclasses.asdict(test)
     if name in SAVED and (run / SAVED[name]).is_dir():
         found["folder"] = SAVED[name]
@@ -119,7 +119,7 @@ def with_bag_of_words(
         better: dict[str, Any] = {"name": name, "score": score, "examples": len(lines)}
         if len(lines) > 1:
             mean_lines = list(example_lines(task, job.data.dev, averaged))
-            better["compared"], test = paired(spec.kind, metric, spec.scheme, mean_lines, parts[name])
+            better["compared"], test = paired(spec.kind, metric, spec.scheme, [mean_lines], [parts[name]])
             better |= dataclasses.asdict(test)
         entry["better_mean"] = better
     return entry

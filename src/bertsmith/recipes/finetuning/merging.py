@@ -99,7 +99,7 @@ def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
     metric, lines = job.task.spec.metric, one.lines
     if len(lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
         return False
-    return paired(job.task.spec.kind, metric, job.task.spec.scheme, lines, several.lines)[1].p_value < LEVEL
+    return paired(job.task.spec.kind, metric, job.task.spec.scheme, [lines], [several.lines])[1].p_value < LEVEL
 
 
 def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:

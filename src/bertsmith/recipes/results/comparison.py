@@ -84,7 +84,7 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
     orders = [sorted(range(len(part)), key=part.__getitem__) for part in keys]
     ours, theirs = ([run.lines[number] for number in order] for run, order in zip((first, second), orders, strict=True))
     report, scheme = first.report, first.spec.get("scheme", "")
-    score, test = paired(report["kind"], report["metric"], scheme, ours, theirs)
+    score, test = paired(report["kind"], report["metric"], scheme, [ours], [theirs])
     return Comparison(
         first=first.name,
         second=second.name,
@@ -94,12 +94,7 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
     )
 
 
-def paired(kind: str, metric: str, scheme: str, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
-    """The name of the compared score, and its paired test over the lines of two systems, in the same order."""
-    return paired_over_seeds(kind, metric, scheme, [ours], [theirs])
-
-
-def paired_over_seeds(
+def paired(
     kind: str, metric: str, scheme: str, ours: Sequence[Lines], theirs: Sequence[Lines]
 ) -> tuple[str, PairedTest]:
     """The name of the compared score, and the paired test of its mean over the seeds of two systems.

@@ -27,7 +27,7 @@ def speed(sums: Mapping[str, float], peak: float | None) -> dict[str, float]:
 
 
 class MetricsLog:
-    """Writes the log lines of a run; use it as a context manager."""
+    """Writes the log lines of a run; `close` it at the end."""
 
     def __init__(self, run: RunFolder, tensorboard: bool = False) -> None:
         self.run = run
@@ -44,10 +44,8 @@ class MetricsLog:
             last = run.last_step()
             self._writer = SummaryWriter(str(run.path / "tensorboard"), purge_step=None if last is None else last + 1)
 
-    def __enter__(self) -> "MetricsLog":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Completes the files of TensorBoard."""
         if self._writer is not None:
             self._writer.close()
 

@@ -71,7 +71,8 @@ def train(
         workload.model.train()
         trainer = Trainer(workload, settings, rank, stop)
         held.enter_context(_refusals(run, rank))
-        log = held.enter_context(MetricsLog(run, settings.tensorboard and rank.index == 0))
+        log = MetricsLog(run, settings.tensorboard and rank.index == 0)
+        held.callback(log.close)
 
         # The newest checkpoint, or step 0; the number of steps, after timing a few for a budget in minutes.
         state = TrainingState(trainer, run, log, clock, on_evaluation)
