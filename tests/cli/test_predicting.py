@@ -200,3 +200,22 @@ def test_predictions_in_a_file_are_those_that_are_printed_and_the_options_go_tog
     assert "--resume needs --out" in run("predict", "--model", model, "--resume", stdin=texts).err
     both = run("predict", "--model", model, "--out", tmp_path / "x.jsonl", "--test", tmp_path / "test.tsv")
     assert "expected texts on stdin for --out" in both.err
+
+
+def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Path) -> None:
+    model, lines = write_model(tmp_path / "model", "text to write"), b'anna rome\n\n{"source": "oslo"}\n'
+    printed = run("predict", "--model", model, stdin=lines)
+    assert printed.code == 0, printed.err
+    answers = [json.loads(line) for line in run("predict", "--model", model, "--json", stdin=lines).out.splitlines()]
+    assert printed.out.split("\n")[:-1] == [answer["text"] for answer in answers]
+    assert [len(answer["answers"]) for answer in answers] == [2, 1, 2]
+    assert answers[1]["text"] == ""
+    table = tmp_path / "sources.csv"
+    table.write_text("document,year\nanna rome,1\noslo,2\n", encoding="utf-8")
+    assert run("predict", "--model", model, "--data", table, "--out", tmp_path / "written.csv").code == 0
+    rows = (tmp_path / "written.csv").read_text(encoding="utf-8").splitlines()
+    assert rows == [
+        "document,year,prediction",
+        f"anna rome,1,{answers[0]['text']}",
+        f"oslo,2,{answers[2]['text']}",
+    ]
