@@ -22,6 +22,7 @@ from bertsmith.models.parts.memory import Memory
 from bertsmith.recipes.distillation.transfer_set import Sources, read_sources
 from bertsmith.recipes.finetuning.base_model import require_divisible
 from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.opening import opening_lines, options_of
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import SequenceExample
 from bertsmith.tasks.datasets.sequences import read_sequences
@@ -207,6 +208,8 @@ def test_a_training_selects_by_greedy_texts_and_reports_those_of_the_search(tmp_
     data = TaskData(train=examples_of(KIND, 32), dev=examples_of(KIND, 12, seed=1))
     settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32")
     job = FinetuningJob.prepare(write_base_model(tmp_path / "base"), spec, data, settings, RecipeSettings(log_every=1))
+    assert "; a decoder of 26,816 parameters on top, most of them copied from the encoder" in opening_lines(job)[0]
+    assert options_of(job).startswith("--decoder-start encoder --freeze nothing ")
     job.train_once(tmp_path / "run", 1)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     selected = next(line for line in lines if line["kind"] == "evaluation")

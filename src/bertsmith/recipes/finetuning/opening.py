@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.progress import counted
+from bertsmith.recipes.finetuning.settings import ENCODER
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.job import FinetuningJob
@@ -21,8 +22,12 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     examples = f"{len(job.data.train):,} training and {counted(len(job.data.dev), 'dev example')}"
     steps = counted(job.training.steps, "step")
     before = job.folder.metadata.spec
+    top = f"{added:,} new parameters on top"
+    if job.head.is_decoder:
+        copied = ", most of them copied from the encoder" if job.settings.decoder_start == ENCODER else ""
+        top = f"a decoder of {added:,} parameters on top{copied}"
     lines = [
-        f"{job.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
+        f"{job.task.spec.name}: {examples}, {steps}; {top}"
         + (f", in place of the base model's head for {before.get('name', 'another task')}" if before else "")
         + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
     ]
@@ -57,7 +62,8 @@ def options_of(job: "FinetuningJob") -> str:
     """The settings that a recipe decides, as options of the command."""
     one, rates = job.settings, job.training
     values: dict[str, object] = {"reads": job.task.spec.reads} if job.head.pooled or job.head.has_reader else {}
-    values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
+    values |= {"decoder-start": one.decoder_start} if job.head.is_decoder else {"start": one.start}
+    values |= {"freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
     values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": job.keep}
     if one.language_model_loss:
         values["language-model-loss"] = f"{one.language_model_loss:g}"
