@@ -22,12 +22,13 @@ from bertsmith.base.core.requests import (
     as_toml,
     call,
     from_file,
+    is_of_file,
     is_required,
     takes,
     template,
     to_file,
 )
-from bertsmith.base.core.settings import Help, field_help, help_field
+from bertsmith.base.core.settings import Help, help_field
 from bertsmith.recipes.comparison.request import CompareRequest
 from tasks.task_samples import write_base_model
 
@@ -50,8 +51,8 @@ class Train(Request, Rates):
     pairs: Mapping[str, str] | None = help_field(None, "names", flag="--map")
     texts: Sequence[str | Path] = help_field((), "texts", path="a text")
     out: str | Path | None = help_field(None, "a folder", path=True)
-    head: int | None = help_field(None, "a class", off_file=True)
-    times: bool = help_field(True, "measure", off_file=True, off_line=True)
+    head: int | None = help_field(None, "a class", no_setting=True)
+    times: bool = help_field(True, "measure", in_library_only=True)
     resume: bool = help_field(False, "resume")
 
 
@@ -187,7 +188,7 @@ def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(comm
     defaults = {
         field.name for _, field in all_fields(request)
         if field.default is not None and not is_required(field)
-        and field.name not in request.aside and not field_help(field).off_file
+        and is_of_file(field, request)
     }  # fmt: skip
     assert defaults <= values.keys()
     result = CliRunner().invoke(application("settings"), ["settings", *command.split()])

@@ -123,7 +123,9 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
     """
     if request is None:
         return _called_like(command, lambda: None, ())
-    fields = {field.name: (source, field) for source, field in all_fields(request) if not field_help(field).off_line}
+    fields = {
+        field.name: (source, field) for source, field in all_fields(request) if not field_help(field).in_library_only
+    }
     extra = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in list(inspect.signature(command).parameters.values())[1:]

@@ -28,7 +28,7 @@ class DemoRequest(Request, EncodingSettings):
         kind=list[Path],
         address=COPIED,
     )
-    seed: int = help_field(1, "seed of the random numbers", off_line=True, off_file=True)
+    seed: int = help_field(1, "seed of the random numbers", in_library_only=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ReportRequest(Request):
     ]
     out: str | Path | None = path_field("output file [RUN/report.html; for several runs ./report-RUN-RUN.html]")
     on_line: Callable[[str], None] | None = help_field(
-        None, "receives a line for each comparison of two fine-tuning runs", off_line=True, off_file=True
+        None, "receives a line for each comparison of two fine-tuning runs", in_library_only=True
     )
     _: dataclasses.KW_ONLY
     replace: bool = help_field(

@@ -27,7 +27,7 @@ HEAD = Help(
     library="your own head, a subclass of `bertsmith.OwnHead`",
     metavar="FILE:CLASS",
     kind=str,
-    off_file=True,
+    no_setting=True,
 )
 MAP_LABELS = Help(
     "rename a label in the files, such as 1=Claim (for entities: a type); repeatable",

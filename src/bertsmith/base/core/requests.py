@@ -242,7 +242,7 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in _flattened(content, known):
         if name in fields and name not in known:
-            fix = "leave it out" if field_help(fields[name]).off_line else f"give --{name} on the command line"
+            fix = "leave it out" if field_help(fields[name]).in_library_only else f"give --{name} on the command line"
             raise ConfigError(expected=f"settings that a file may hold in '{path}'", found=name, fix=fix)
         if name not in known:
             raise ConfigError.unknown(f"setting in '{path}':", name, known)
@@ -263,7 +263,8 @@ def is_required(field: "dataclasses.Field[Any]") -> bool:
 
 def is_of_file(field: "dataclasses.Field[Any]", request: type[Request]) -> bool:
     """Whether a settings file may hold a field."""
-    return field.name not in request.aside and not field_help(field).off_file
+    about = field_help(field)
+    return field.name not in request.aside and not (about.no_setting or about.in_library_only)
 
 
 def _home(path: Any, name: str) -> Any:

@@ -39,8 +39,8 @@ class Help:
         path: the value is a path; a text says how messages call it.
         address: what happens to an address, see `requests.COPIED`; by default it is refused.
         library: the help in the library, where that takes another value.
-        off_file: no setting of a file, such as a Python class.
-        off_line: no option of the command line.
+        no_setting: no setting of a file, such as a Python class.
+        in_library_only: neither an option of the command line nor a setting of a file.
         required: the command line requires it, although the library has a default.
     """
 
@@ -55,8 +55,8 @@ class Help:
     path: str | bool = False
     address: str | None = None
     library: str | None = None
-    off_file: bool = False
-    off_line: bool = False
+    no_setting: bool = False
+    in_library_only: bool = False
     required: bool = False
 
 

@@ -62,7 +62,7 @@ class DistillRequest(Request, DistillationSettings, FinetuningSettings, RecipeSe
     recipe: str | None = help_field(
         None, "as in `finetune`: auto, 2018 or ulmfit [auto; with --resume that of RUN]", metavar="NAME"
     )
-    times: bool = help_field(True, "measure how long answers of teacher and student take", off_file=True, off_line=True)
+    times: bool = help_field(True, "measure how long answers of teacher and student take", in_library_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -59,7 +59,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         "again",
         metavar="FILE:CLASS",
         kind=str,
-        off_file=True,
+        no_setting=True,
     )
     map_labels: LabelMap | None = help_field(
         None,

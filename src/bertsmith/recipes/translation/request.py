@@ -84,6 +84,6 @@ class TranslateRequest(Request, SearchSettings, EncodingSettings):
     model: Annotated[
         str | Path, Help("a model of `bertsmith train-translation`", metavar="DIR", path="model", kind=Path)
     ]
-    texts: "Sequence[str]" = help_field((), "the texts, all at once", off_line=True, off_file=True)
+    texts: "Sequence[str]" = help_field((), "the texts, all at once", in_library_only=True)
     _: dataclasses.KW_ONLY
     device: str = optional("auto", DEVICE)

@@ -102,7 +102,7 @@ class CheckRequest(Request):
     evaluation_files: Sequence[Path | str] = optional((), _EVALUATION)
     _: dataclasses.KW_ONLY
     verify: bool = help_field(
-        True, "compare the digest of every shard first, held-out ones included", off_line=True, off_file=True
+        True, "compare the digest of every shard first, held-out ones included", in_library_only=True
     )
     model_vocabulary: int | None = help_field(
         None,
@@ -111,5 +111,5 @@ class CheckRequest(Request):
         flag="--config",
         metavar="FILE",
         kind=Path,
-        off_file=True,
+        no_setting=True,
     )
