@@ -9,15 +9,17 @@ import re
 import signal
 import subprocess
 import sys
+from collections import ChainMap
 from pathlib import Path
 
 import pytest
 
 from bertsmith.app.cli import app as application
 from bertsmith.app.cli.commands import COMMANDS, Command
-from bertsmith.app.cli.help import COMMON, GROUPS, TOPICS, grouped
-from bertsmith.app.cli.options import settings_from, with_settings
+from bertsmith.app.cli.help import COMMON, GROUPS, grouped
+from bertsmith.app.cli.request_options import REQUESTS, with_request
 from bertsmith.app.cli.usage import Refused, usage_line
+from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import help_field
 from bertsmith.models.parts.config import BertConfig
 
@@ -51,11 +53,9 @@ def test_the_help_of_a_command_shows_its_common_options_and_the_whole_help_all_b
         return set(re.findall(r"^  (?:-h, )?--([\w-]+)", listed, re.MULTILINE)) - {"help", "help-all"}
 
     short, whole = (run(command.name, argument).out for argument in ("--help", "--help-all"))
-    parameters = inspect.signature(with_settings(command.function, command.settings())).parameters
     assert len(short.splitlines()) <= 60
-    assert all(settings.__name__ in TOPICS for settings in command.settings())
     common = set(COMMON.get(command.name, "").split())
-    assert common <= {name.replace("_", "-") for name in parameters} | options(whole)
+    assert common <= options(whole)
     assert options(short) == (common & options(whole) or options(whole))
     assert ("--help-all" in short) == (options(short) != options(whole))
 
@@ -258,12 +258,17 @@ def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) ->
 def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def command(name: str = "x", **values: object) -> None:
-        """Do it."""
-        seen.append((name, settings_from(BertConfig, values)))
+    @dataclasses.dataclass(frozen=True)
+    class ConfigRequest(Request, BertConfig):
+        _: dataclasses.KW_ONLY
+        name: str = help_field("x", "a name")
 
-    made = Command(command, "fail", "bertsmith fail", lambda: (BertConfig,))
-    monkeypatch.setattr(application, "COMMANDS", (made, *COMMANDS))
+    def command(request: ConfigRequest) -> None:
+        """Do it."""
+        seen.append((request.name, request.part(BertConfig)))
+
+    monkeypatch.setattr(application, "COMMANDS", (Command(command, "fail", "bertsmith fail"), *COMMANDS))
+    monkeypatch.setattr(application, "REQUESTS", ChainMap({"fail": ConfigRequest}, REQUESTS))
     result = run("fail", "--hidden-size", 24, "--num-attention-heads", 2, "--is-causal", "--hidden-act", "relu")
     assert result.code == 0, result.err
     wanted = BertConfig(hidden_size=24, num_attention_heads=2, is_causal=True, hidden_act="relu")
@@ -272,12 +277,6 @@ def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.Monke
     refused = run("fail", "--hidden-size", 25)
     assert refused.code == 1
     assert "hidden_size divisible by num_attention_heads" in refused.err
-
-
-def test_options_not_given_come_from_the_base_settings() -> None:
-    base = BertConfig(hidden_size=24, num_attention_heads=2)
-    made = settings_from(BertConfig, {"num_attention_heads": 3, "hidden_act": None, "unrelated": 1}, base)
-    assert made == BertConfig(hidden_size=24, num_attention_heads=3)
 
 
 def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ() -> None:
@@ -291,14 +290,17 @@ def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ(
         seed: int = help_field(2, "another seed")
         same: int = help_field(3, "the same")
 
-    def command(own: int = 0, **values: object) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Both(Request, One, Other):
+        own: int = help_field(0, "its own")
+
+    def command(request: Both) -> None:
         """Do it."""
 
-    parameters = inspect.signature(with_settings(command, (One, Other), fixed=("nothing",))).parameters
-    assert list(parameters) == ["own", "seed", "same"]
+    parameters = inspect.signature(with_request(command, Both)).parameters
+    assert list(parameters) == ["own", "seed", "same", "settings"]
     helps = {name: parameters[name].annotation.__metadata__[0].help for name in ("seed", "same")}
     assert helps == {"seed": "the seed", "same": "the same [3]"}
-    assert list(inspect.signature(with_settings(command, ())).parameters) == ["own"]
 
 
 def test_what_serving_lacks_is_named_without_the_extra_which_would_install_torch(run, monkeypatch) -> None:

@@ -20,7 +20,7 @@ from bertsmith.app.cli.help import (
     with_one_name,
     without_all,
 )
-from bertsmith.app.cli.options import note, with_settings
+from bertsmith.app.cli.options import note
 from bertsmith.app.cli.request_options import REQUESTS, with_request
 from bertsmith.app.cli.usage import UsageError, require_one_process, usage_line
 from bertsmith.base.core.errors import BertsmithError
@@ -50,10 +50,9 @@ def application(chosen: str | None = None, *, shows_all: bool = False) -> typer.
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     for command in COMMANDS:
+        function = command.function
         if command.name in REQUESTS:
-            function = with_request(command.function, REQUESTS[command.name] if command.name == chosen else None)
-        else:
-            function = with_settings(command.function, command.settings() if command.name == chosen else ())
+            function = with_request(function, REQUESTS[command.name] if command.name == chosen else None)
         # The control character \b keeps the example from being wrapped.
         shape = FullHelpCommand if shows_all else ShortHelpCommand
         application.command(command.name, cls=shape, epilog=f"\b\nExample:\n  {command.example}")(function)

@@ -1,7 +1,7 @@
-"""The list of commands: their functions, names, examples and settings."""
+"""The list of commands: their functions, names and examples."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bertsmith.app.cli import (
@@ -26,8 +26,6 @@ class Command(NamedTuple):
     """A command, with the example shown in its help and in docs/commands.md.
 
     Attributes:
-        settings: a function that returns the settings classes whose fields become options. It is only called for the
-            command that runs, because the classes may be in packages that are slow to import.
         not_run: why the check of the docs skips the example; empty if the example is run.
         misplaced: what to do with an extra argument, such as a file given to a command that reads stdin.
         trains: it may run as several processes of `torchrun`.
@@ -36,7 +34,6 @@ class Command(NamedTuple):
     function: Callable[..., None]
     name: str
     example: str
-    settings: Callable[[], Sequence[type]] = tuple
     not_run: str = ""
     misplaced: str = ""
     trains: bool = False

@@ -1,28 +1,23 @@
-"""Options shared by several commands, and options generated from settings classes.
+"""What several commands share: options about what they print, values of options, checks, and lines of output.
 
-Those of `finetune`, `pretrain` and other commands with a request are the fields of that request, see `REQUESTS` in
-`request_options.py`.
+All other options are the fields of requests, see `request_options.py`.
 """
 
-import dataclasses
-import functools
-import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertsmith.app.cli.help import TOPICS
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.finite import without_nan
 from bertsmith.base.core.progress import counted, visible
-from bertsmith.base.core.requests import AS_IT_IS, COPIED
-from bertsmith.base.core.settings import Help, field_help, help_lines, require
+from bertsmith.base.core.requests import AS_IT_IS
+from bertsmith.base.core.settings import require
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.downloads import local_copy
 from bertsmith.base.storage.files import read_json, require_local
@@ -38,73 +33,6 @@ ReplaceOutOption = Annotated[bool, typer.Option("--replace", help="overwrite the
 # The parameters of commands that name a model; a command with one of them has the option --verify.
 MODEL_PARAMETERS = ("model", "also", "rerank", "init", "teacher", "fill_with")
 VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
-
-
-def with_settings(
-    command: Callable[..., None], classes: Sequence[type], fixed: Sequence[str] = ()
-) -> Callable[..., None]:
-    """The command, with one option for each field of the settings classes.
-
-    The command receives them as `**values`, and `settings_from` turns these into settings objects. An option has the
-    name, type, default and help of its field. A field that several classes share becomes one option for all of them.
-
-    Args:
-        command: a function; its own parameters stay as they are.
-        classes: settings classes, see `bertsmith.base.core.settings`; if empty, only `**values` is removed from the
-            signature.
-        fixed: fields that do not become options because the command sets them itself.
-    """
-    own = [
-        parameter
-        for parameter in inspect.signature(command).parameters.values()
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    names = {parameter.name for parameter in own} | {name for settings in classes for name in help_lines(settings)}
-    reads_model = not names.isdisjoint(MODEL_PARAMETERS)
-
-    treatments = {one.name: next((mark for mark in (AS_IT_IS, COPIED) if mark in _marks(one)), None) for one in own}
-    treatments |= dict.fromkeys(MODEL_PARAMETERS, COPIED)
-
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        # Whatever is refused comes before gigabytes are copied.
-        for name in sorted(values, key=lambda one: treatments.get(one) == COPIED):
-            values[name] = on_this_machine(name, values[name], treatments.get(name))
-        if reads_model and values.pop("verify"):
-            verify_models(values.get(name) for name in MODEL_PARAMETERS)
-        command(**values)
-
-    if reads_model:
-        verify = inspect.Parameter(
-            "verify", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, VERIFY]
-        )
-        own.append(verify)
-    taken = {parameter.name for parameter in own} | set(fixed)
-    defaults: dict[str, list[Any]] = {}
-    for settings in classes:
-        for field in dataclasses.fields(settings):
-            defaults.setdefault(field.name, []).append(field.default)
-    made = {}
-    for settings in classes:
-        hints = get_type_hints(settings)
-        for field in dataclasses.fields(settings):
-            name = field.name
-            if name not in taken and name not in made:
-                option = option_of(name, field_help(field), defaults[name], TOPICS.get(settings.__name__))
-                made[name] = inspect.Parameter(
-                    name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    # None means not given; the default stays in the settings class.
-                    default=None,
-                    annotation=Annotated[hints[name] | None, option],
-                )
-    wrapper.__signature__ = inspect.Signature([*own, *made.values()])  # type: ignore[attr-defined]
-    return wrapper
-
-
-def _marks(parameter: inspect.Parameter) -> Sequence[object]:
-    """The other arguments of `Annotated` in the type of a parameter."""
-    return getattr(parameter.annotation, "__metadata__", ())
 
 
 def on_this_machine(name: str, value: Any, treatment: str | None) -> Any:
@@ -309,25 +237,3 @@ def _cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def option_of(name: str, about: Help, defaults: Sequence[Any], topic: str | None) -> Any:
-    """The option of a field of a settings class; its default is shown if it is that of all classes with the field."""
-    flag = about.flag or "--" + name.replace("_", "-")
-    default = defaults[0] if all(one == defaults[0] for one in defaults) else None
-    is_switch = isinstance(default, bool) and about.flag is None
-    shown = "" if default in (None, "") or default is dataclasses.MISSING else f" [{default}]"
-    if isinstance(default, bool):
-        shown = f" [{'yes' if default else 'no'}]" if is_switch else ""
-    return typer.Option(
-        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
-        help=about.help + shown,
-        metavar=about.metavar,
-        rich_help_panel=topic,
-        **limits(about),
-    )
-
-
-def limits(about: Help) -> dict[str, Any]:
-    """The limits of a number that the command line checks too."""
-    return {} if about.least is None else {"min": about.least, "max": about.most}

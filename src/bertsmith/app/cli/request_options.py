@@ -13,11 +13,9 @@ from bertsmith.app.cli.options import (
     MODEL_PARAMETERS,
     VERIFY,
     label_map,
-    limits,
     names,
     number_or_auto,
     on_this_machine,
-    option_of,
     own_head,
     say,
     text_weights,
@@ -37,7 +35,7 @@ from bertsmith.base.core.requests import (
     plain_type,
     template,
 )
-from bertsmith.base.core.settings import field_help
+from bertsmith.base.core.settings import Help, field_help
 from bertsmith.base.storage.remote import require_host
 
 # The commands that take a request, and where it is; imported for the command that runs.
@@ -79,6 +77,12 @@ REQUESTS = Registry[type[Request]](
         "tokenize": "text.documents.request:TokenizeRequest",
         "train-translation": "recipes.translation.request:TrainTranslationRequest",
         "translate": "recipes.translation.request:TranslateRequest",
+        "vectors analogy": "inference.word_vectors.request:AnalogyRequest",
+        "vectors convert": "inference.word_vectors.request:ConvertVectorsRequest",
+        "vectors neighbours": "inference.word_vectors.request:NeighboursRequest",
+        "vectors opposites": "inference.word_vectors.request:OppositesRequest",
+        "vectors show": "inference.word_vectors.request:ShowRequest",
+        "vectors similarity": "inference.word_vectors.request:SimilarityRequest",
         "vectors static": "inference.vectors.request:StaticVectorsRequest",
         "vectors train": "inference.word_vectors.settings:TrainVectorsRequest",
         "vectors": "inference.vectors.request:VectorsRequest",
@@ -177,7 +181,7 @@ def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> 
     kind = about.kind or plain_type(field.type)
     if source is not request:
         defaults = [other.default for other in _same_fields(field.name, request)]
-        option = option_of(field.name, about, defaults, TOPICS.get(source.__name__))
+        option = _option_of(field.name, about, defaults, TOPICS.get(source.__name__))
         return _keyword(field.name, None, Annotated[kind | None, option])
     required = is_required(field)
     about_value: dict[str, Any] = {"metavar": about.metavar, "help": about.help}
@@ -186,11 +190,33 @@ def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> 
     else:
         flag = about.flag or "--" + field.name.replace("_", "-")
         is_negatable = "/" not in flag and (plain_type(field.type) == bool | None or field.default is True)
-        option = typer.Option(f"{flag}/--no-{flag[2:]}" if is_negatable else flag, **about_value, **limits(about))
+        option = typer.Option(f"{flag}/--no-{flag[2:]}" if is_negatable else flag, **about_value, **_limits(about))
     default = None if field.default == () else field.default  # an option that may be repeated, or a list with commas
     is_optional = not required and default is None
     annotation = Annotated[kind | None if is_optional else kind, option]  # type: ignore[valid-type]
     return _keyword(field.name, inspect.Parameter.empty if required else default, annotation)
+
+
+def _option_of(name: str, about: Help, defaults: Sequence[Any], topic: str | None) -> Any:
+    """The option of a field of a settings class; its default is shown if it is that of all classes with the field."""
+    flag = about.flag or "--" + name.replace("_", "-")
+    default = defaults[0] if all(other == defaults[0] for other in defaults) else None
+    is_switch = isinstance(default, bool) and about.flag is None
+    shown = "" if default in (None, "") or default is dataclasses.MISSING else f" [{default}]"
+    if isinstance(default, bool):
+        shown = f" [{'yes' if default else 'no'}]" if is_switch else ""
+    return typer.Option(
+        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
+        help=about.help + shown,
+        metavar=about.metavar,
+        rich_help_panel=topic,
+        **_limits(about),
+    )
+
+
+def _limits(about: Help) -> dict[str, Any]:
+    """The limits of a number that the command line checks too."""
+    return {} if about.least is None else {"min": about.least, "max": about.most}
 
 
 def _same_fields(name: str, request: type) -> "Iterator[dataclasses.Field[Any]]":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertsmith.app.cli.options import JsonOption, ReplaceOutOption, note, print_json, print_table, say
+from bertsmith.app.cli.options import JsonOption, ReplaceOutOption, note, print_json, print_table, say, show
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.requests import Request, call
 from bertsmith.base.storage.outputs import PASSAGE_VECTORS, PICTURES, require_output
@@ -112,11 +112,7 @@ def senses(
         require_picture(out)
         require_output(out, PICTURES[out.suffix.lower()], inputs=[request.text], replace=replace)
     result = call(find_senses, request)
-    if json:
-        print_json(result.to_dict())
-    else:
-        for line in result.lines():
-            say(line)
+    show(result, json)
     if out is not None:
         result.draw(out)
         note(f"picture: {out}")
@@ -134,12 +130,7 @@ def contexts(request: "ContextsRequest", json: JsonOption = False) -> None:
         _refuse_idle(request, "without --text", "most", "encoding", "bad_bytes")
         if request.vectors is None:
             _refuse_idle(request, "without --text or --vectors", "top")
-    result = call(compare_contexts, request)
-    if json:
-        print_json(result.to_dict())
-        return
-    for line in result.lines():
-        say(line)
+    show(call(compare_contexts, request), json)
 
 
 def _refuse_idle(request: Request, when: str, *names: str) -> None:

@@ -1,9 +1,7 @@
 """Commands for word vectors without context: train, convert, and ask. They are typed `bertsmith vectors train` ..."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from bertsmith.app.cli.options import (
     JsonOption,
@@ -17,17 +15,16 @@ from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.outputs import FileKind, require_output
 
 if TYPE_CHECKING:
+    from bertsmith.inference.word_vectors.request import (
+        AnalogyRequest,
+        ConvertVectorsRequest,
+        NeighboursRequest,
+        OppositesRequest,
+        ShowRequest,
+        SimilarityRequest,
+    )
     from bertsmith.inference.word_vectors.settings import TrainVectorsRequest
 
-VectorsArgument = Annotated[
-    Path, typer.Argument(metavar="V", help="folder of word vectors, or a file of Word2Vec or GloVe (also .gz)")
-]
-LowercaseOption = Annotated[
-    bool, typer.Option("--lowercase", help="look words up in lower case; a folder knows that itself")
-]
-MostFrequentOption = Annotated[
-    int, typer.Option(min=0, metavar="N", help="only the N most frequent words may answer; 0: all")
-]
 EXPORTED = {
     to: FileKind("word vectors", starts=tuple(b"%d" % digit for digit in range(1, 10))) for to in ("text", "binary")
 }
@@ -59,30 +56,20 @@ def train(request: "TrainVectorsRequest") -> None:
     say(f"{request.out}: {counted(len(vectors.words), 'word')}, vectors of {counted(vectors.width, 'number')}")
 
 
-def convert(
-    vectors: VectorsArgument,
-    to: Annotated[str, typer.Option(help="text or binary, the formats of Word2Vec")],
-    out: Annotated[Path, typer.Option(metavar="F", help="output file")],
-    replace: Annotated[bool, typer.Option("--replace", help="overwrite F")] = False,
-) -> None:
+def convert(request: "ConvertVectorsRequest") -> None:
     """Write word vectors to a file that other tools read, with exactly the same numbers."""
     from bertsmith.inference.word_vectors.formats import load_word_vectors, write_word_vectors
 
+    out, to = Path(request.out), request.to
     if to not in EXPORTED:
         raise Refused(f"expected text or binary for --to; found {to!r}", "use one of the two")
-    require_output(out, EXPORTED[to], inputs=[vectors], replace=replace)
-    found = load_word_vectors(vectors)
-    write_word_vectors(found, out, to)
-    say(f"{out}: {counted(len(found.words), 'word')}, vectors of {counted(found.width, 'number')}")
+    require_output(out, EXPORTED[to], inputs=[request.vectors], replace=request.replace)
+    vectors = load_word_vectors(request.vectors)
+    write_word_vectors(vectors, out, to)
+    say(f"{out}: {counted(len(vectors.words), 'word')}, vectors of {counted(vectors.width, 'number')}")
 
 
-def neighbours(
-    vectors: VectorsArgument,
-    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="one or more words")],
-    count: Annotated[int, typer.Option(min=1, help="number of neighbours")] = 10,
-    lowercase: LowercaseOption = False,
-    json: JsonOption = False,
-) -> None:
+def neighbours(request: "NeighboursRequest", json: JsonOption = False) -> None:
     """Print the words nearest to each word, with their cosines.
 
     Opposites are used alike, so that they are often neighbours: hot and cold.
@@ -90,28 +77,19 @@ def neighbours(
     from bertsmith.inference.word_vectors.answers import neighbors
     from bertsmith.inference.word_vectors.formats import load_word_vectors
 
-    found = load_word_vectors(vectors, lowercase=lowercase)
-    found.rows(words)
-    for word in words:
-        near = neighbors(found, word, count)
+    vectors = load_word_vectors(request.vectors, lowercase=request.lowercase)
+    vectors.rows(request.words)
+    for word in request.words:
+        near = neighbors(vectors, word, request.count)
         if json:
-            print_json({"word": word, "neighbours": [one._asdict() for one in near]})
+            print_json({"word": word, "neighbours": [neighbor._asdict() for neighbor in near]})
             continue
-        if len(words) > 1:
+        if len(request.words) > 1:
             say(word)
-        print_table(("cosine", "word"), [(f"{one.cosine:.4f}", one.word) for one in near])
+        print_table(("cosine", "word"), [(f"{neighbor.cosine:.4f}", neighbor.word) for neighbor in near])
 
 
-def analogy(
-    vectors: VectorsArgument,
-    words: Annotated[
-        list[str], typer.Argument(metavar="A B C | FILE", help="three words; or a file with four words per line")
-    ],
-    count: Annotated[int, typer.Option(min=1, help="number of answers to A B C")] = 1,
-    most_frequent: MostFrequentOption = 30_000,
-    lowercase: LowercaseOption = False,
-    json: JsonOption = False,
-) -> None:
+def analogy(request: "AnalogyRequest", json: JsonOption = False) -> None:
     """Answer "A is to B as C is to what?", or score a file of such questions.
 
     The answer is the word whose cosine with B - A + C is highest, other than these three. A file has four words per
@@ -120,37 +98,32 @@ def analogy(
     from bertsmith.inference.word_vectors import answers
     from bertsmith.inference.word_vectors.formats import load_word_vectors
 
-    if len(words) not in (1, 3):
-        raise Refused(f"expected three words, or one file of questions; found {counted(len(words), 'argument')}")
-    found = load_word_vectors(vectors, lowercase=lowercase)
-    if len(words) == 3:
-        a, b, c = words
-        best = answers.analogy(found, a, b, c, count=count, most_frequent=most_frequent)
+    if len(request.words) not in (1, 3):
+        raise Refused(
+            f"expected three words, or one file of questions; found {counted(len(request.words), 'argument')}"
+        )
+    vectors = load_word_vectors(request.vectors, lowercase=request.lowercase)
+    if len(request.words) == 3:
+        a, b, c = request.words
+        best = answers.analogy(vectors, a, b, c, count=request.count, most_frequent=request.most_frequent)
         if json:
-            print_json([one._asdict() for one in best])
+            print_json([answer._asdict() for answer in best])
         else:
-            print_table(("cosine", "word"), [(f"{one.cosine:.4f}", one.word) for one in best])
+            print_table(("cosine", "word"), [(f"{answer.cosine:.4f}", answer.word) for answer in best])
         return
-    scores = answers.score_analogies(found, words[0], most_frequent=most_frequent)
+    scores = answers.score_analogies(vectors, request.words[0], most_frequent=request.most_frequent)
     if json:
-        for one in scores:
-            print_json({"section": one.name, "accuracy": one.accuracy, "correct": one.correct, "asked": one.asked,
-                        "left_out": one.left_out})  # fmt: skip
+        for score in scores:
+            names = ("accuracy", "correct", "asked", "left_out")
+            print_json({"section": score.name, **{name: getattr(score, name) for name in names}})
         return
     print_table(
         ("section", "accuracy", "correct", "asked", "left out"),
-        [(one.name, one.accuracy, one.correct, one.asked, one.left_out) for one in scores],
+        [(score.name, score.accuracy, score.correct, score.asked, score.left_out) for score in scores],
     )
 
 
-def similarity(
-    vectors: VectorsArgument,
-    words: Annotated[
-        list[str], typer.Argument(metavar="A B | FILE", help="two words; or a file with two words and a score per line")
-    ],
-    lowercase: LowercaseOption = False,
-    json: JsonOption = False,
-) -> None:
+def similarity(request: "SimilarityRequest", json: JsonOption = False) -> None:
     """Print the cosine of two words, or the rank correlation with a file of judged pairs.
 
     The cosine says how alike two words are used; it is high for opposites too. Pairs with unknown words are counted.
@@ -158,17 +131,17 @@ def similarity(
     from bertsmith.inference.word_vectors import answers
     from bertsmith.inference.word_vectors.formats import load_word_vectors
 
-    if len(words) not in (1, 2):
-        raise Refused(f"expected two words, or one file of pairs; found {counted(len(words), 'argument')}")
-    found = load_word_vectors(vectors, lowercase=lowercase)
-    if len(words) == 2:
-        cosine = answers.similarity(found, *words)
+    if len(request.words) not in (1, 2):
+        raise Refused(f"expected two words, or one file of pairs; found {counted(len(request.words), 'argument')}")
+    vectors = load_word_vectors(request.vectors, lowercase=request.lowercase)
+    if len(request.words) == 2:
+        cosine = answers.similarity(vectors, *request.words)
         if json:
             print_json({"cosine": cosine})
         else:
             say(f"{cosine:.4f}")
         return
-    score = answers.score_similarities(found, words[0])
+    score = answers.score_similarities(vectors, request.words[0])
     if json:
         print_json({"spearman": score.spearman, "pairs": score.pairs, "left_out": score.left_out})
     else:
@@ -176,13 +149,7 @@ def similarity(
         say(f"Spearman {score.spearman:.4f} over {counted(score.pairs, 'pair')}; left out, with unknown words: {left}")
 
 
-def opposites(
-    vectors: VectorsArgument,
-    pairs: Annotated[Path, typer.Argument(metavar="PAIRS", help="two words and `similar` or `opposite` per line")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="A B", help="two words to judge")] = None,
-    lowercase: LowercaseOption = False,
-    json: JsonOption = False,
-) -> None:
+def opposites(request: "OppositesRequest", json: JsonOption = False) -> None:
     """Measure whether vectors tell similar words from opposites, or judge two words.
 
     Opposites are used alike, so that the cosine often cannot tell. A probe, a linear model on both vectors, learns from
@@ -192,17 +159,17 @@ def opposites(
     from bertsmith.inference.word_vectors.formats import load_word_vectors
     from bertsmith.inference.word_vectors.opposites import relation, score_opposites
 
-    if words and len(words) != 2:
-        raise Refused(f"expected two words, or none; found {counted(len(words), 'argument')}")
-    found = load_word_vectors(vectors, lowercase=lowercase)
-    if words:
-        judged = relation(found, pairs, *words)
+    if request.words and len(request.words) != 2:
+        raise Refused(f"expected two words, or none; found {counted(len(request.words), 'argument')}")
+    vectors = load_word_vectors(request.vectors, lowercase=request.lowercase)
+    if request.words:
+        judged = relation(vectors, request.pairs, *request.words)
         if json:
             print_json({"cosine": judged.cosine, "opposite": judged.opposite})
         else:
             say(f"cosine {judged.cosine:.4f}; probability of opposites, by the probe: {judged.opposite:.2f}")
         return
-    score = score_opposites(found, pairs)
+    score = score_opposites(vectors, request.pairs)
     if json:
         print_json(score.to_dict())
         return
@@ -217,20 +184,15 @@ def opposites(
     )
 
 
-def show(
-    vectors: VectorsArgument,
-    word: Annotated[str, typer.Argument(metavar="WORD")],
-    lowercase: LowercaseOption = False,
-    json: JsonOption = False,
-) -> None:
+def show(request: "ShowRequest", json: JsonOption = False) -> None:
     """Print the vector of a word, rounded to two decimals; --json prints it exactly.
 
     It is the same in every context.
     """
     from bertsmith.inference.word_vectors.formats import load_word_vectors
 
-    vector = load_word_vectors(vectors, lowercase=lowercase).vector(word)
+    vector = load_word_vectors(request.vectors, lowercase=request.lowercase).vector(request.word)
     if json:
-        print_json({"word": word, "vector": [float(number) for number in vector]})
+        print_json({"word": request.word, "vector": [float(number) for number in vector]})
     else:
         say(" ".join(f"{number:.2f}" for number in vector))

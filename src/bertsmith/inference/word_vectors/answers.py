@@ -16,10 +16,10 @@ import numpy as np
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted
 from bertsmith.base.storage.files import require_file
+from bertsmith.inference.word_vectors.request import MOST_FREQUENT
 from bertsmith.inference.word_vectors.word_vectors import Floats, WordVectors
 from bertsmith.tasks.metrics.numbers import spearman
 
-MOST_FREQUENT = 30_000  # words that may answer an analogy, as in the original program
 _BLOCK = 256
 
 
