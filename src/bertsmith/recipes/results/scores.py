@@ -199,25 +199,16 @@ def _tagging(spec: Mapping[str, Any], lines: Lines) -> str:
 
 def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], scheme: str) -> str:
     scores = entity_scores(golds, given, scheme)
-    in_gold, in_predicted = (
+    counts = [
         collections.Counter(kind for tags in sentences for kind, _, _ in entity_spans(tags, scheme))
         for sentences in (golds, given)
-    )
-    ending = "_precision"
-    kinds = [name.removesuffix(ending) for name in scores if name.endswith(ending)]
-    rows = [
-        [
-            kind or "all",
-            *_known(
-                [scores[f"{kind}_{name}" if kind else name] for name in ("precision", "recall", "f1")],
-                in_gold[kind] if kind else in_gold.total(),
-                in_predicted[kind] if kind else in_predicted.total(),
-            ),
-            f"{in_gold[kind] if kind else in_gold.total():,}",
-            f"{in_predicted[kind] if kind else in_predicted.total():,}",
-        ]
-        for kind in (*kinds, "")
     ]
+    ending = "_precision"
+    rows = []
+    for kind in [*(name.removesuffix(ending) for name in scores if name.endswith(ending)), ""]:
+        in_gold, in_predicted = (count[kind] if kind else count.total() for count in counts)
+        ratios = [scores[f"{kind}_{name}" if kind else name] for name in ("precision", "recall", "f1")]
+        rows.append([kind or "all", *_known(ratios, in_gold, in_predicted), f"{in_gold:,}", f"{in_predicted:,}"])
     return html.table(rows, ["type", *_RATIOS])
 
 

@@ -97,6 +97,7 @@ def read_examples(
         "a task of several labels, multi-label or patents",
         "leave --hierarchy out",
     )
+    named = {"text_column": columns.text_column, "label_column": columns.label_column, "encoding": encoding}
     if name in GLUE:
         if name == "wnli" and not training:
             warn(WNLI_WARNING)
@@ -104,55 +105,27 @@ def read_examples(
     elif name in NLI:
         example_file = _READERS["nli"](name, path, language=columns.language, encoding=encoding)
     elif name in QUESTIONS:
+        unanswerable = name == "squad2"
         example_file = _READERS["questions"](
-            path, gold=gold, training=training, unanswerable=name == "squad2", encoding=encoding
+            path, gold=gold, training=training, unanswerable=unanswerable, encoding=encoding
         )
     elif name in CHOICES:
         example_file = _READERS["choices"](path, labelled=gold, encoding=encoding)
     elif name in FORMS:
-        example_file = _READERS["groups"](
-            name,
-            path,
-            text_column=columns.text_column,
-            pair_column=columns.pair_column,
-            label_column=columns.label_column,
-            gold=gold,
-            encoding=encoding,
-        )
+        example_file = _READERS["groups"](name, path, pair_column=columns.pair_column, gold=gold, **named)
     elif name in WRITTEN:
-        example_file = _READERS["sequences"](
-            path, text_column=columns.text_column, label_column=columns.label_column, gold=gold, encoding=encoding
-        )
+        example_file = _READERS["sequences"](path, gold=gold, **named)
     elif name == "patents":
         example_file = _READERS["patents"](path, gold=gold, encoding=encoding)
     elif name == "relations":
-        example_file = _READERS["relations"](
-            path, text_column=columns.text_column, label_column=columns.label_column, gold=gold, encoding=encoding
-        )
+        example_file = _READERS["relations"](path, gold=gold, **named)
     elif name in TAGS:
-        example_file = _READERS["tags"](
-            name,
-            path,
-            text_column=columns.text_column,
-            label_column=columns.label_column,
-            word_column=columns.word_column,
-            tag_column=columns.tag_column,
-            scheme=scheme,
-            gold=gold,
-            encoding=encoding,
-        )
+        words = {"word_column": columns.word_column, "tag_column": columns.tag_column}
+        example_file = _READERS["tags"](name, path, scheme=scheme, gold=gold, **words, **named)
     else:
         target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
-        example_file = _READERS["texts"](
-            path,
-            text_column=columns.text_column,
-            pair_column=columns.pair_column,
-            label_column=columns.label_column,
-            target=target,
-            skip_unlabelled=columns.skip_unlabelled,
-            encoding=encoding,
-            ones=ones,
-        )
+        rows = {"pair_column": columns.pair_column, "skip_unlabelled": columns.skip_unlabelled}
+        example_file = _READERS["texts"](path, target=target, ones=ones, **rows, **named)
     warn_of_places(_skipped(path, example_file.skipped), example_file.skipped)
     if not example_file.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
