@@ -42,7 +42,7 @@ from bertsmith.text.tokenizers.pack import PackedRows
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop.devices import peak_of_device
 from bertsmith.training.loop.optimizer import BertAdam
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 
 LINES = ("base", "large", "embed")
@@ -114,7 +114,13 @@ def task_of(
     micro_tokens = micro_tokens or runtime.training_tokens
     rows = SentenceRows(lengths)
     task = Pretraining(
-        model, rows, None, VOCABULARY, data, runtime, rows_per_step=len(lengths), micro_tokens=micro_tokens
+        model,
+        rows,
+        None,
+        VOCABULARY,
+        data,
+        runtime,
+        PretrainingRunSettings(size="tiny", rows_per_step=len(lengths), micro_tokens=micro_tokens),
     )
     task.lanes = 1
     return task

@@ -31,7 +31,7 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop.optimizer import BertAdam
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 
 ROW, WINDOW, QUESTION = 128, 384, 10  # tokens
@@ -43,7 +43,15 @@ def one_step(size: str, rows: int, precision: str) -> tuple[Callable[[], Any], i
     model = EncoderForPreTraining(new_encoder(BertConfig.named(size, vocab_size=PIECES)))
     data = PretrainingDataSettings(max_length=ROW, short_sequence_probability=0.0, seed=1)
     documents, runtime = RandomDocuments(200, 200, 18), choose("cpu", precision)
-    task = Pretraining(model, documents, None, published_shape(), data, runtime, rows_per_step=rows)
+    task = Pretraining(
+        model,
+        documents,
+        None,
+        published_shape(),
+        data,
+        runtime,
+        PretrainingRunSettings(size="tiny", rows_per_step=rows),
+    )
     encoder = sum(parameter.numel() for parameter in model.encoder.parameters())
     return our_step(task, BertAdam(model)), rows * ROW, encoder
 

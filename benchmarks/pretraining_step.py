@@ -30,7 +30,7 @@ from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.training.loop.optimizer import BertAdam
 from bertsmith.training.pretraining.masking import Masker
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.stream import PretrainingStream, Rows
 from bertsmith.training.pretraining.targets import Targets
 from bertsmith.training.pretraining.workload import Pretraining
@@ -108,7 +108,9 @@ def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> 
 
 def task_of(case: str, model: EncoderForPreTraining, rows: int, runtime: Runtime) -> Pretraining:
     """The task of a case."""
-    return Pretraining(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
+    return Pretraining(
+        model, CASES[case], None, VOCABULARY, DATA, runtime, PretrainingRunSettings(size="tiny", rows_per_step=rows)
+    )
 
 
 def rows_of(case: str, number: int) -> tuple[Rows, Targets]:

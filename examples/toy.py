@@ -14,7 +14,7 @@ from bertsmith.models.parts.config import BertConfig
 from bertsmith.training.loop.loop import train
 from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order of published vocabularies
@@ -75,9 +75,8 @@ def fit(
     model: EncoderForPreTraining, corpus: Corpus, data: PretrainingDataSettings, steps: int, learning_rate: float = 2e-3
 ) -> dict[str, float]:
     """The scores on held-out documents after training `model` in place for `steps` steps of 64 rows."""
-    task = Pretraining(
-        model, corpus, corpus.held_out(), corpus.vocabulary, data, choose("cpu", "fp32"), rows_per_step=64
-    )
+    run = PretrainingRunSettings(size="tiny", rows_per_step=64)  # the size is not used: the model is given
+    task = Pretraining(model, corpus, corpus.held_out(), corpus.vocabulary, data, choose("cpu", "fp32"), run)
     settings = TrainSettings(
         steps=steps, learning_rate=learning_rate, warmup_share=0.1, evaluate_every=steps, log_every=steps
     )

@@ -24,7 +24,7 @@ from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
 from bertsmith.recipes.distillation.students import as_distilbert, student_of
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 from distillation.distillation_samples import assert_same_models, killed_at_step, write_teacher
 from oracles.distillation_oracle import cosine_of_row, soft_targets
@@ -55,7 +55,16 @@ def test_the_loss_of_distilbert_is_that_of_the_formulas(teacher: str, corpus: Pa
     settings = CorpusDistillationSettings(temperature=3.0)
     teaching = CorpusTeaching(theirs, student.config, settings, "digest", {}, torch.float64)
     pieces = source.tokenizer.vocabulary
-    work = Pretraining(mine, source, None, pieces, data, runtime, rows_per_step=6, micro_tokens=40, teaching=teaching)
+    work = Pretraining(
+        mine,
+        source,
+        None,
+        pieces,
+        data,
+        runtime,
+        PretrainingRunSettings(size="tiny", rows_per_step=6, micro_tokens=40),
+        teaching=teaching,
+    )
     batches = work.plan(0, 0, 1).micro_batches
     assert len(batches) > 1
     with torch.no_grad():

@@ -23,7 +23,7 @@ from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 from distillation.distillation_samples import assert_same_models, killed_at_step
 from tasks.task_samples import CONFIG, TOKENIZER, examples_of, untrained, write_base_model
@@ -75,7 +75,16 @@ def test_the_loss_is_masked_lm_and_one_minus_the_cosine_of_the_whole_row(
     teaching = VectorTeaching(embedder, directions, source.tokenizer, settings, {}, is_new=False)
     data = PretrainingDataSettings(objective="mlm", max_length=32, dynamic=True)
     pieces, runtime = source.tokenizer.vocabulary, choose("cpu", "fp64")
-    work = Pretraining(model, source, None, pieces, data, runtime, rows_per_step=6, micro_tokens=40, teaching=teaching)
+    work = Pretraining(
+        model,
+        source,
+        None,
+        pieces,
+        data,
+        runtime,
+        PretrainingRunSettings(size="tiny", rows_per_step=6, micro_tokens=40),
+        teaching=teaching,
+    )
     batches = work.plan(0, 0, 1).micro_batches
     assert len(batches) > 1
     total, distances, own, predictions, rows = 0.0, 0.0, 0.0, 0, 0

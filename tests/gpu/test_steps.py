@@ -17,7 +17,7 @@ from bertsmith.models.products.compiled import compile_layers
 from bertsmith.training.loop.guard import StopRequest
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.loop.trainer import Trainer
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 from gpu.conftest import VOCABULARY
 from oracles.padded_bert import pad, padded_peer
@@ -51,7 +51,15 @@ def task(device: str, precision: str, dropout: float = 0.0, **changes) -> Pretra
     model = model.double() if precision == "fp64" else model
     data = PretrainingDataSettings(max_length=40, seed=3, **changes)
     runtime = Runtime(device=device, precision=precision)
-    return Pretraining(model, documents(), None, VOCABULARY, data, runtime, rows_per_step=24, micro_tokens=300)
+    return Pretraining(
+        model,
+        documents(),
+        None,
+        VOCABULARY,
+        data,
+        runtime,
+        PretrainingRunSettings(size="tiny", rows_per_step=24, micro_tokens=300),
+    )
 
 
 def loss_and_gradient(one: Pretraining) -> tuple[float, torch.Tensor]:

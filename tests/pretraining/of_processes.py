@@ -24,7 +24,10 @@ from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.loop.trainer import OPTIMIZERS
 from bertsmith.training.pretraining.run import pretrain
-from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.training.pretraining.settings import (
+    PretrainingDataSettings,
+    PretrainingRunSettings,
+)
 from bertsmith.training.pretraining.workload import Pretraining
 from oracles.pretraining_oracle import MemoryDocuments
 from tasks.task_samples import SPECS, TOKENIZER, examples_of
@@ -49,7 +52,15 @@ def pretraining(micro_tokens: int, division: Division | None) -> Pretraining:
     data = PretrainingDataSettings(max_length=24, seed=3)
     held_out = documents(40, seed=9)
     model = untrained(CONFIG, 1, division=division)
-    return Pretraining(model, documents(12, seed=0), held_out, VOCABULARY, data, FP32, micro_tokens=micro_tokens)
+    return Pretraining(
+        model,
+        documents(12, seed=0),
+        held_out,
+        VOCABULARY,
+        data,
+        FP32,
+        PretrainingRunSettings(size="tiny", micro_tokens=micro_tokens),
+    )
 
 
 def finetuning(base: Path, kind: str, micro_tokens: int, division: Division | None) -> Finetuning:

@@ -1,5 +1,6 @@
 """Language models on contiguous text: tracks in document order, carried state, resumed = straight, bad input."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -206,7 +207,7 @@ def test_a_checkpoint_without_its_state_is_refused(corpus):  # noqa: F811
 def test_rates_follow_the_length_of_the_window_and_the_height_of_the_layer(corpus):  # noqa: F811
     workload = work(corpus)
     assert workload.step_rate(0) == workload.windows.length(0) / WINDOW
-    workload.layer_decay = 0.5
+    workload.run = dataclasses.replace(workload.run, layer_decay=0.5)
     factors = {
         "mlm.bias": 1.0,
         "bert.layers.2.weight_hh_l0": 1.0,

@@ -21,7 +21,7 @@ from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.recipes import settings_from_recipe
 from bertsmith.training.pretraining.run import pretrain
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.workload import Pretraining
 from corpus.samples import write_corpus
 from oracles.pretraining_oracle import MemoryDocuments
@@ -51,7 +51,9 @@ def model(*, dropout: float = 0.0) -> EncoderForPreTraining:
 
 def task(one: EncoderForPreTraining, texts: MemoryDocuments, **changes: int) -> Pretraining:
     data = PretrainingDataSettings(objective="forward+backward", max_length=24, seed=3)
-    return Pretraining(one, texts, texts, VOCABULARY, data, EXACT, rows_per_step=8, **changes)
+    return Pretraining(
+        one, texts, texts, VOCABULARY, data, EXACT, PretrainingRunSettings(size="tiny", rows_per_step=8, **changes)
+    )
 
 
 def test_the_loss_is_the_sum_of_both_directions_row_by_row():

@@ -14,7 +14,7 @@ from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.training.loop.lanes import LEAST_TOKENS
 from bertsmith.training.loop.pace import Pace
 from bertsmith.training.pretraining.objectives import OBJECTIVES, PIECES, Objective
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.spans import walk_sentence_order
 from bertsmith.training.pretraining.targets import next_pieces
 from bertsmith.training.pretraining.workload import Pretraining
@@ -52,7 +52,13 @@ def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **
     )
     model = EncoderForPreTraining(new_encoder(config), seed=1).double()
     return Pretraining(
-        model, documents(), documents(4, seed=9), VOCABULARY, data, EXACT, rows_per_step=rows, micro_tokens=micro_tokens
+        model,
+        documents(),
+        documents(4, seed=9),
+        VOCABULARY,
+        data,
+        EXACT,
+        PretrainingRunSettings(size="tiny", rows_per_step=rows, micro_tokens=micro_tokens),
     )
 
 
@@ -167,7 +173,13 @@ def test_the_long_rows_come_at_the_end_of_the_run():
     values = PretrainingDataSettings(max_length=16, seed=3)
     base = task()
     one = Pretraining(
-        base.model, documents(), None, VOCABULARY, values, EXACT, rows_per_step=8, long_length=40, long_share=0.25
+        base.model,
+        documents(),
+        None,
+        VOCABULARY,
+        values,
+        EXACT,
+        PretrainingRunSettings(size="tiny", rows_per_step=8, long_length=40, long_share=0.25),
     )
     one.fix_steps(8)
     longest = [max(max(m.batch.lengths) for m in one.plan(step, 0, 1).micro_batches) for step in range(8)]
@@ -181,7 +193,13 @@ def test_the_long_rows_start_as_far_through_a_run_with_fewer_steps():
     values = PretrainingDataSettings(max_length=16, seed=3)
     base = task()
     one = Pretraining(
-        base.model, documents(), None, VOCABULARY, values, EXACT, rows_per_step=8, long_length=40, long_share=0.25
+        base.model,
+        documents(),
+        None,
+        VOCABULARY,
+        values,
+        EXACT,
+        PretrainingRunSettings(size="tiny", rows_per_step=8, long_length=40, long_share=0.25),
     )
     one.fix_steps(40)
     first_long = one.plan(30, 0, 1)
@@ -217,7 +235,15 @@ def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
 
 def test_steps_may_be_budgets_of_tokens():
     base = task()
-    one = Pretraining(base.model, documents(), None, VOCABULARY, base.data, EXACT, rows_per_step=8, tokens_per_step=100)
+    one = Pretraining(
+        base.model,
+        documents(),
+        None,
+        VOCABULARY,
+        base.data,
+        EXACT,
+        PretrainingRunSettings(size="tiny", rows_per_step=8, tokens_per_step=100),
+    )
     for step in range(5):
         plan = one.plan(step, 0, 1)
         assert 100 - 24 < plan.tokens <= 100
@@ -257,7 +283,13 @@ def test_rows_without_a_prediction_are_dropped_if_nothing_reads_them():
     data = PretrainingDataSettings(max_length=24, objective="mlm", whole_word=True, seed=3)
     config = dataclasses.replace(task().model.config, vocab_size=len(pieces))
     one = Pretraining(
-        EncoderForPreTraining(new_encoder(config)).double(), long_word, None, vocabulary, data, EXACT, rows_per_step=4
+        EncoderForPreTraining(new_encoder(config)).double(),
+        long_word,
+        None,
+        vocabulary,
+        data,
+        EXACT,
+        PretrainingRunSettings(size="tiny", rows_per_step=4),
     )
     loss, sums, _ = whole_step(one, 0)
     assert np.isfinite(loss)

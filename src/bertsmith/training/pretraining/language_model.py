@@ -26,23 +26,17 @@ from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, PreTrainingOutput
-from bertsmith.models.heads.sampled_softmax import PieceSample, PieceSampler
+from bertsmith.models.heads.sampled_softmax import PieceSample
 from bertsmith.models.parts.batch import Batch, cut_by_tokens
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import noise_for
 from bertsmith.models.parts.runs import copied
-from bertsmith.text.corpus.frequencies import entropy
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
-from bertsmith.training.loop.lanes import count_lanes, lanes_for
-from bertsmith.training.loop.workload import StepPlan, Workload
-from bertsmith.training.pretraining.losses import (
-    factor_of_layer,
-    freeze_unused,
-    negative_log_likelihood,
-    unigram_loss,
-)
-from bertsmith.training.pretraining.objectives import OBJECTIVES, PREVIOUS, LossTerm
+from bertsmith.training.loop.lanes import lanes_for
+from bertsmith.training.loop.workload import StepPlan
+from bertsmith.training.pretraining.losses import CorpusWorkload, negative_log_likelihood
+from bertsmith.training.pretraining.objectives import PREVIOUS, LossTerm
 from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.stream import Documents
 from bertsmith.training.pretraining.token_tracks import TokenTracks, Windows
@@ -74,10 +68,8 @@ class TrackBatch:
     step_tracks: int
 
 
-class LanguageModeling(Workload):
+class LanguageModeling(CorpusWorkload):
     """The workload that trains a recurrent language model; for its arguments see `Pretraining`."""
-
-    model: EncoderForPreTraining
 
     def __init__(
         self,
@@ -98,16 +90,10 @@ class LanguageModeling(Workload):
                 found=getattr(run, name),
                 fix="leave it out; --rows-per-step is the number of tracks, --max-length that of tokens in a window",
             )
-        self.model = model.to(runtime.torch_device)
-        self.data, self.run, self.runtime = data, run, runtime
-        self.layer_decay = 1.0 if run.layer_decay is None else run.layer_decay
-        self.objective = OBJECTIVES[data.objective]
+        super().__init__(model, held_out, vocabulary, data, runtime, run, unigram)
         usual = (0.0, 0.0) if self.objective.two_directions else (_ACTIVATION_PENALTY, _CHANGE_PENALTY)
         self.activation_penalty = usual[0] if run.activation_penalty is None else run.activation_penalty
         self.change_penalty = usual[1] if run.change_penalty is None else run.change_penalty
-        self.precision = runtime.precision
-        self.lanes = count_lanes(self.model)
-        freeze_unused(self.model, self.objective)
         # Those of ELMo are equally long: a window is 20 tokens in its code.
         self.windows = Windows(base=data.max_length, seed=data.seed, varied=not self.objective.two_directions)
         directions = [self._is_backward(term) for term in self.objective.terms]
@@ -115,13 +101,7 @@ class LanguageModeling(Workload):
             TokenTracks(documents, vocabulary, tracks=run.rows_per_step, shortest=data.max_length, backward=backward)
             for backward in directions
         )
-        self._sampler: PieceSampler | None = None
-        if run.sampled_pieces is not None:
-            counts = np.zeros(len(vocabulary), dtype=np.int64) if unigram is None else unigram
-            self._sampler = PieceSampler(counts, run.sampled_pieces, data.seed, runtime.torch_device)
-        self.unigram_entropy = None if unigram is None else entropy(unigram)
         self._held_out: tuple[TokenTracks, ...] = ()
-        self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
             tokens = int(np.asarray(held_out.document_lengths).sum())
             tracks = max(1, min(_HELD_OUT_TRACKS, tokens // data.max_length))
@@ -129,15 +109,9 @@ class LanguageModeling(Workload):
                 TokenTracks(held_out, vocabulary, tracks=tracks, shortest=1, backward=backward)
                 for backward in directions
             )
-            if unigram is not None:
-                self._held_out_unigram = unigram_loss(unigram, held_out, vocabulary)
         # The state before a step, by step: only that of the last one and of the one after it.
         self._states: dict[int, dict[str, Tensor]] = {}
         self._changing = threading.Lock()
-
-    def rate_factor(self, name: str) -> float:
-        """The layer decay to the power of the number of layers above the parameter; see `factor_of_layer`."""
-        return factor_of_layer(self.model, name, self.layer_decay)
 
     def step_rate(self, step: int) -> float:
         """The length of the window of a step as a fraction of the base length."""
@@ -204,13 +178,6 @@ class LanguageModeling(Workload):
             loss = loss + states.diff(dim=1).square().sum() * share
         return loss, sums
 
-    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The values of a log line; the loss in nats is without the penalties."""
-        line = self.objective.figures(sums)
-        if self.unigram_entropy is not None:
-            line["unigram_entropy"] = self.unigram_entropy
-        return line
-
     def higher_is_better(self) -> dict[str, bool]:
         """The figures of `evaluate` that can select a model; none without held-out documents."""
         return self.objective.higher_is_better if self._held_out else {}
@@ -236,11 +203,7 @@ class LanguageModeling(Workload):
                     for name, value in of_window.items():
                         sums[name] = sums.get(name, 0.0) + float(value)
                     progress.advance(length)
-        figures = self.summarize(sums)
-        figures |= self.objective.perplexities(figures)
-        if self._held_out_unigram is not None:
-            figures["unigram_entropy"] = self._held_out_unigram
-        return figures
+        return self.held_out_figures(sums)
 
     @property
     def _num_tracks(self) -> int:
@@ -300,12 +263,7 @@ class LanguageModeling(Workload):
         all_tracks = np.arange(tracks)
         cuts = [all_tracks]
         if not together:
-            cuts = cut_by_tokens(
-                all_tracks,
-                lengths,
-                self.run.micro_tokens or self.runtime.training_tokens,
-                lanes_for(tracks * length, parts),
-            )
+            cuts = cut_by_tokens(all_tracks, lengths, self.micro_tokens, lanes_for(tracks * length, parts))
         batches = []
         for part in cuts:
             flat, predicted = tokens[part].ravel(), np.flatnonzero(is_open[part].ravel())

@@ -1,7 +1,9 @@
-"""Losses that the pre-training workloads share, and the parameters that are trained.
+"""What the workloads of pre-training share: losses, and the parameters that are trained.
 
 Letters: M predicted positions, V vocabulary.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -9,20 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertsmith.base.machine.runtime import Runtime
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
+from bertsmith.models.heads.sampled_softmax import PieceSampler
 from bertsmith.models.parts.our_names import PREFIX, part_of, plain
-from bertsmith.text.corpus.frequencies import smoothed_frequencies
+from bertsmith.text.corpus.frequencies import entropy, smoothed_frequencies
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
-from bertsmith.training.pretraining.objectives import Objective
+from bertsmith.training.loop.lanes import count_lanes
+from bertsmith.training.loop.workload import Workload
+from bertsmith.training.pretraining.objectives import OBJECTIVES, Objective
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.stream import Documents
-
-
-def factor_of_layer(model: EncoderForPreTraining, name: str, decay: float) -> float:
-    """`decay` to the power of the number of layers above a parameter; 1 for the last layer and what is above it."""
-    if not name.startswith(PREFIX):
-        return 1.0
-    encoder = model.encoder
-    return float(decay ** (encoder.num_layers - min(encoder.height(plain(name)), encoder.num_layers)))
 
 
 def unigram_loss(counts: npt.NDArray[np.int64], documents: Documents, vocabulary: Vocabulary) -> float:
@@ -49,3 +48,62 @@ def freeze_unused(model: EncoderForPreTraining, objective: Objective) -> None:
     for name, parameter in model.named_parameters():
         part = part_of(name)
         parameter.requires_grad_(part is None or part in objective.trained_parts)
+
+
+class CorpusWorkload(Workload):
+    """A workload whose examples are of a corpus.
+
+    Args:
+        unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
+    """
+
+    model: EncoderForPreTraining
+
+    def __init__(
+        self,
+        model: EncoderForPreTraining,
+        held_out: Documents | None,
+        vocabulary: Vocabulary,
+        data: PretrainingDataSettings,
+        runtime: Runtime,
+        run: PretrainingRunSettings,
+        unigram: npt.NDArray[np.int64] | None,
+    ) -> None:
+        self.model = model.to(runtime.torch_device)
+        self.data, self.run, self.runtime, self.precision = data, run, runtime, runtime.precision
+        self.micro_tokens = run.micro_tokens or runtime.training_tokens
+        self.lanes = count_lanes(self.model)
+        self.objective = OBJECTIVES[data.objective]
+        freeze_unused(self.model, self.objective)
+        self._sampler: PieceSampler | None = None
+        if run.sampled_pieces is not None:
+            counts = np.zeros(len(vocabulary), dtype=np.int64) if unigram is None else unigram
+            self._sampler = PieceSampler(counts, run.sampled_pieces, data.seed, runtime.torch_device)
+        self.unigram_entropy = None if unigram is None else entropy(unigram)
+        self._held_out_unigram: float | None = None
+        if held_out is not None and held_out.num_documents and unigram is not None:
+            self._held_out_unigram = unigram_loss(unigram, held_out, vocabulary)
+
+    def rate_factor(self, name: str) -> float:
+        """The layer decay to the power of the number of layers above the parameter; 1 for the last one and heads."""
+        decay, encoder = self.run.layer_decay, self.model.encoder
+        if decay is None or not name.startswith(PREFIX):
+            return 1.0
+        return float(decay ** (encoder.num_layers - min(encoder.height(plain(name)), encoder.num_layers)))
+
+    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The values of a log line, from the sums of a step or an evaluation; losses in nats, without penalties."""
+        line = self.own_figures(sums)
+        return line if self.unigram_entropy is None else {**line, "unigram_entropy": self.unigram_entropy}
+
+    def own_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The figures of the model, from the sums."""
+        return self.objective.figures(sums)
+
+    def held_out_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The figures of an evaluation: as `summarize`, with perplexities and the unigram loss on this text."""
+        figures = self.summarize(sums)
+        figures |= self.objective.perplexities(figures)
+        if self._held_out_unigram is not None:
+            figures["unigram_entropy"] = self._held_out_unigram
+        return figures

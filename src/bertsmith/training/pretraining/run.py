@@ -259,24 +259,7 @@ def workload_of(
             fix="leave it out",
         )
     return Pretraining(
-        model,
-        source,
-        source.held_out(),
-        vocabulary,
-        data,
-        runtime,
-        rows_per_step=settings.rows_per_step,
-        tokens_per_step=settings.tokens_per_step,
-        long_length=settings.long_length,
-        long_share=settings.long_share,
-        micro_tokens=settings.micro_tokens or runtime.training_tokens,
-        evaluation_rows=settings.evaluation_rows,
-        sampled_pieces=settings.sampled_pieces,
-        unigram=unigram,
-        layer_decay=1.0 if settings.layer_decay is None else settings.layer_decay,
-        teaching=teaching,
-        # The threads of several lanes would compile the same graphs.
-        most_lanes=1 if settings.compile else None,
+        model, source, source.held_out(), vocabulary, data, runtime, settings, unigram=unigram, teaching=teaching
     )
 
 

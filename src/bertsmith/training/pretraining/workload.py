@@ -21,21 +21,18 @@ from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
 from bertsmith.base.processes.distributed import from_all_ranks
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, PreTrainingOutput
-from bertsmith.models.heads.sampled_softmax import PieceSample, PieceSampler
+from bertsmith.models.heads.sampled_softmax import PieceSample
 from bertsmith.models.parts.noise import Noise, noise_for
 from bertsmith.models.products.work import PASSES, Work, forward_work
-from bertsmith.text.corpus.frequencies import entropy
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
-from bertsmith.training.loop.lanes import MOST_LANES, count_lanes
 from bertsmith.training.loop.pace import Pace
 from bertsmith.training.loop.teaching import Teaching
-from bertsmith.training.loop.workload import StepPlan, Workload
+from bertsmith.training.loop.workload import StepPlan
 from bertsmith.training.pretraining.batch import PretrainingBatch
-from bertsmith.training.pretraining.losses import factor_of_layer, freeze_unused, negative_log_likelihood, unigram_loss
+from bertsmith.training.pretraining.losses import CorpusWorkload, negative_log_likelihood
 from bertsmith.training.pretraining.micro_batches import RowsWithTargets
-from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.segmented_words import LANGUAGES
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+from bertsmith.training.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.pretraining.stream import Cursor, Documents, PretrainingStream, Rows
 from bertsmith.training.pretraining.targets import FindTargets
 
@@ -62,19 +59,14 @@ class Phase:
     share: float
 
 
-class Pretraining(Workload):
+class Pretraining(CorpusWorkload):
     """The workload that pre-trains an encoder.
 
+    With `run.sampled_pieces`, the figures of the steps are of the sample; held-out figures are exact.
+
     Args:
-        long_length: the row length of the last phase, or None for one length throughout.
-        long_share: the fraction of the steps in that phase; 0.1 in the paper.
-        unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
-        sampled_pieces: draws of pieces that the targets of a step are compared with; None for the whole vocabulary. The
-            figures of the steps are then of the sample, held-out figures are exact.
         teaching: a teacher, whose loss replaces the objective's, which predicts masked pieces alone.
     """
-
-    model: EncoderForPreTraining
 
     def __init__(
         self,
@@ -84,39 +76,22 @@ class Pretraining(Workload):
         vocabulary: Vocabulary,
         data: PretrainingDataSettings,
         runtime: Runtime,
+        run: PretrainingRunSettings,
         *,
-        rows_per_step: int = 256,
-        tokens_per_step: int | None = None,
-        long_length: int | None = None,
-        long_share: float = 0.1,
-        micro_tokens: int = 4096,
-        evaluation_rows: int = 512,
         unigram: npt.NDArray[np.int64] | None = None,
-        sampled_pieces: int | None = None,
-        layer_decay: float = 1.0,
         teaching: Teaching | None = None,
-        most_lanes: int | None = None,
     ) -> None:
         if teaching is not None:
             teaching.prepare(model, data.seed)
         self.teaching, self.uses_other_parameters = teaching, teaching is not None
-        self.model = model.to(runtime.torch_device)
-        self.layer_decay = layer_decay
-        self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
-        self.precision = runtime.precision
-        self.lanes = min(count_lanes(self.model), most_lanes or MOST_LANES)
-        self.objective = OBJECTIVES[data.objective]
-        self.unigram_entropy = None if unigram is None else entropy(unigram)
-        self._sampler: PieceSampler | None = None
-        if sampled_pieces is not None:
-            counts = np.zeros(len(vocabulary), dtype=np.int64) if unigram is None else unigram
-            self._sampler = PieceSampler(counts, sampled_pieces, data.seed, runtime.torch_device)
+        super().__init__(model, held_out, vocabulary, data, runtime, run, unigram)
+        if run.compile:
+            self.lanes = 1  # the threads of several would compile the same graphs
         self._border: int | None = None
         self._planned_border = 0
-        freeze_unused(self.model, self.objective)
-        lengths = [(data.max_length, 1.0 if long_length is None else 1 - long_share)]
-        if long_length is not None:
-            lengths.append((long_length, long_share))
+        lengths = [(data.max_length, 1.0 if run.long_length is None else 1 - run.long_share)]
+        if run.long_length is not None:
+            lengths.append((run.long_length, run.long_share))
         self._phases = []
         for length, share in lengths:
             changed = dataclasses.replace(
@@ -124,23 +99,15 @@ class Pretraining(Workload):
             )
             # The number of rows per step stays the same with long rows, as in the paper.
             stream = PretrainingStream(
-                documents, changed, vocabulary, rows_per_step=rows_per_step, tokens_per_step=tokens_per_step
+                documents, changed, vocabulary, rows_per_step=run.rows_per_step, tokens_per_step=run.tokens_per_step
             )
             find_targets = self.objective.find_targets(vocabulary, changed)
             self._phases.append(Phase(stream=stream, find_targets=find_targets, share=share))
         self._evaluations: list[tuple[str, PretrainingStream]] = []
-        self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
-            if unigram is not None:
-                self._held_out_unigram = unigram_loss(unigram, held_out, vocabulary)
             for phase, prefix in zip(self._phases, ("", "long_"), strict=False):
                 fixed = dataclasses.replace(phase.stream.settings, **_EVALUATION)
                 self._evaluations.append((prefix, PretrainingStream(held_out, fixed, vocabulary)))
-        self._evaluation_rows = evaluation_rows
-
-    def rate_factor(self, name: str) -> float:
-        """The layer decay to the power of the number of layers above the parameter; see `factor_of_layer`."""
-        return factor_of_layer(self.model, name, self.layer_decay)
 
     def recompute(self) -> None:
         """See `Encoder.recompute_layers`."""
@@ -191,14 +158,12 @@ class Pretraining(Workload):
         sample = None if self._sampler is None else self._sampler.of_step(micro_batch.step)
         return self._losses(model, micro_batch, noise, sample)
 
-    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The values of a log line, from the sums of a step or an evaluation; losses in nats."""
-        line = self.objective.figures(sums)
+    def own_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The figures of the objective, and those of the teacher."""
+        line = super().own_figures(sums)
         if self.teaching is not None and (taught := self.teaching.figures(sums)):
             del line["loss"]  # that of the step has more terms
             line = {**(line if self.teaching.trains_own else {}), **taught}
-        if self.unigram_entropy is not None:
-            line["unigram_entropy"] = self.unigram_entropy
         return line
 
     def higher_is_better(self) -> dict[str, bool]:
@@ -214,16 +179,13 @@ class Pretraining(Workload):
         """
         line: dict[str, float] = {}
         for prefix, stream in self._evaluations:
-            figures = self.summarize(self._sums(model, stream, rank))
-            figures |= self.objective.perplexities(figures)
-            if self._held_out_unigram is not None:
-                figures["unigram_entropy"] = self._held_out_unigram
+            figures = self.held_out_figures(self._sums(model, stream, rank))
             line |= {f"{prefix}{name}": value for name, value in figures.items()}
         return line
 
     def _sums(self, model: nn.Module, stream: PretrainingStream, rank: Rank) -> dict[str, float]:
         """The sums over the first rows of a held-out stream, in the order of its micro-batches, as in one process."""
-        rows = stream.materialise(stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0])
+        rows = stream.materialise(stream.take(Cursor(), min(self.run.evaluation_rows, stream.num_instances(0)))[0])
         work = self._with_targets(rows, self.objective.find_targets(stream.vocabulary, stream.settings), 0)
         parts = work.cut(self.micro_tokens, least_parts=rank.count)
         dealt: list[dict[str, float]] = []
