@@ -137,6 +137,17 @@ def test_a_settings_file_holds_what_was_given_under_the_names_of_the_options(tmp
     assert Train(**values) == dataclasses.replace(request, resume=False)
 
 
+def test_a_request_records_the_addresses_that_were_given_and_not_their_copies() -> None:
+    request = train("/cache/m", texts=["/cache/a.txt", "b.txt"], seeds=3).copied_from(
+        {"source": "s3://bucket/m", "texts": ["s3://bucket/a.txt", "b.txt"]}
+    )
+    for each in (request, request.replaced(seeds=4)):
+        values = tomllib.loads(to_file(each))
+        assert (values["model"], values["texts"]) == ("s3://bucket/m", ["s3://bucket/a.txt", "b.txt"])
+        assert each.source == "/cache/m"
+    assert tomllib.loads(to_file(request.replaced(source="other")))["model"] == "other"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -153,6 +164,7 @@ def test_a_settings_file_holds_what_was_given_under_the_names_of_the_options(tmp
         ("texts = 'a.txt'", "must be a list, each item a text or a path, not 'a.txt'"),
         ("map = {1 = 2}", "must be a map from a text to a text"),
         ("source = 'x'", "unknown setting"),
+        ("[pairs]\n1 = 'Claim'", "found pairs; write map"),
     ],
 )
 def test_a_settings_file_that_is_wrong_is_refused_in_one_line(text: str, message: str, tmp_path: Path) -> None:
@@ -249,3 +261,10 @@ def test_a_run_keeps_its_request_and_starts_again_from_it(tmp_path: Path) -> Non
     assert (values["epochs"], values["seeds"], values["map_labels"]) == (1, 1, {"0": "Bad", "1": "Good"})
     again = call(bertsmith.finetune, REQUESTS["finetune"](**{**values, "out": tmp_path / "again"}))
     assert again.report["scores"] == result.report["scores"]
+
+
+def test_an_option_of_a_task_is_refused_without_one_also_where_it_is_zero() -> None:
+    adapt = REQUESTS["adapt"]
+    adapt("starter", ["a.txt"], "out", from_scratch=False, train=None).require_task()  # type: ignore[attr-defined]
+    with pytest.raises(bertsmith.ConfigError, match="--word-column needs --task"):
+        adapt("starter", ["a.txt"], "out", word_column=0).require_task()  # type: ignore[attr-defined]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from bertsmith import Model
-from bertsmith.app.server.abilities import read_at_most
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.documents import read_page
 from bertsmith.app.server.process import load_models, read_key
+from bertsmith.app.server.queue import read_at_most
 from bertsmith.app.server.refusal import json_bytes
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError

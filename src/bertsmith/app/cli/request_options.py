@@ -36,6 +36,7 @@ from bertsmith.base.core.requests import (
     template,
 )
 from bertsmith.base.core.settings import Help, field_help
+from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.remote import require_host
 
 # The commands that take a request, and where it is; imported for the command that runs.
@@ -145,13 +146,15 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
             name: on_this_machine(name, values.pop(name), None) for name in (parameter.name for parameter in extra)
         }
         values = {name: value for name, value in values.items() if not _is_default(value, *fields[name], request)}
+        asked = dict(values)
         # Whatever is refused comes before gigabytes are copied.
         for name in sorted(values, key=lambda name: _treatment(fields[name][1]) == COPIED):
             values[name] = on_this_machine(name, values[name], _treatment(fields[name][1]))
         if verify:
             verify_models(value for name, value in values.items() if option_name(fields[name][1]) in MODEL_PARAMETERS)
         typed = {name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}
-        command(request(**{**exact, **typed}), **shown)
+        copied = {name: _address(value) for name, value in asked.items() if value != values[name]}
+        command(request(**{**exact, **typed}).copied_from(copied), **shown)
 
     first = [_parameter(*pair, request) for pair in fields.values() if pair[0] is request]
     signature = [*first, *extra, *(_parameter(*pair, request) for pair in fields.values() if pair[0] is not request)]
@@ -228,6 +231,11 @@ def _same_fields(name: str, request: type) -> "Iterator[dataclasses.Field[Any]]"
 def _is_default(value: Any, source: type, field: "dataclasses.Field[Any]", request: type) -> bool:
     """Whether a value of the command line is that of an option that was not given."""
     return value is None or (source is request and value == field.default)
+
+
+def _address(value: Any) -> Any:
+    """An address as a text, which a `Path` cannot hold; or each of several."""
+    return [_address(each) for each in value] if isinstance(value, list) else address_of(value) or str(value)
 
 
 def _treatment(field: "dataclasses.Field[Any]") -> str | None:

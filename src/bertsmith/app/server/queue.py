@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.server.abilities import cut_by_answers, cut_by_length, read_at_most
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.prometheus import Metrics
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
 
 Options = tuple[tuple[str, Any], ...]
 
+# Truncated tokens are counted from the length of a row, or reported by an answer; for others, long texts are refused.
+_CUT_BY_LENGTH = ("embed", "rerank")
+_CUT_BY_ANSWER = ("next_sentence", "classify", "score", "choose", "tag", "answer", "generate")
 _LONGEST_RETRY = 60  # seconds
 _FORGETTING = 0.8  # decay of the moving average of seconds per text, with each batch
 
@@ -64,6 +66,12 @@ def cancelled_unless(encoder: "LayeredModel", is_wanted: Callable[[], bool]) -> 
         hook.remove()
 
 
+def read_at_most(model: "Model", ability: str, lengths: Sequence[int]) -> int:
+    """The tokens that a model reads of rows with these lengths; long texts read in windows are read in full."""
+    longest = model.reads_at_most(ability)
+    return sum(lengths if longest is None else (min(length, longest) for length in lengths))
+
+
 @dataclasses.dataclass(eq=False)
 class Work:
     """The items of one request.
@@ -77,7 +85,7 @@ class Work:
         lease: holds these bytes.
         read: the items as the model has read them, once it has; see `Model.read`.
         lengths: the tokens of the texts of each item, once read.
-        cut: tokens known in advance to be truncated.
+        used: the tokens of each item that the model reads, once read.
         answers: the answers so far, to the first items.
         taken: number of items that the model has started on.
     """
@@ -91,14 +99,16 @@ class Work:
     read: Sequence[Any] = ()
     lengths: list[list[int]] = dataclasses.field(default_factory=list)
     answers: list[Any] = dataclasses.field(default_factory=list)
+    used: list[int] = dataclasses.field(default_factory=list)
     taken: int = 0
-    cut: int = 0
 
     @functools.cached_property
     def usage(self) -> dict[str, int]:
         """Tokens received, used and truncated, of finished work."""
         came = sum(map(sum, self.lengths))
-        cut = self.cut + cut_by_answers(self.ability, self.answers)
+        cut = came - sum(self.used) if self.ability in _CUT_BY_LENGTH else 0
+        if self.ability in _CUT_BY_ANSWER:
+            cut = sum(answer.cut_tokens for answer in self.answers)
         return {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
 
     @property
@@ -220,7 +230,7 @@ class WorkQueue:
                 continue
             end = work.taken
             while end < len(work.items):
-                spare -= read_at_most(self.model, work.ability, work.lengths[end])
+                spare -= work.used[end]
                 if spare < 0 and (parts or end > work.taken):
                     break
                 end += 1
@@ -235,7 +245,7 @@ class WorkQueue:
         try:
             prompt = dict(work.options).get("prompt")
             work.read, work.lengths = self.model.read(work.items, work.ability, prompt=prompt)
-            work.cut = cut_by_length(self.model, work.ability, work.lengths)
+            work.used = [read_at_most(self.model, work.ability, of_item) for of_item in work.lengths]
         except BertsmithError as error:
             self._fail(work, of_user_error(error))
             return False
@@ -316,11 +326,9 @@ class WorkQueue:
         ability, count = parts[0].work.ability, sum(part.end - part.begin for part in parts)
         known = self._seconds_of_item or seconds / count
         self._seconds_of_item = _FORGETTING * known + (1 - _FORGETTING) * seconds / count
-        lengths = [
-            length for part in parts for of_item in part.work.lengths[part.begin : part.end] for length in of_item
-        ]
+        used = sum(sum(part.work.used[part.begin : part.end]) for part in parts)
         self.metrics.texts.labels(self.name, ability).inc(count)
-        self.metrics.batch_tokens.labels(self.name).observe(read_at_most(self.model, ability, lengths))
+        self.metrics.batch_tokens.labels(self.name).observe(used)
         self.metrics.batch_seconds.labels(self.name).observe(seconds)
 
     def _fail(self, work: Work, error: BaseException) -> None:

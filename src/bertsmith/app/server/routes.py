@@ -12,12 +12,11 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 
 from bertsmith.app.server import answer_size, language_schemas, schemas
-from bertsmith.app.server.abilities import EMBED_IDS
 from bertsmith.app.server.connections import ABORT, Receive, Scope, Send
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.queue import Work
 from bertsmith.app.server.refusal import ClientGoneError, RefusalError, json_bytes
-from bertsmith.app.server.service import Host, Service
+from bertsmith.app.server.service import EMBED_IDS, Host, Service
 from bertsmith.base.core.errors import BertsmithError
 
 CLIENT_GONE = 499  # never sent; only counted in the metrics

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from bertsmith.app.server.abilities import OF_ALL, characters
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.body import BodyReader
 from bertsmith.app.server.held import HeldMemory, Lease
@@ -17,6 +16,9 @@ from bertsmith.app.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
+
+EMBED_IDS = "embed_ids"  # the ability `embed` for texts that are sent as token ids
+OF_ALL = ("attention", "pieces")  # what the library does not list among the abilities of a model
 
 
 class Host:
@@ -164,6 +166,13 @@ class Service:
         ):
             if number > most:
                 raise RefusalError(413, f"the request has {number:,} {unit}; the limit is {most:,}; split it")
+
+
+def characters(items: Sequence[Any]) -> int:
+    """The total number of characters in some items."""
+    return sum(
+        len(item) if isinstance(item, str) else 1 if isinstance(item, int) else characters(item) for item in items
+    )
 
 
 async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:

@@ -45,9 +45,11 @@ class Request:
         given: the names of the fields that were given; the others have their defaults.
         aside: fields that a settings file does not hold, because they are about a single start of the command.
         completed: parts that a recipe completes before they can be checked.
+        addresses: by field name, the addresses that were given in place of local copies, for the record.
     """
 
     given: ClassVar[frozenset[str]]
+    addresses: ClassVar[Mapping[str, Any]] = {}
     aside: ClassVar[tuple[str, ...]] = ("resume", "replace")
     completed: ClassVar[tuple[type, ...]] = ()
 
@@ -101,7 +103,13 @@ class Request:
 
     def replaced(self, **values: Any) -> Self:
         """The request with other values."""
-        return type(self)(**{**{name: getattr(self, name) for name in self.given}, **values})
+        request = type(self)(**{**{name: getattr(self, name) for name in self.given}, **values})
+        return request.copied_from({name: self.addresses[name] for name in self.addresses.keys() - values.keys()})
+
+    def copied_from(self, addresses: Mapping[str, Any]) -> Self:
+        """The request itself, with the addresses whose local copies it has."""
+        object.__setattr__(self, "addresses", addresses)
+        return self
 
 
 def require_path(path: object, name: str) -> None:
@@ -238,9 +246,12 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(expected=f"TOML in '{path}'", found=str(error), fix="correct the file") from None
     fields = {option_name(field): field for _, field in all_fields(request)}
+    options = {field.name: option for option, field in fields.items() if field.name not in fields and _is_table(field)}
     known = {name: field for name, field in fields.items() if is_of_file(field, request)}
     values: dict[str, Any] = {}
-    for name, value in _flattened(content, known):
+    for name, value in _flattened(content, {**known, **{name: fields[option] for name, option in options.items()}}):
+        if name in options:
+            raise ConfigError(expected=f"the names of options in '{path}'", found=name, fix=f"write {options[name]}")
         if name in fields and name not in known:
             fix = "leave it out" if field_help(fields[name]).in_library_only else f"give --{name} on the command line"
             raise ConfigError(expected=f"settings that a file may hold in '{path}'", found=name, fix=fix)
@@ -306,7 +317,7 @@ def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]
 def to_file(request: Request) -> str:
     """The values that were given, as the text of a settings file."""
     lines = [
-        f"{option_name(field)} = {as_toml(_plain(getattr(request, field.name)))}"
+        f"{option_name(field)} = {as_toml(_plain(request.addresses.get(field.name, getattr(request, field.name))))}"
         for _, field in all_fields(type(request))
         if field.name in request.given and is_of_file(field, type(request)) and getattr(request, field.name) is not None
     ]

@@ -143,6 +143,10 @@ class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings)
     def require_task(self) -> None:
         """Refuses options of a task without a task."""
         options = ("train", "dev", "seeds", "from_scratch", *self.values(ColumnSettings))
-        named = [name for name in options if name in self.given and getattr(self, name) not in (None, False)]
+        named = [
+            name
+            for name in options
+            if name in self.given and not any(getattr(self, name) is no for no in (None, False))
+        ]
         if self.task is None and named:
             raise ConfigError.needs(f"--{named[0].replace('_', '-')}", "--task")

@@ -98,6 +98,11 @@ class TaggedExample:
     surroundings: Surroundings | None = dataclasses.field(default=None, repr=False)
     pieces: Encoded | None = _PIECES  # of each word
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The words."""
+        return self.words
+
 
 @dataclasses.dataclass(frozen=True)
 class Answer:

@@ -383,7 +383,8 @@ def _tunes_labels(spec: TaskSpec) -> bool:
 def _above_thresholds(spec: TaskSpec, chances: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     """Whether each label is at or above its threshold, or a label below it in the hierarchy is, bool [E, K]."""
     threshold = DEFAULT_THRESHOLD if spec.threshold is None else spec.threshold
-    return with_parents(chances >= np.array(spec.thresholds or threshold), spec.labels, spec.parents)
+    above = chances >= np.array(spec.thresholds or threshold)
+    return with_parents(above, spec.labels, spec.parents) if spec.parents else above
 
 
 def _chances(predictions: Sequence[LabelPrediction]) -> npt.NDArray[np.float64]:

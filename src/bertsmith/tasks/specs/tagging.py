@@ -27,7 +27,7 @@ from bertsmith.tasks.specs.sentence_windows import document_borders, in_document
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
 from bertsmith.tasks.specs.tag_sequences import best_sequences
 from bertsmith.tasks.specs.task import TaskWithLoss
-from bertsmith.tasks.specs.tokenized import pieces_of
+from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -70,7 +70,7 @@ class TaggingTask(TaskWithLoss):
         self, examples: Sequence[Any], tokenizer: Tokenizer, known: dict[str, Encoded] | None = None
     ) -> Sequence[Any]:
         """The sentences with the pieces of their words; see `Task.tokenized`."""
-        parts = _pieces(examples, tokenizer).split(len(example.words) for example in examples)
+        parts = encoded_texts(examples, tokenizer).split(len(example.words) for example in examples)
         return [dataclasses.replace(example, pieces=part) for example, part in zip(examples, parts, strict=True)]
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
@@ -86,7 +86,7 @@ class TaggingTask(TaskWithLoss):
         _require_no_cutting(settings)
         targets = self._targets(_tagged(examples))
         sentences, places = in_documents(_tagged(examples)) if settings.document_context else (_tagged(examples), None)
-        words = _pieces(sentences, tokenizer)
+        words = encoded_texts(sentences, tokenizer)
         borders = words.offsets[offsets_of([len(sentence.words) for sentence in sentences])]  # [E + 1], in pieces
         room = room_for_text(settings.max_length, tokenizer.template, texts=1)
         if settings.long_text == "error":
@@ -240,12 +240,6 @@ class TaggingTask(TaskWithLoss):
         """Whether every word gets the same tag although the gold tags differ."""
         gold = {tag for sentence in _tagged(examples) for tag in _gold(sentence)}
         return len(gold) > 1 and len({tag for prediction in predictions for tag in prediction.tags}) == 1
-
-
-def _pieces(sentences: Sequence[TaggedExample], tokenizer: Tokenizer) -> Encoded:
-    """The pieces of all words, one after another; a word without any has [UNK]."""
-    words = (word for sentence in sentences for word in sentence.words)
-    return pieces_of(sentences, lambda: tokenizer.encode_repeated_words(list(words)))
 
 
 def _entity(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:

@@ -6,7 +6,7 @@ times (a query with each of many passages), tokenizes the examples and hands the
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from bertsmith.tasks.datasets.examples import (
@@ -23,25 +23,27 @@ if TYPE_CHECKING:
     from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 Whole = TypeVar("Whole", TextExample, ChoiceExample, SequenceExample)
-Tokenizable = TextExample | ChoiceExample | SequenceExample | TaggedExample | QuestionExample
+Tokenizable = TextExample | ChoiceExample | SequenceExample | TaggedExample
 NO_PROMPTS = ("", "")  # in front of the first text of an example, and of each other one
 
 
-def pieces_of(examples: Sequence[Tokenizable], encode: Callable[[], Encoded]) -> Encoded:
-    """The pieces of all texts of some examples, one after another: those that all of them carry, or else made now."""
-    pieces = [example.pieces for example in examples if example.pieces is not None]
-    return Encoded.joined(pieces) if pieces and len(pieces) == len(examples) else encode()
-
-
 def encoded_texts(
-    examples: Sequence[TextExample] | Sequence[ChoiceExample] | Sequence[SequenceExample],
+    examples: Sequence[Tokenizable],
     tokenizer: "Tokenizer",
     prompts: tuple[str, str] = NO_PROMPTS,
     special_tokens: "SpecialTokens" = False,
 ) -> Encoded:
-    """The pieces of all texts of the examples, before truncation; see `pieces_of`."""
-    texts = (prompts[number > 0] + text for example in examples for number, text in enumerate(example.texts))
-    return pieces_of(examples, lambda: tokenizer.encode_batch(list(texts), special_tokens=special_tokens))
+    """The pieces of all texts or words of the examples, one after another, before truncation.
+
+    They are those that all of the examples carry, or else made now. A word without pieces has [UNK].
+    """
+    pieces = [example.pieces for example in examples if example.pieces is not None]
+    if pieces and len(pieces) == len(examples):
+        return Encoded.joined(pieces)
+    texts = [prompts[number > 0] + text for example in examples for number, text in enumerate(example.texts)]
+    if examples and isinstance(examples[0], TaggedExample):
+        return tokenizer.encode_repeated_words(texts)
+    return tokenizer.encode_batch(texts, special_tokens=special_tokens)
 
 
 def tokenized(
@@ -66,7 +68,7 @@ def tokenized(
     return [dataclasses.replace(example, pieces=part) for example, part in zip(examples, pieces, strict=True)]
 
 
-def tokens_of_rows(example: Tokenizable, template: "Template") -> list[int]:
+def tokens_of_rows(example: Tokenizable | QuestionExample, template: "Template") -> list[int]:
     """The tokens of each row that a tokenized example would fill without a limit, special ones included."""
     assert example.pieces is not None, "a tokenized example"
     if isinstance(example, ChoiceExample):

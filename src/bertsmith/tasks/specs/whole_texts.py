@@ -67,7 +67,8 @@ def encode_units(
     tokenizer: Tokenizer,
 ) -> EncodedExamples:
     """One unit per example, with its target."""
-    require_segments(spec, tokenizer)
+    if spec.needs_segments:
+        require_segments(spec, tokenizer)
     rows, per_unit, of_first = encode_texts(examples, tokenizer, spec.settings, spec.prompt)
     return EncodedExamples(
         rows=rows,
