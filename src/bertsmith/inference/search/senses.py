@@ -22,7 +22,8 @@ from sklearn.metrics import silhouette_score
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, counted, tell
 from bertsmith.base.core.randomness import derive, generator
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_known
+from bertsmith.inference.search.request import METHODS
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.documents.readers import ReadingSettings, ReadReport, read_documents
@@ -236,6 +237,7 @@ def group_senses(
             a single group if none reaches LOWEST_SILHOUETTE.
         method: "k-means", or "agglomerative" with average linkage on cosine distances.
     """
+    require_known("method", method, METHODS)
     count = len(occurrences)
     require(
         clusters is None or 1 <= clusters <= count,
