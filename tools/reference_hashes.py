@@ -51,6 +51,7 @@ WORDS = (
     (r"[\d,.]+ tokens/s", "N tokens/s"),
     (r"(tokens_per_second|seconds|time_left): [\d,.e+-]+", r"\1: N"),
     (r"\b[\d,]+ seconds?\b", "N seconds"),
+    (r"\bin [\d.]+ s\b", "in N s"),
 )
 # More patterns, for the pages of `report` only.
 PAGE_WORDS = (
