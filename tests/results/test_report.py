@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bertsmith.app.cli.pretraining import report as report_command
+from bertsmith.app.library.request import ReportRequest
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import write_json, write_text
@@ -511,7 +512,7 @@ def test_the_command_takes_runs_of_one_kind(tmp_path: Path, capsys: pytest.Captu
     toy_run(tmp_path / "toy", ToyWorkload(), steps=2)
     capsys.readouterr()
     assert [is_finetuning(path) for path in (run, tmp_path / "toy")] == [True, False]
-    report_command([run, other], None)
+    report_command(ReportRequest([run, other]))
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "run against other, right answers: +0.0000 (95% interval +0.0000 to +0.0000), p = 1.0000. "
@@ -519,10 +520,10 @@ def test_the_command_takes_runs_of_one_kind(tmp_path: Path, capsys: pytest.Captu
         str(tmp_path / "report-run-other.html"),
     ]
     assert not (run / "report.html").exists()
-    report_command([tmp_path / "toy"], None)
+    report_command(ReportRequest([tmp_path / "toy"]))
     assert capsys.readouterr().out == f"{tmp_path / 'toy' / 'report.html'}\n"
     with pytest.raises(ConfigError, match="expected runs of one kind"):
-        report_command([run, tmp_path / "toy"], None)
+        report_command(ReportRequest([run, tmp_path / "toy"]))
 
 
 @pytest.mark.parametrize("kind", ["pair", "tags", "answer or none"])
