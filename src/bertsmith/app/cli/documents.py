@@ -25,8 +25,7 @@ def ask(request: "AskRequest", json: JsonOption = False) -> None:
         else:
             if len(answered) > 1:
                 say(question.question)
-            for line in question.lines():
-                say(line)
+            say(*question.lines())
         if question.cut_tokens:
             note(f"tokens truncated from {question.question[:40]!r}: {question.cut_tokens}")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertsmith.app.cli.options import note, print_json, say
+from bertsmith.app.cli.options import note, say, show
 
 if TYPE_CHECKING:
     from bertsmith.app.library.request import DemoRequest, ReportRequest
@@ -22,8 +22,7 @@ def demo(request: "DemoRequest") -> None:
     from bertsmith.app.demo.run import run_demo
     from bertsmith.base.core.requests import call
 
-    for line in call(run_demo, request).lines():
-        say(line)
+    say(*call(run_demo, request).lines())
 
 
 def rates(request: "RatesRequest") -> None:
@@ -36,8 +35,7 @@ def rates(request: "RatesRequest") -> None:
     source = Corpus.open(request.corpus, verify=True)
     stream = PretrainingStream(source, request.part(PretrainingDataSettings), source.tokenizer.vocabulary)
     report = measure_rates(stream, request.rows)
-    for line in report.lines():
-        say(line)
+    say(*report.lines())
 
 
 def pretrain(request: "PretrainRequest") -> None:
@@ -52,8 +50,7 @@ def pretrain(request: "PretrainRequest") -> None:
 
     result, out = call(run_pretraining, request), Path(request.out)
     if Rank.from_environment().index == 0:
-        for line in summary_lines(result):
-            say(line)
+        say(*summary_lines(result))
         if result.skipped:
             note(f"steps skipped because the gradient was not finite: {result.skipped}")
         say(f"model: {out / 'model'}")
@@ -79,11 +76,7 @@ def plan(
     forecast = call(plan_pretraining, request)
     for line in forecast.notes:
         note(line)
-    if json:
-        print_json(forecast.to_dict())
-        return
-    for line in forecast.lines():
-        say(line)
+    show(forecast, json)
 
 
 def report(request: "ReportRequest") -> None:

@@ -100,8 +100,7 @@ def vectors(request: "VectorsRequest", json: JsonOption = False) -> None:
         print_json(report.to_dict())
     else:
         print_table(("", "vectors") if report.after is None else ("", "before", "after"), report.rows())
-        for line in report.lines():
-            say(line)
+        say(*report.lines())
     if picture is not None:
         report.draw(picture)
 
