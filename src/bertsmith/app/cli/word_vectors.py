@@ -40,17 +40,7 @@ def train(request: "TrainVectorsRequest") -> None:
     from bertsmith.inference.word_vectors.settings import WordVectorSettings
     from bertsmith.inference.word_vectors.training import train_word_vectors
 
-    vectors = train_word_vectors(
-        request.texts,
-        request.out,
-        request.part(WordVectorSettings),
-        form=request.form,
-        column=request.column,
-        encoding=request.encoding,
-        bad_bytes=request.bad_bytes,
-        resume=request.resume,
-        replace=request.replace,
-    )
+    vectors = train_word_vectors(settings=request.part(WordVectorSettings), **request.arguments(train_word_vectors))
     for line in vectors.about["notes"]:
         note(line)
     say(f"{request.out}: {counted(len(vectors.words), 'word')}, vectors of {counted(vectors.width, 'number')}")
