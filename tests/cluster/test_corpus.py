@@ -29,8 +29,10 @@ def texts(tmp_path: Path) -> Path:
     return write_texts(tmp_path / "texts")
 
 
-def built(out: Path, texts: Path, **options: Any) -> dict[str, str]:
-    build_corpus([texts], small_tokenizer(), out, **{"settings": SETTINGS, **options})
+def built(
+    out: Path, texts: Path, settings: CorpusSettings = SETTINGS, sampling: SamplingSettings | None = None
+) -> dict[str, str]:
+    build_corpus([texts], small_tokenizer(), out, **vars(settings), **vars(sampling or SamplingSettings()))
     return digests(out)
 
 

@@ -3,7 +3,7 @@
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 _READ_BYTES = 1 << 20
-
-
-def encoding_settings() -> Sequence[type]:
-    """The settings of commands with texts in one file: how its bytes are read."""
-    from bertsmith.text.documents.encodings import EncodingSettings
-
-    return (EncodingSettings,)
 
 
 def vocab(request: "VocabularyRequest") -> None:
