@@ -22,7 +22,7 @@ from bertsmith.app.server.prometheus import Metrics
 from bertsmith.app.server.queue import Work, WorkQueue
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.text.tokenizers import bounded, fast, vocabulary, wordpiece
+from bertsmith.text.tokenizers import encoded, fast, vocabulary, wordpiece
 from server.asgi import Client, running
 from server.models import write_task_model
 from tasks.task_samples import SPECS
@@ -327,7 +327,7 @@ def test_a_lease_that_is_over_holds_nothing_more() -> None:
 def test_words_that_a_tokenizer_keeps_are_bounded_but_not_held(models: dict[str, Model]) -> None:
     tokenizer = models["novels"].tokenizer
     for cache in (tokenizer._memo, tokenizer._offsets._memo):
-        assert cache._most_bytes == bounded.MOST_BYTES
+        assert cache._most_bytes == encoded.MOST_BYTES
 
     async def script(client: Client) -> None:
         for number in range(20):
@@ -337,14 +337,14 @@ def test_words_that_a_tokenizer_keeps_are_bounded_but_not_held(models: dict[str,
             assert client.app.service.held.count == 0
 
     serve(models, script)
-    assert 0 < tokenizer._memo.bytes <= bounded.MOST_BYTES
+    assert 0 < tokenizer._memo.bytes <= encoded.MOST_BYTES
 
 
 def test_the_page_and_the_help_say_what_is_not_held() -> None:
     field = next(field for field in dataclasses.fields(ServerSettings) if field.name == "max_held")
     assert "words that their tokenizers keep, are not counted" in str(field.metadata)
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
-    each = f"up to {bounded.MOST_BYTES >> 20} MiB of words and {bounded.MOST_BYTES >> 20} MiB of words with their"
+    each = f"up to {encoded.MOST_BYTES >> 20} MiB of words and {encoded.MOST_BYTES >> 20} MiB of words with their"
     assert each in " ".join(page.split())
     together = f"once {wordpiece._SMALL:,} characters or {wordpiece._SMALL // 20:,} texts are encoded together"
     assert f"{together}, {fast._MOST_BYTES >> 20} MiB more" in " ".join(page.split())
