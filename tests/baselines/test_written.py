@@ -1,6 +1,15 @@
 """Baselines that write a text for each source."""
 
-from bertsmith.tasks.baselines.written import WRITTEN, central_sentences, nearest_targets, written_by_baselines
+import pytest
+
+from bertsmith.tasks.baselines import written
+from bertsmith.tasks.baselines.written import (
+    WRITTEN,
+    central_sentences,
+    nearest_targets,
+    right_branching_trees,
+    written_by_baselines,
+)
 
 TRAIN = [
     ("The rent of the office rises. More on Monday.", ["The rent of the office"]),
@@ -9,7 +18,9 @@ TRAIN = [
 ]
 
 
-def test_the_nearest_target_is_that_of_the_most_similar_source():
+@pytest.mark.parametrize("at_once", [1, 2**23])
+def test_the_nearest_target_is_that_of_the_most_similar_source(at_once: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(written, "_AT_ONCE", at_once)
     assert nearest_targets(TRAIN, ["send me the report", "is there a party on Friday?"]) == [
         "Please send the report",
         "A party for Ann",
@@ -17,15 +28,15 @@ def test_the_nearest_target_is_that_of_the_most_similar_source():
 
 
 def test_first_words_are_as_many_as_fit_the_training_examples():
-    written = dict(written_by_baselines(TRAIN, ["The lift of the house is broken. It stands."]))
-    assert tuple(written) == WRITTEN
-    assert written["first words"] == ["The lift of the"]
+    texts = dict(written_by_baselines(TRAIN, ["The lift of the house is broken. It stands."]))
+    assert tuple(texts) == WRITTEN
+    assert texts["first words"] == ["The lift of the"]
 
 
 def test_first_sentences_are_taken_where_targets_are_sentences():
     train = [(source, [source.split(". ")[0] + "."]) for source, _ in TRAIN]
-    written = dict(written_by_baselines(train, ["The lift of the house is broken. It stands."]))
-    assert written["first words"] == ["The lift of the house is broken."]
+    texts = dict(written_by_baselines(train, ["The lift of the house is broken. It stands."]))
+    assert texts["first words"] == ["The lift of the house is broken."]
 
 
 def test_central_sentences_share_words_with_the_others_and_keep_their_order():
@@ -39,3 +50,7 @@ def test_central_sentences_share_words_with_the_others_and_keep_their_order():
 def test_empty_sources_get_a_text():
     for _, texts in written_by_baselines(TRAIN, ["", " "]):
         assert len(texts) == 2
+
+
+def test_trees_of_single_words_to_learn_give_a_sentence():
+    assert right_branching_trees([("a", ["(NN a)"])], ["c d", ""]) == ["(S (XX c) (XX d))", ""]

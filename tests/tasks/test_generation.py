@@ -26,6 +26,7 @@ from bertsmith.recipes.finetuning.opening import opening_lines, options_of
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import SequenceExample
 from bertsmith.tasks.datasets.sequences import read_sequences
+from bertsmith.tasks.encoding import generation
 from bertsmith.tasks.encoding.generation import write_texts
 from bertsmith.tasks.encoding.units import micro_batches
 from bertsmith.tasks.encoding.writing import Finished, Writing
@@ -110,6 +111,20 @@ def test_a_text_is_the_same_alone_and_in_any_batch(architecture: str, beam: int)
         np.testing.assert_allclose([text.score for text in alone], [text.score for text in texts], rtol=1e-9)
         assert not set(alone[0].ids) & vocabulary.special_ids
         assert len({text.ids for text in alone}) == len(alone) <= beam
+
+
+def test_fewer_sources_are_computed_together_the_longer_their_texts_may_become(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def noted(model: object, source: Batch, limits: list[int], *_: object) -> list[list[Finished]]:
+        sizes.append(source.num_rows)
+        return [[Finished((), 0.0, has_ended=True)]] * len(limits)
+
+    monkeypatch.setattr(generation, "_search", noted)
+    rows = [np.array([CLS, 5, SEP])] * 64
+    for limit in (8, 1024):
+        write_texts(model_of(), rows, [limit] * 64, dataclasses.replace(WRITING, beam=4))
+    assert sizes == [64] + [4] * 16
 
 
 def test_several_answers_are_ranked_and_the_first_is_that_of_one() -> None:

@@ -28,7 +28,7 @@ _CHOSEN_ON = 300  # training examples that decide how much of a source is taken
 _MOST_SENTENCES = 3
 _MOST_SCORED = 200  # sentences of a source that are compared with each other; of more, the first
 _DAMPING, _ROUNDS = 0.85, 30
-_AT_ONCE = 1_000  # sources whose similarities to all training sources are in memory
+_AT_ONCE = 2**23  # similarities of sources to training sources that are in memory
 
 Pairs = Sequence[tuple[str, Sequence[str]]]
 
@@ -53,7 +53,7 @@ def right_branching_trees(train: Pairs, sources: Sequence[str]) -> list[str]:
     ['(NP (XX c) (NP (XX d) (XX e)))']
     """
     labels = Counter(label for _, targets in train for label, _, _ in brackets_of(read_tree(targets[0])).elements())
-    label = labels.most_common(1)[0][0]
+    label = labels.most_common(1)[0][0] if labels else "S"  # trees of single words have none
     words = [[Tree("XX", word=word) for word in source.split()] for source in sources]
     return [str(right_branching(of_source, label)) if of_source else "" for of_source in words]
 
@@ -62,8 +62,9 @@ def nearest_targets(train: Pairs, sources: Sequence[str]) -> list[str]:
     """For each source the first target of the training example whose source is most similar by TF-IDF."""
     space = TextSpace([source for source, _ in train])
     known, nearest = space.weights([source for source, _ in train]), []
-    for start in range(0, len(sources), _AT_ONCE):
-        similar = space.weights(sources[start : start + _AT_ONCE]) @ known.T
+    rows = max(1, _AT_ONCE // len(train))
+    for start in range(0, len(sources), rows):
+        similar = space.weights(sources[start : start + rows]) @ known.T
         nearest += np.asarray(similar.toarray()).argmax(axis=1).tolist()
     return [train[number][1][0] for number in nearest]
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bertsmith.models.parts.source import SourceStates
 
 _TOKENS = 4096  # of the sources of all hypotheses that are computed together
+_TARGET_SHARE = 4  # the pieces that they may write count as a quarter: their keys and values are kept as well
 
 Continuation = tuple[int, int, float]
 """A hypothesis, its next piece, the log probability of both together."""
@@ -65,8 +66,9 @@ def write_texts(
     """
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     order = np.argsort(lengths, kind="stable")
+    weights = np.maximum(lengths, np.array(limits, dtype=np.int64) // _TARGET_SHARE) * writing.beam
     results: dict[int, list[Finished]] = {}
-    for part in cut_by_tokens(order, lengths * writing.beam, _TOKENS) if len(order) else ():
+    for part in cut_by_tokens(order, weights, _TOKENS) if len(order) else ():
         chosen = part.tolist()
         source = Batch.from_rows([rows[number] for number in chosen], device=device)
         texts = _search(model, source, [limits[number] for number in chosen], writing, dtype)
@@ -108,10 +110,12 @@ def _search(
             elif not _is_done(finished[owner], hypotheses, limits[owner], writing):
                 extended += hypotheses
         parents = [number for number, _, _ in extended]
-        if parents != list(range(len(owners))) and parents:
-            memory, source = memory.of_rows(parents), source.of_rows(parents)
-        written = [(*written[number], id) for number, id, _ in extended]
-        owners, last = [owners[number] for number in parents], [id for _, id, _ in extended]
+        before, owners = owners, [owners[number] for number in parents]
+        if parents and parents != list(range(len(before))):
+            memory = memory.of_rows(parents)
+            if owners != before:  # hypotheses of one text have the same source
+                source = source.of_rows(parents)
+        written, last = [(*written[number], id) for number, id, _ in extended], [id for _, id, _ in extended]
         scores = [total for *_, total in extended]
     ranking = [sorted(texts, key=lambda text: (text.has_ended, text.score), reverse=True) for texts in finished]
     return [texts[: writing.answers] or [Finished((), 0.0, has_ended=False)] for texts in ranking]
