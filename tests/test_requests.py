@@ -16,6 +16,7 @@ import bertsmith
 from bertsmith.app.cli.app import application
 from bertsmith.app.cli.help import TOPICS
 from bertsmith.app.cli.request_options import REQUESTS, with_request
+from bertsmith.app.library.loading import name_and_source
 from bertsmith.base.core.requests import (
     Request,
     all_fields,
@@ -184,6 +185,10 @@ def test_a_settings_file_may_have_a_byte_order_mark_and_paths_below_the_home_fol
     path = tmp_path / "settings.toml"
     path.write_text('model = "~/model"\ntexts = ["~/a.txt", "b.txt"]\n', encoding="utf-8-sig")
     assert from_file(Train, path) == {"source": str(tmp_path / "model"), "texts": [str(tmp_path / "a.txt"), "b.txt"]}
+    path.write_text('data = "~/dev.tsv"\nhierarchy = "~/tree.tsv"\n')
+    below = {"data": str(tmp_path / "dev.tsv"), "hierarchy": str(tmp_path / "tree.tsv")}
+    assert from_file(REQUESTS["evaluate"], path) == from_file(REQUESTS["quantize"], path) == below
+    assert name_and_source("mine=~/model") == ("mine", str(tmp_path / "model"))
 
 
 @pytest.mark.parametrize("command", REQUESTS)

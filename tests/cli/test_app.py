@@ -57,6 +57,10 @@ def test_the_help_of_a_command_shows_its_common_options_and_the_whole_help_all_b
     common = set(COMMON.get(command.name, "").split())
     assert common <= options(whole)
     assert options(short) == (common & options(whole) or options(whole))
+    ranks = {name: number for number, name in enumerate(COMMON.get(command.name, "").split())}
+    listed = re.split(r"^  --", short.split("Options:\n")[1].split("  -h, --help")[0], flags=re.MULTILINE)[1:]
+    order = [("[required]" not in entry, ranks.get(re.split(r"[^\w-]", entry)[0])) for entry in listed]
+    assert not ranks or order == sorted(order)
     assert ("--help-all" in short) == (options(short) != options(whole))
 
 
@@ -298,7 +302,7 @@ def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ(
         """Do it."""
 
     parameters = inspect.signature(with_request(command, Both)).parameters
-    assert list(parameters) == ["own", "seed", "same", "settings"]
+    assert list(parameters) == ["own", "seed", "same", "settings", "context"]
     helps = {name: parameters[name].annotation.__metadata__[0].help for name in ("seed", "same")}
     assert helps == {"seed": "the seed", "same": "the same [3]"}
 

@@ -4,6 +4,7 @@ import itertools
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertsmith import CutWarning, ask_document, load, rank_sentences
@@ -62,6 +63,8 @@ def test_every_answer_is_at_its_line_and_characters_of_the_file(run, reader: Pat
 def test_the_first_answer_is_that_of_the_library_over_the_whole_text(reader: Path, document: Path) -> None:
     expected = load(reader).answer([(QUESTION, document.read_text(encoding="utf-8"))])[0]
     (result,) = ask_document(reader, document, [QUESTION])
+    assert ask_document(reader, document, np.array([QUESTION])) == [result]  # type: ignore[arg-type]
+    assert ask_document(reader, document, list(np.array([QUESTION]))) == [result]
     assert len(result.answers) == 1
     best = result.answers[0]
     assert (best.text, best.begin, best.end) == (expected.text, expected.start, expected.end)

@@ -243,6 +243,8 @@ def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: 
             ["--bm25", "--queries", "q", "--judgements", "j", "--top", "9"],
             "--top has no effect with --judgements; leave it out",
         ),
+        (["--bm25", "--method", "vectors", "--query", "x"], "expected one of --bm25, --hybrid and --method; found"),
+        (["--model", "m", "--query", "x", "--k1", "0.9"], "--k1 has no effect where BM25 is not used"),
         (["--bm25", "--query", "x", "--judged-by", "ids"], "--judged-by has no effect without --judgements"),
         (["--model", "m", "--hybrid", "--query", "x", "--top", "9", "--depth", "8"], "--top 9 is more than the 8"),
     ],

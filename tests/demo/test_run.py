@@ -166,8 +166,10 @@ def test_a_single_file_gets_no_classifier_and_one_line_says_why(text, tmp_path, 
 
 
 def test_the_demo_refuses_invalid_arguments(text, tmp_path):
-    for minutes in (0.01, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match=f"expected a finite number of minutes, at least 0.5; found {minutes:g};"):
+    limits = {0.01: "at least 0.5 and at most 10,000,000", -1.0: "at least 0.5 and at most 10,000,000"}
+    for minutes in (*limits, float("nan"), float("inf")):
+        expected = limits.get(minutes, "a finite number")
+        with pytest.raises(ConfigError, match=f"minutes must be {expected}, not {minutes}"):
             demo.run_demo(tmp_path / "demo", minutes=minutes, texts=[text])
     with pytest.raises(RunError, match="not empty"):
         demo.run_demo(tmp_path, texts=[text])

@@ -416,12 +416,12 @@ def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
     [
         ({"to": "google", "int8": True}, "--int8 needs --to onnx"),
         ({"to": "huggingface", "int8": True}, "--int8 needs --to onnx"),
-        ({"to": "google", "limit": -0.1}, "a finite limit of at least 0"),
+        ({"to": "google", "limit": -0.1}, "limit must be at least 0, not -0.1"),
         ({"to": "onnx", "task": "sst-2"}, "--task needs --data"),
         ({"to": "google", "text_column": "body", "tag_column": 1}, "--text-column needs --data; "),
         ({"to": "google", "data": Path("dev.tsv"), "task": "sentimant"}, "did you mean 'sentiment'"),
-        ({"to": "onnx", "limit": -1.0}, "a finite limit of at least 0"),
-        ({"to": "onnx", "limit": float("nan")}, "a finite limit of at least 0"),
+        ({"to": "onnx", "limit": -1.0}, "limit must be at least 0, not -1.0"),
+        ({"to": "onnx", "limit": float("nan")}, "limit must be a finite number at least 0, not nan"),
         ({"to": "onyx"}, "did you mean 'onnx'"),
     ],
 )

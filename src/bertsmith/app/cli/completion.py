@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bertsmith.app.cli.help import first_sentence
+from bertsmith.app.cli.request_options import REQUESTS
 from bertsmith.base.core.settings import RECIPES, require_known
 
 SHELLS = ("bash", "zsh", "fish")
@@ -106,12 +107,19 @@ def _bash(options: Mapping[str, Sequence[Option]]) -> str:
         '    if [ "$COMP_CWORD" -eq 2 ]; then',
         '        case "$command" in',
         *(f'            {first}) words="{" ".join(second)}" ;;' for first, second in seconds.items()),
+        f'            settings) words="{" ".join(dict.fromkeys(name.split()[0] for name in REQUESTS))}" ;;',
+        "        esac",
+        '    elif [ "$COMP_CWORD" -eq 3 ] && [ "$command" = settings ]; then',
+        '        case "${COMP_WORDS[2]}" in',
+        *(f'            {first}) words="{" ".join(second)}" ;;' for first, second in _second_words(REQUESTS).items()),
         "        esac",
         "    fi",
         '    case "$word" in',
         '        -*) COMPREPLY=($(compgen -W "$options" -- "$word")) ;;',
         '        *) COMPREPLY=($(compgen -W "$values $words" -- "$word"))',
-        '            if [ -z "$values" ] || [ "$before" = --model ]; then COMPREPLY+=($(compgen -f -- "$word")); fi ;;',
+        '            if [ "$command" != settings ] && { [ -z "$values" ] || [ "$before" = --model ]; }; then',
+        '                COMPREPLY+=($(compgen -f -- "$word"))',
+        "            fi ;;",
         "    esac",
         "}",
         "complete -o filenames -F _bertsmith bertsmith",
@@ -138,6 +146,14 @@ def _fish(options: Mapping[str, Sequence[Option]], helps: Mapping[str, str]) -> 
         else:
             lines.append(_fish_line(_FIRST, f"-f -a {first}", helps[name]))
         lines += [_fish_line(is_called, _fish_option(option), option.help) for option in known_options]
+    of_settings = "test (__bertsmith_command) = settings; and test (count (commandline -opc)) -eq"
+    for name in REQUESTS:
+        first, _, second = name.partition(" ")
+        if second:
+            is_next = f"{of_settings} 3; and test (commandline -opc)[3] = {first}"
+            lines.append(_fish_line(is_next, f"-f -a {second}", helps[name]))
+        else:
+            lines.append(_fish_line(f"{of_settings} 2", f"-f -a {first}", helps[name]))
     return "\n".join(lines) + "\n"
 
 

@@ -95,7 +95,10 @@ class ShortHelpCommand(TyperCommand):
         common = COMMON.get(str(self.name), "").split()
         arguments, topics = [], dict[str, list[tuple[str, str]]]()
         hidden = 0
-        for parameter in self.get_params(ctx):
+        parameters = self.get_params(ctx)
+        if common and not self.shows_all:  # in the order of the list, required ones first
+            parameters.sort(key=lambda each: (not each.required, [name not in _names(each) for name in common]))
+        for parameter in parameters:
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue

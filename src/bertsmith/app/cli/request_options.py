@@ -139,13 +139,13 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
 
     exact: dict[str, Any] = {}  # of the settings file
 
-    def wrapper(**values: Any) -> None:
+    def wrapper(context: typer.Context, **values: Any) -> None:
         del values[SETTINGS]
         verify = reads_model and values.pop("verify")
         shown = {
             name: on_this_machine(name, values.pop(name), None) for name in (parameter.name for parameter in extra)
         }
-        values = {name: value for name, value in values.items() if not _is_default(value, *fields[name], request)}
+        values = {name: value for name, value in values.items() if _is_given(name, value, context)}
         asked = dict(values)
         # Whatever is refused comes before gigabytes are copied.
         for name in sorted(values, key=lambda name: _treatment(fields[name][1]) == COPIED):
@@ -161,6 +161,7 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
     if reads_model:
         signature.append(_keyword("verify", False, Annotated[bool, VERIFY]))
     signature.append(_keyword(SETTINGS, None, Annotated[Path | None, _settings_option(request, exact)]))
+    signature.append(_keyword("context", inspect.Parameter.empty, typer.Context))
     return _called_like(command, wrapper, signature)
 
 
@@ -228,9 +229,10 @@ def _same_fields(name: str, request: type) -> "Iterator[dataclasses.Field[Any]]"
         yield from (field for field in dataclasses.fields(part) if field.name == name)
 
 
-def _is_default(value: Any, source: type, field: "dataclasses.Field[Any]", request: type) -> bool:
-    """Whether a value of the command line is that of an option that was not given."""
-    return value is None or (source is request and value == field.default)
+def _is_given(name: str, value: Any, context: typer.Context) -> bool:
+    """Whether a value was typed or is that of a settings file, even if it equals the default."""
+    source = context.get_parameter_source(name)
+    return value is not None and source is not None and source.name != "DEFAULT"
 
 
 def _address(value: Any) -> Any:

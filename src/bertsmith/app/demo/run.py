@@ -80,17 +80,16 @@ def run_demo(request: DemoRequest) -> DemoResult:
     fewer sentences, for the demo to end within LATE_SHARE times the minutes; a line says so if it does not. The user's
     own text is always read as a whole. The text that was read, the steps and the sentences are in the folder, to repeat
     the run. If the minutes are too few for a single step, or the texts are too short, nothing is left in the folder.
+
+    Raises:
+        RunError: the folder exists and is not empty.
+        ConfigError: the time is too short or infinite, or an encoding is given without texts.
+        InputError: the texts cannot be read or are too short.
     """
     out, minutes, seed = Path(request.out), request.minutes, request.seed
     texts = [Path(text) for text in request.texts]
     started = time.monotonic()
-    if not SHORTEST_MINUTES <= minutes < math.inf:
-        raise ConfigError(
-            expected=f"a finite number of minutes, at least {SHORTEST_MINUTES}",
-            found=f"{minutes:g}",
-            fix="change --minutes",
-        )
-    require_number("minutes", minutes, most=LONGEST_MINUTES)
+    require_number("minutes", minutes, least=SHORTEST_MINUTES, most=LONGEST_MINUTES)
     require_unused(out, "choose another with --out")
     reading = request.part(EncodingSettings)
     require_other(bool(texts) or reading == EncodingSettings(), "a choice of --encoding or --bad-bytes", "--text")

@@ -11,6 +11,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import CutWarning, InputError
 from bertsmith.base.core.progress import counted, quiet
+from bertsmith.base.core.requests import as_list
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     QuestionExample,
@@ -161,12 +162,8 @@ def listed(values: object, items: str) -> Sequence[Any]:
     """The values of a list, an array or a column as a sequence."""
     if isinstance(values, str):
         raise InputError(expected=f"a list of {items}", found="one text", fix="put it into a list")
-    if isinstance(values, list | tuple):
-        return values
-    # pandas columns and NumPy arrays.
-    array = values.to_numpy() if hasattr(values, "to_numpy") else values
-    plain = array.tolist() if hasattr(array, "tolist") else None
-    if not isinstance(plain, list):
+    plain = as_list(values)
+    if not isinstance(plain, list | tuple):
         raise InputError(
             expected=f"a list of {items}",
             found=f"a value of type {type(values).__name__}",

@@ -1,5 +1,6 @@
 """Load a `Model` from any supported source; an ONNX folder needs no torch."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,11 +99,14 @@ def _keeps_heads(metadata: ModelMetadata) -> bool:
 def name_and_source(text: str) -> tuple[str | None, str]:
     """The name and the source of NAME=SOURCE; no name for a source alone, also if its path exists and contains `=`.
 
+    In a source `~` is the home folder, which a shell does not write out after NAME=.
+
     >>> name_and_source("mine=runs/a=b/model"), name_and_source("runs/a=b/model")
     (('mine', 'runs/a=b/model'), (None, 'runs/a=b/model'))
     """
     match = None if Path(text).exists() else _NAMED.fullmatch(text)
-    return (None, text) if match is None else (match[1], match[2])
+    name, source = (None, text) if match is None else match.groups()
+    return name, os.path.expanduser(source)
 
 
 def require_torch_if_needed(models: Sequence[str]) -> None:

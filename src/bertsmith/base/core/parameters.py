@@ -55,7 +55,9 @@ ENCODING = Help(
     "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has precedence"
 )
 FORMAT = Help("format of the file [that of the model's task]", metavar="NAME")
-LABELLED = Help("labelled examples, in a format of the model's task", metavar="FILE", kind=Path, address=COPIED)
+LABELLED = Help(
+    "labelled examples, in a format of the model's task", metavar="FILE", path="the data", kind=Path, address=COPIED
+)
 ENGINE = Help(
     "where the work is done: local, in this process; ray, on a Ray cluster on this machine; ray://ADDRESS, on a "
     "cluster that is already running. The result is the same",

@@ -63,6 +63,8 @@ class Request:
     def __post_init__(self) -> None:
         """Checks the values that were given: their types, limits and paths, then what each part checks itself."""
         for source, field in all_fields(type(self)):
+            if _is_sequence(field):
+                object.__setattr__(self, field.name, as_list(getattr(self, field.name)))
             value, about = getattr(self, field.name), field_help(field)
             if field.name not in self.given or (value is None and field.default is None):
                 continue
@@ -110,6 +112,13 @@ class Request:
         """The request itself, with the addresses whose local copies it has."""
         object.__setattr__(self, "addresses", addresses)
         return self
+
+
+def as_list(values: Any) -> Any:
+    """The values of an array or of a column of a table as a list; anything else as it is."""
+    array = values.to_numpy() if hasattr(values, "to_numpy") else values
+    plain = array.tolist() if hasattr(array, "tolist") else None
+    return plain if isinstance(plain, list) else values
 
 
 def require_path(path: object, name: str) -> None:

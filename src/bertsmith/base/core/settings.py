@@ -227,7 +227,9 @@ def _fits(value: Any, kind: Any) -> bool:
         return value is None
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind in (int, str, bool):
+    if kind is str:
+        return isinstance(value, str)  # NumPy's texts too
+    if kind in (int, bool):
         return type(value) is kind
     return True
 

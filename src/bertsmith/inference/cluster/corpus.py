@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bertsmith.base.core.errors import ConfigError, InputError, RunError
-from bertsmith.base.core.settings import to_dict
+from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.inference.cluster.engine import PART, Stage, stream
@@ -69,9 +69,12 @@ def build_corpus_on(
     """
     out, settings = Path(out), settings or CorpusSettings()
     paths = list(texts)
-    if any(isinstance(path, Document) or str(path) == STDIN for path in paths):
-        needed = "files and folders, which its workers open themselves"
-        raise ConfigError.needs("--engine", needed, "write the text to a file, or leave --engine out")
+    require(
+        not any(isinstance(path, Document) or str(path) == STDIN for path in paths),
+        expected="files and folders, which the workers of a cluster open themselves",
+        found="stdin, or documents that have already been read",
+        fix="write the text to a file, or leave --engine out",
+    )
     by_language = sampling is not None and sampling.languages
     state = out.with_name(f"{out.name}.partial")
     with locked_folder(state):

@@ -1,12 +1,10 @@
 """The parameters of `bertsmith convert`, `inspect` and `models`."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import Help, help_field, require_other
 from bertsmith.tasks.specs.settings import ColumnSettings
@@ -44,6 +42,7 @@ class ConvertRequest(Request, ColumnSettings):
         "maximum difference of outputs, in standard deviations [0.0001]; with --int8: maximum loss of score on FILE "
         "[0.004], without FILE maximum mean difference of outputs [0.2]",
         metavar="X",
+        least=0,
     )
     cased: bool | None = help_field(None, "keep or remove upper case [as SRC specifies]", flag="--cased/--uncased")
     rules: str | None = help_field(None, "text rules huggingface or google, with --cased or --uncased", metavar="NAME")
@@ -53,8 +52,6 @@ class ConvertRequest(Request, ColumnSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_other(self.to == "onnx" or not self.int8, "--int8", "--to onnx", "use it, or leave --int8 out")
-        if self.limit is not None and not 0 <= self.limit < math.inf:
-            raise ConfigError(expected="a finite limit of at least 0", found=str(self.limit), fix="correct --limit")
         require_other(self.cased is not None or self.rules is None, f"--rules {self.rules}", "--cased or --uncased")
 
 

@@ -27,6 +27,7 @@ class DistillationSettings:
         "the student: layers (some layers of the teacher), the size of a new model (tiny ... large, "
         "tinybert, or LAYERSxWIDTH, such as 4x312), bilstm, n-grams (a linear model), or a model "
         "folder or hub id with the teacher's vocabulary",
+        path=True,
     )
     layers: str | None = help_field(
         None,
@@ -54,12 +55,13 @@ class DistillationSettings:
         most=1000,
     )
     fill_with: str | None = help_field(
-        None, "with --augment: the model whose masked-LM head fills in words [the teacher, if it has one]"
+        None, "with --augment: the model whose masked-LM head fills in words [the teacher, if it has one]", path=True
     )
     word_vectors: str | None = help_field(
         None,
         "with --augment: word vectors, whose nearest neighbors replace words of several pieces "
         "[none: these words stay]",
+        path=True,
     )
 
     def __post_init__(self) -> None:
@@ -104,6 +106,7 @@ class CorpusDistillationSettings:
         "layers",
         "the student: layers (some layers of the teacher); with tinybert also a size (tinybert, "
         "tiny ... large, LAYERSxWIDTH); with vectors a size from tiny to large, or a model folder or hub id",
+        path=True,
     )
     layers: str | None = help_field(
         None, "layers to take from the teacher: a number of them, or a list such as 1,3,6 [half of them, evenly spaced]"

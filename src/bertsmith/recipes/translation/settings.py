@@ -35,7 +35,7 @@ class TranslationSettings:
         "model size: tiny, mini, small, base or big; those of the papers are base and big, of an lstm only big",
     )
     vocab: str | None = help_field(
-        None, "a vocab.txt of WordPieces for both sides [learned from both sides of the pairs]"
+        None, "a vocab.txt of WordPieces for both sides [learned from both sides of the pairs]", path=True
     )
     pieces: int = help_field(8000, "size of a vocabulary that is learned, in pieces", most=10**6)
     max_length: int = help_field(

@@ -127,6 +127,7 @@ class ColumnSettings:
         "multi-label and patents: hierarchy of the labels: a file with a label, a tab and its parent "
         "on each line, or cpc (the codes contain their parents). Parents are trained and predicted "
         "with their labels",
+        path=True,
     )
     language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")
     encoding: str = help_field(

@@ -166,10 +166,11 @@ class PretrainingRunSettings:
         None,
         "attention heads of a --size; they must divide its width [that of the size, and with --recipe auto 8 or more]",
     )
-    config: str | None = help_field(None, "a config.json that defines the architecture, instead of --size")
+    config: str | None = help_field(None, "a config.json that defines the architecture, instead of --size", path=True)
     init: str | None = help_field(
         None,
         "a model to continue from, instead of --size: folder, Google checkpoint, hub id or starter",
+        path=True,
     )
     positions: str | None = help_field(
         None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
@@ -226,7 +227,7 @@ class PretrainingRunSettings:
         "compiler on a CPU",
     )
     corpus_cache: str | None = help_field(
-        None, "for a corpus at an address (s3://...): folder for its index [~/.cache/bertsmith/corpora]"
+        None, "for a corpus at an address (s3://...): folder for its index [~/.cache/bertsmith/corpora]", path=True
     )
     cache_megabytes: int = help_field(
         256,
