@@ -51,7 +51,7 @@ class Train(Request, Rates):
     seeds: int | None = help_field(None, "trainings", least=1, most=9)
     pairs: Mapping[str, str] | None = help_field(None, "names", flag="--map")
     texts: Sequence[str | Path] = help_field((), "texts", path="a text")
-    out: str | Path | None = help_field(None, "a folder", path=True)
+    out: str | Path | None = help_field(None, "a folder, with --map and --name of `load --map`", path=True)
     head: int | None = help_field(None, "a class", no_setting=True)
     times: bool = help_field(True, "measure", in_library_only=True)
     resume: bool = help_field(False, "resume")
@@ -127,6 +127,7 @@ def test_the_function_shows_its_parameters_and_their_help() -> None:
     text = inspect.getdoc(train) or ""
     assert text.startswith("The request.\n\nArgs:\n    source: a model\n    seeds: trainings")
     assert text.index("learning_rate: the peak") < text.index("Raises:")
+    assert "out: a folder, with `pairs` and `name` of `load --map`\n" in text
 
 
 def test_a_settings_file_holds_what_was_given_under_the_names_of_the_options(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import bertsmith
+from bertsmith import ConfigError, InputError
 from bertsmith.base.storage.locks import locked_file
 from bertsmith.text.documents import words
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -190,3 +192,13 @@ def test_languages_are_weighted_and_reported_one_by_one(run, tmp_path: Path) -> 
     empty = run("vocab", folder, "--languages", "--size", 110, "--out", tmp_path / "x")
     assert (empty.code, empty.out) == (1, "")
     assert "expected text of the language 'th'" in empty.err.splitlines()[-1]
+
+
+def test_a_report_of_the_library_alone_does_not_overwrite_a_file(tmp_path: Path, texts: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text('["mine"]', encoding="utf-8")
+    with pytest.raises(InputError, match=r"report\.json"):
+        bertsmith.learn_vocabulary([texts], 90, report=report)
+    assert report.read_text(encoding="utf-8") == '["mine"]'
+    with pytest.raises(ConfigError, match="--resume needs --out"):
+        bertsmith.learn_vocabulary([texts], 90, engine="ray", resume=True)

@@ -2,9 +2,7 @@
 
 Letters: E texts, w words in one sentence, D width of the vectors.
 
-All methods of a model share one copy of its weights. Methods may be called from several threads. They raise
-CheckpointError if the model cannot do it, InputError for a text that is none, is empty where it must not be, or does
-not fit, and ConfigError for an option that is out of range.
+All methods of a model share one copy of its weights. Methods may be called from several threads.
 """
 
 import dataclasses
@@ -87,6 +85,9 @@ Vectors = npt.NDArray[np.float32]
 
 class Model:
     """A loaded model; created by `load`.
+
+    Its methods raise CheckpointError if the model cannot do it, InputError for a text that is none, is empty where it
+    must not be, or does not fit, and ConfigError for an option that is out of range.
 
     Args:
         name: the name of the model.
@@ -195,7 +196,13 @@ class Model:
     ) -> list[Completion]:
         """For each text, the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
 
-        The continuation is greedy unless one of temperature, top_k and top_p is given; see `SamplingSettings`.
+        The continuation is greedy unless one of the following is given.
+
+        Args:
+            temperature: pieces are sampled at this temperature, by default 1; 0 is greedy.
+            top_k: pieces are sampled from this many most likely ones.
+            top_p: pieces are sampled from the most likely ones that together have this probability.
+            seed: of the sampling.
         """
         self._require("complete")
         assert self._pretrained is not None

@@ -75,12 +75,15 @@ def learn_vocabulary(request: VocabularyRequest) -> LearnedVocabulary:
     """
     on_cluster, report = is_cluster(request.engine), path_or_none(request.report)
     require_other(on_cluster or not request.resume, "--resume", "--engine ray")
+    require_other(request.out is not None or not request.resume, "--resume", "--out")
+    outputs: Any = {"inputs": request.texts, "replace": request.replace}
     if request.out is None:
+        if report is not None:
+            require_output(report, VOCABULARY_REPORT, **outputs)
         learned = _learned(request)
     else:
         with staged(Path(request.out), replace=request.replace) as path:
             kind = TOKENIZER_FILE if request.method == "bpe" else VOCABULARY
-            outputs: Any = {"inputs": request.texts, "replace": request.replace}
             require_output(path, kind, **outputs)
             if report is not None:
                 require_output(report, VOCABULARY_REPORT, others=[Path(request.out)], **outputs)

@@ -18,6 +18,7 @@ TUNED_MODEL = Help("fine-tuned model: folder, run folder or hub id", metavar="DI
 ALSO = Help(
     "another model for the same classification or regression, such as one that reads backward; the probabilities or "
     "numbers of all models are averaged; repeatable",
+    library="further models for the same classification or regression; their probabilities or numbers are averaged",
     metavar="DIR",
     path="also",
     kind=list[str],

@@ -22,6 +22,7 @@ import dataclasses
 import functools
 import inspect
 import os
+import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from bertsmith.base.core.settings import field_help, help_field, require, requir
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
+_QUOTED_OR_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--\w[\w-]*")
 Parameters = ParamSpec("Parameters")
 Asked = TypeVar("Asked", bound="Request")
 Result = TypeVar("Result")
@@ -234,11 +236,13 @@ def call(function: Callable[..., Result], request: Request) -> Result:
 
 
 def _documented(text: str, request: type) -> str:
-    """A docstring with the help of every field, before the section about errors."""
+    """A docstring with the help of every field, before the section about errors; options are named as parameters."""
     lines = ["Args:"]
+    names = {f"--{option_name(field).replace('_', '-')}": f"`{field.name}`" for _, field in all_fields(request)}
     for _, field in all_fields(request):
         about = field_help(field)
-        entry = f"{field.name}: {about.library or about.help}"
+        shown = _QUOTED_OR_OPTION.sub(lambda match: names.get(match[0], match[0]), about.library or about.help)
+        entry = f"{field.name}: {shown}"
         lines += textwrap.wrap(entry, 112, initial_indent="    ", subsequent_indent="        ", break_long_words=False)
     before, separator, after = text.partition("\nRaises:")
     return "\n".join((before.rstrip(), "", *lines, "")) + separator + after

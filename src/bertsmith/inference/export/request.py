@@ -45,7 +45,12 @@ class ConvertRequest(Request, ColumnSettings):
         least=0,
     )
     cased: bool | None = help_field(None, "keep or remove upper case [as SRC specifies]", flag="--cased/--uncased")
-    rules: str | None = help_field(None, "text rules huggingface or google, with --cased or --uncased", metavar="NAME")
+    rules: str | None = help_field(
+        None,
+        "text rules huggingface or google, with --cased or --uncased",
+        library="text rules huggingface or google, with `cased`",
+        metavar="NAME",
+    )
     allow_unknown: bool = help_field(False, "skip tensors with unknown names")
     replace: bool = help_field(False, "overwrite DST")
 

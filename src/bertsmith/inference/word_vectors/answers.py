@@ -55,7 +55,7 @@ class SimilarityScore:
 
 
 def neighbors(vectors: WordVectors, word: str, count: int = 10) -> list[Neighbor]:
-    """The words with the highest cosine with a word, itself excluded, highest first."""
+    """The `count` words with the highest cosine with a word, itself excluded, highest first."""
     row = vectors.rows([word])[0]
     return _nearest(vectors, vectors.units[row], count, without=[row])
 
@@ -66,6 +66,7 @@ def analogy(
     """The words that are to c as b is to a, by the cosine with b - a + c; none of the three itself.
 
     Args:
+        count: the number of words that are returned.
         most_frequent: the number of most frequent words that may answer; 0 for all.
     """
     rows = vectors.rows([a, b, c])

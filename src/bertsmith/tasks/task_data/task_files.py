@@ -172,9 +172,15 @@ def read_task(
     """The spec and data of a task, read from its files.
 
     Args:
+        name: a task, as in `finetune`.
         train: the training file; if not given, the preset's own examples.
         dev: the dev file; without one, a tenth of the training examples is held out.
+        columns, settings: which columns are read, and how rows are made; stored with the model.
         limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
+        map_labels: new names of the labels in the files.
+
+    Raises:
+        BertsmithError: the task is unknown, or a file is missing or invalid; the message says which.
     """
     name = task_name(name)
     train = train or bundled_examples(name)

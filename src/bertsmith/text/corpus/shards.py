@@ -196,6 +196,9 @@ class Corpus:
         Args:
             verify: also read every shard and compare its digest; otherwise only presence, size and columns are checked.
             vocabulary: the vocabulary that the corpus must have been built with.
+
+        Raises:
+            CorpusError: `folder` is not a corpus, a file is missing, truncated or altered, or `vocabulary` differs.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -222,7 +225,7 @@ class Corpus:
         """Fetches what is about to be read; of memory-mapped shards there is nothing to fetch."""
 
     def held_out(self, *, verify: bool = False) -> "Corpus | None":
-        """The held-out documents as a corpus; None if there are none."""
+        """The held-out documents as a corpus, opened as by `open`; None if there are none."""
         if not self.manifest.get("held_out", {}).get("documents"):
             return None
         return Corpus.open(self.folder / HELD_OUT, verify=verify, vocabulary=self.vocabulary)

@@ -85,6 +85,9 @@ class TextRules:
         """The rules "huggingface", "google" or "unspaced".
 
         The last are Hugging Face's with `split_unspaced` and, in lower case, `keep_letter_marks`.
+
+        Raises:
+            ConfigError: there are no rules of that name.
         """
         require(
             name in NAMED,

@@ -49,8 +49,12 @@ class Vocabulary:
     """Pieces and their ids. In a WordPiece vocabulary, a piece that continues a word starts with `##`.
 
     Args:
+        source: the name of this vocabulary in error messages, such as the path of its file.
         whole: number of pieces at the end that are never part of a word: added tokens that are no WordPieces.
         has_ids: whether the file states the ids; if they are line numbers, a missing line would change them.
+
+    Raises:
+        VocabularyError: a special piece is missing, or a piece is empty, occurs twice or contains a line end.
     """
 
     def __init__(
@@ -86,7 +90,12 @@ class Vocabulary:
 
     @classmethod
     def load(cls, path: Path | str) -> "Vocabulary":
-        """The vocabulary of a `vocab.txt` file."""
+        """The vocabulary of a `vocab.txt` file.
+
+        Raises:
+            InputError: the file does not exist or cannot be read.
+            VocabularyError: the file is not UTF-8, or not a vocabulary (see the class).
+        """
         path = Path(path)
         try:
             data = regular_bytes(path)

@@ -44,6 +44,8 @@ class WordPieceTokenizer(Tokenizer):
 
     Args:
         added: the added tokens, special pieces among them; by default these alone.
+        cache_entries: maximum number of words cached with their pieces; they also take a bounded number of bytes.
+        threads: threads for `encode_batch`; by default one for each core that this process may use.
 
     >>> from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
     >>> words = ["want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]

@@ -44,6 +44,9 @@ def plan_pretraining(request: PlanRequest) -> RunPlan:
     Nothing is written but the index of a corpus at an address, which the run needs too. The rates come from a few
     real steps on this machine, unless `device` names a GPU that is not here, or `rates` a plan that was written
     elsewhere.
+
+    Raises:
+        BertsmithError: the corpus or a setting is invalid, or they do not fit; the message says which.
     """
     require_host(request.corpus)
     settings = request.part(PlanSettings)
