@@ -233,7 +233,8 @@ def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | 
         return word, ""
     tag = cells[tag_at].strip()
     if len(tag.split()) != 1:
-        raise InputError.at(location, "a tag without spaces", brief(tag) if tag else "an empty column", "fix this line")
+        fix = "fix this line, or name another column with --tag-column"
+        raise InputError.at(location, "a tag without spaces", brief(tag) if tag else "an empty column", fix)
     return word, tag
 
 

@@ -66,14 +66,10 @@ class NumberPrediction(Prediction):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoicePrediction(Prediction):
-    """The ending that fits best.
+    """The ending that fits best; `cut_tokens` were cut from all rows of the example."""
 
-    Attributes:
-        cut_tokens: tokens cut from all rows of the example.
-    """
-
-    index: int
-    probabilities: tuple[float, ...]
+    index: int  # of the ending, from 0
+    probabilities: tuple[float, ...]  # one per ending; they sum to 1
     text: str
 
     def to_dict(self) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class TaskSpec:
         if self.reads not in READS:
             raise ConfigError.unknown("value of reads", self.reads, READS)
         if self.settings.long_text in HIERARCHICAL and self.reads in (*OF_TWO_TEXTS, CONCAT, *READERS):
-            raise ConfigError.must_be("reads", "pooler, cls or mean for a hierarchical long_text", self.reads)
+            limits = "pooler, cls or mean for a hierarchical long_text"
+            raise ConfigError.must_be("reads", limits, self.reads, "use --reads mean")
         if self.reads == MAX and self.kind in ("classification", "regression", "choice"):
             raise ConfigError(
                 expected=f"a task of vectors of texts, for a head that reads {MAX!r}",
@@ -178,7 +179,7 @@ class TaskSpec:
 class Prediction(abc.ABC):
     """A task's prediction for one example."""
 
-    cut_tokens: int = 0
+    cut_tokens: int = 0  # tokens of the example that were truncated
 
     @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
