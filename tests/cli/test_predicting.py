@@ -210,6 +210,7 @@ def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Pa
     assert printed.out.split("\n")[:-1] == [answer["text"] for answer in answers]
     assert [len(answer["answers"]) for answer in answers] == [2, 1, 2]
     assert answers[1]["text"] == ""
+    assert "empty texts" not in printed.err, "the empty text is not written by the model"
     table = tmp_path / "sources.csv"
     table.write_text("document,year\nanna rome,1\noslo,2\n", encoding="utf-8")
     assert run("predict", "--model", model, "--data", table, "--out", tmp_path / "written.csv").code == 0
@@ -219,3 +220,8 @@ def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Pa
         f"anna rome,1,{answers[0]['text']}",
         f"oslo,2,{answers[2]['text']}",
     ]
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("anna rome\toslo\nbert\trome\n", encoding="utf-8")
+    assert run("predict", "--model", model, "--data", pairs).code == 0
+    refused = run("predict", "--model", model, "--data", pairs, "--out", tmp_path / "other.csv").err
+    assert "a first line with the names of the columns" in refused

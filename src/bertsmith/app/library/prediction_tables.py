@@ -30,7 +30,9 @@ PREDICTION, PROBABILITY = "prediction", "probability"
 
 def predict_file(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
     """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed."""
-    yield from _answered(_predictor(request), request)
+    predictor = _predictor(request)
+    examples = _examples(predictor, request)
+    yield from predictor.stream(iter(examples), total=len(examples))
 
 
 def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
@@ -64,11 +66,17 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
                 name not in names, expected=f"no column {name!r} in '{data}'", found="one", fix="rename that column"
             )
         answers: dict[str, Mapping[str, str]] = {}
-        for example, prediction in _answered(predictor, request):
+        examples = _examples(predictor, request)
+        require(
+            {row.location for row in rows}.issuperset(example.location for example in examples),
+            expected=f"a first line with the names of the columns in '{data}', with --out",
+            found="lines of texts alone",
+            fix="add one, such as source, a tab and target; or print the predictions, without --out",
+        )
+        for example, prediction in predictor.stream(iter(examples), total=len(examples)):
             answers[example.location] = _cells(prediction, multi_label=predictor.task.spec.multi_label)
             yield example, prediction
     added = list(dict.fromkeys(name for cells in answers.values() for name in cells))
-    assert {row.location for row in rows} >= answers.keys(), "an example has the location of its row"
     if suffix_of(data) == ".csv":
         content = _with_cells(data, names, added, answers, request.encoding)
     else:
@@ -85,10 +93,10 @@ def _predictor(request: PredictRequest) -> Predictor:
     return load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
 
 
-def _answered(predictor: Predictor, request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
+def _examples(predictor: Predictor, request: PredictRequest) -> Sequence[Example]:
+    """The examples of the file, without labels."""
     spec, columns = predictor.task.spec, request.part(ColumnSettings)
-    examples = read_examples(form_of(spec), Path(request.data or ""), columns, gold=False, scheme=spec.scheme).examples
-    yield from predictor.stream(iter(examples), total=len(examples))
+    return read_examples(form_of(spec), Path(request.data or ""), columns, gold=False, scheme=spec.scheme).examples
 
 
 def _with_cells(

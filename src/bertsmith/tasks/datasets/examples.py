@@ -152,8 +152,6 @@ Example = TextExample | TripletExample | ChoiceExample | TaggedExample | Questio
 
 def is_blank(example: Example) -> bool:
     """Whether the example is a text, or a pair of texts, with nothing but whitespace."""
-    if isinstance(example, SequenceExample):
-        return not example.source.strip()
     return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
 
 

@@ -60,7 +60,7 @@ def read_sequences(
     columns = list(rows[0].values)
     source = _column(path, columns, text_column, SOURCE_COLUMNS, "text", "--text-column")
     others = [name for name in columns if name != source]
-    target = _column(path, others, label_column, TARGET_COLUMNS, "target", "--label-column") if gold else ""
+    target = _column(path, columns, label_column, TARGET_COLUMNS, "target", "--label-column", source) if gold else ""
     id_column = next((name for name in others if plain_name(name) in ID_COLUMNS and name != target), "")
     unread = [name for name in others if name not in (target, id_column)]
     if unread or (source, target or "target") != ("source", "target"):
@@ -113,13 +113,16 @@ def _is_plain(path: Path, encoding: str) -> bool:
     return len(cells) == 2 and not looks_like_json(text) and not any(plain_name(cell) in known for cell in cells)
 
 
-def _column(path: Path, columns: list[str], named: str | None, known: list[str], content: str, option: str) -> str:
-    """The column that was named, or the first one with a usual name."""
+def _column(
+    path: Path, columns: list[str], named: str | None, known: list[str], content: str, option: str, source: str = ""
+) -> str:
+    """The column that was named, or the first one with a usual name; never that of the `source`."""
+    others = [name for name in columns if name != source]
     if named is not None:
-        if named not in columns:
-            raise missing_column(named, quoted(path), columns)
+        if named not in others:
+            raise missing_column(named, quoted(path), others)
         return named
-    column = first_known({plain_name(name): name for name in columns}, known)
+    column = first_known({plain_name(name): name for name in others}, known)
     if column is None:
         raise InputError(
             expected=f"a column named {known[0]!r} for each {content} in {quoted(path)}",
@@ -133,7 +136,7 @@ def _targets(row: Row, column: str) -> tuple[str, ...]:
     """The targets in a cell: one text, or a list of texts in JSON."""
     cell = row.cell(column).strip()
     if not cell.startswith('["'):
-        return (cell,) if cell else ()
+        return () if cell in ("", "[]") else (cell,)
     texts = parse_json(cell, row.location)
     if not all(isinstance(text, str) for text in texts):
         raise InputError(
