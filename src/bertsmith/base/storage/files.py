@@ -115,6 +115,18 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def link_file(source: Path, path: Path) -> None:
+    """Makes `path` a second name of a file, or a copy of it where the storage has no such names.
+
+    The two stay apart when one of them is written again: `atomic_file` replaces a file and never changes its content.
+    """
+    require_file(source, "a file to link")
+    try:
+        os.link(source, path)
+    except OSError:
+        shutil.copyfile(source, path)
+
+
 def remove_partials(folder: Path) -> None:
     """Removes what interrupted writes left in `folder`, and restores what they were about to replace."""
     for leftover in list(folder.iterdir()) if folder.is_dir() else ():

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,10 @@ from bertsmith.models.parts.layers import initial_values
 from bertsmith.models.parts.our_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of
 from bertsmith.text.tokenizers.tokenizer import Tokenizer, warn_of_casing
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
+
+# Of a task's model: memory of its own; the tensors of the folder where these are fp32, which are usually mapped from a
+# file, for a model that is not trained; or none (the meta device), to check and count before anything is read.
+Parameters = Literal["own", "mapped", "meta"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +110,7 @@ def load_for_task(
     predicts: bool = False,
     copies_layers: bool = False,
     division: Division | None = None,
-    mapped: bool = False,
+    parameters: Parameters = "own",
 ) -> TaskModel:
     """The encoder of any source with the head of a task.
 
@@ -115,8 +119,7 @@ def load_for_task(
         reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
         predicts: also load the head that scores pieces.
         copies_layers: a decoder starts as layers of the encoder, see `heads/decoder.py`.
-        mapped: the parameters are the tensors of the folder where these are fp32, without memory of their own, since
-            they are usually mapped from a file; for a model that is not trained.
+        parameters: where the parameters are, see `Parameters`.
     """
     tokenizer = folder.require_tokenizer()
     warn_of_casing(tokenizer, folder.name)
@@ -188,7 +191,8 @@ def load_for_task(
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
             )
-    give_memory(model, taken, seed, division, mapped=mapped)
+    if parameters != "meta":
+        give_memory(model, taken, seed, division, mapped=parameters == "mapped")
     model.encoder.read_vocabulary(tokenizer.vocabulary)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
@@ -209,6 +213,7 @@ def save_pretrained(
     *,
     trained: Collection[str] = ("pooler", "mlm", "nsp"),
     replace: bool = False,
+    weights_of: Path | None = None,
 ) -> None:
     """Writes a model folder.
 
@@ -216,14 +221,21 @@ def save_pretrained(
         trained: the parts to write in addition to the encoder; leave out parts that no objective trained. The hidden
             layer of a head is always written.
         replace: overwrite an existing folder that contains a model.
+        weights_of: see `write_model_folder`.
     """
     tensors = {
-        name: tensor.detach().cpu()
+        name: tensor.detach()
         for name, tensor in (model.tensors if isinstance(model, ModelFolder) else model.state_dict()).items()
         if part_of(name) in (None, BLOCKS, READER, *trained)
     }
     write_model_folder(
-        path, config=model.config, tensors=tensors, tokenizer=tokenizer, metadata=metadata, replace=replace
+        path,
+        config=model.config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        metadata=metadata,
+        replace=replace,
+        weights_of=weights_of,
     )
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.base.core.errors import CheckpointError, some
-from bertsmith.base.storage.files import atomic_folder, read_object, require_file, write_json
+from bertsmith.base.storage.files import atomic_folder, link_file, read_object, require_file, write_json
 from bertsmith.models.checkpoints.architectures import architecture_of, read_config
 from bertsmith.models.checkpoints.card import write_card
 from bertsmith.models.checkpoints.cross_encoders import read_scoring
@@ -143,11 +143,13 @@ def write_model_folder(
     tokenizer: Tokenizer | None,
     metadata: ModelMetadata | None = None,
     replace: bool = False,
+    weights_of: Path | None = None,
 ) -> None:
     """Writes a model folder atomically: it is either complete or absent.
 
     Args:
         tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
+        weights_of: a model folder with the same weights, whose file is linked; the tensors may be on the meta device.
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
     names = architecture_of(config).names
@@ -164,7 +166,12 @@ def write_model_folder(
         write_json(partial / "config.json", config_of_folder(config, opening, metadata, stored, outputs))
         if opening.needs_code:
             write_code(partial, config, names)
-        write_safetensors(partial / SAFETENSORS, named)
+        known: dict[str, str] = {}
+        if weights_of is None:
+            write_safetensors(partial / SAFETENSORS, named)
+        else:
+            link_file(weights_of / SAFETENSORS, partial / SAFETENSORS)
+            known = {SAFETENSORS: read_object(weights_of / METADATA)["digests"][SAFETENSORS]}
         if tokenizer is not None:
             write_tokenizer(partial, tokenizer, config, longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS)
         write_card(partial, config, ours, tokenizer, metadata, "transformers", opening)
@@ -179,7 +186,7 @@ def write_model_folder(
                 is_static=config.is_static,
                 prompts={QUERY: settings.get("query_prompt", ""), DOCUMENT: settings.get("passage_prompt", "")},
             )
-        write_metadata(partial, tokenizer, metadata)
+        write_metadata(partial, tokenizer, metadata, known)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

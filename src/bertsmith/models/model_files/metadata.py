@@ -255,15 +255,22 @@ def digests_of_model(model: str | Path) -> dict[str, str]:
     return {path.name: digest_file(path) for path in sorted(folder.glob("[!.]*")) if path.is_file()}
 
 
-def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata) -> None:
-    """Writes the metadata of a model, with the digests of the files that are already in `folder`."""
+def write_metadata(
+    folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata, known: Mapping[str, str] | None = None
+) -> None:
+    """Writes the metadata of a model, with the digests of the files that are already in `folder`.
+
+    Args:
+        known: digests of some of these files, which are then not read.
+    """
     values: dict[str, Any] = {"format": FORMAT, "bertsmith": __version__}
     values |= {key: value for key, value in metadata.to_dict().items() if key not in RESERVED}
     if tokenizer is not None:
         values |= {"text_rules": tokenizer.settings, "vocabulary": tokenizer.vocabulary.digest}
     # People may add to the model card.
     files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name not in (METADATA, CARD)]
-    values["digests"] = {file.name: digest_file(file) for file in files}
+    known = known or {}
+    values["digests"] = {file.name: known.get(file.name) or digest_file(file) for file in files}
     write_json(folder / METADATA, values)
 
 

@@ -161,7 +161,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
             settings = dataclasses.replace(settings, long_text="windows")
         spec = dataclasses.replace(spec, settings=settings)
     head = task_for(spec).head
-    loaded = load_for_task(job.untrained, head, keep_head=False)
+    loaded = load_for_task(job.untrained, head, keep_head=False, parameters="mapped")
     on_cosine = result["name"] == COSINE
     layer = None if on_cosine else linear
     if layer is not None:

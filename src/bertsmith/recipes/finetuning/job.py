@@ -23,7 +23,7 @@ from bertsmith.base.machine.runtime import Rank, Runtime, choose
 from bertsmith.base.processes.distributed import result_of_first_rank
 from bertsmith.base.processes.sharding import Division, whole_parameters
 from bertsmith.base.storage.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.models.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
+from bertsmith.models.checkpoints.assembly import Parameters, TaskModel, load_for_task, save_pretrained
 from bertsmith.models.checkpoints.hub import model_name
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -141,7 +141,7 @@ class FinetuningJob:
         for name in task.ignored_settings():
             warn(f"{name} is ignored: {task.why_ignored(name)}")
         own = dataclasses.replace(task.head, own=own_head)
-        tokenizer = load_for_task(folder, own, mapped=True, **loading_options(folder, settings)).tokenizer
+        tokenizer = load_for_task(folder, own, parameters="meta", **loading_options(folder, settings)).tokenizer
         with recorded_warnings() as warnings:
             # A held-out dev set comes from the training file, so its labels must be known.
             task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
@@ -248,10 +248,12 @@ class FinetuningJob:
         """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
         return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
 
-    def first_model(self, *, seed: int, division: Division | None = None, mapped: bool = False) -> TaskModel:
+    def first_model(
+        self, *, seed: int = 0, division: Division | None = None, parameters: Parameters = "own"
+    ) -> TaskModel:
         """The base model with a new head, before the first step; see `load_for_task`."""
         options = loading_options(self.folder, self.settings)
-        return load_for_task(self.folder, self.head, seed=seed, division=division, mapped=mapped, **options)
+        return load_for_task(self.folder, self.head, seed=seed, division=division, parameters=parameters, **options)
 
     def started_model(self, seed: int, division: Division | None = None) -> EncoderForTask:
         """The model that a training with a seed starts from."""
@@ -421,7 +423,7 @@ class FinetuningJob:
     def write_model(
         self,
         folder: Path,
-        model: EncoderForTask | ModelFolder,
+        weights: EncoderForTask | ModelFolder | Path,
         spec: TaskSpec,
         result: SeedResult,
         origin: Mapping[str, Any] | None = None,
@@ -430,9 +432,12 @@ class FinetuningJob:
         """Writes a model folder with the task in its metadata.
 
         Args:
+            weights: the model, or the model folder of a training of this job, whose file of weights is linked.
             baseline: the best baseline on the same dev examples, with its score.
             origin: what else the metadata says of its training, or says in place of what this training says.
         """
+        linked = weights if isinstance(weights, Path) else None
+        model = self.first_model(parameters="meta").model if isinstance(weights, Path) else weights
         training = self.training
         chooses_step = training.keep_best is not None and (training.evaluate_every or 0) < (training.steps or 0)
         metadata = ModelMetadata(
@@ -465,7 +470,13 @@ class FinetuningJob:
         )
         trained = (self.head.saved_part, *(("pooler",) if self.head.uses_pooler(model.config) else ()))
         save_pretrained(
-            folder, model, self.tokenizer, metadata, trained=() if self.head.is_vector else trained, replace=True
+            folder,
+            model,
+            self.tokenizer,
+            metadata,
+            trained=() if self.head.is_vector else trained,
+            replace=True,
+            weights_of=linked,
         )
 
     def write_predictions(self, path: Path, predictions: Sequence[Prediction] | None) -> None:

@@ -24,6 +24,7 @@ from bertsmith.base.storage.files import read_json_lines
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
 from bertsmith.recipes.results.comparison import LEVEL, Lines, paired
 from bertsmith.recipes.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
@@ -42,7 +43,7 @@ class Kept(NamedTuple):
     Attributes:
         name: the folder of its training, or `AVERAGE`.
         parts: the indices of the trainings that it consists of.
-        folder: its weights.
+        weights: the model folder of its training, which is not read, or the average.
         spec: with the values that are fitted to dev examples.
         result: that of the best training; of an average with its own scores, and the cost of all.
         predictions: the file of its predictions on the dev examples; without any, there is none.
@@ -52,7 +53,7 @@ class Kept(NamedTuple):
 
     name: str
     parts: tuple[int, ...]
-    folder: ModelFolder
+    weights: Path | ModelFolder
     spec: TaskSpec
     result: SeedResult
     predictions: Path
@@ -83,9 +84,8 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
     results = [result for _, result, _ in trained]
     best = best_of(job, results)
     path = trained[best][0]
-    folder = load_any(path / MODEL_FOLDER)
-    spec = TaskSpec.from_dict(folder.metadata.spec or {}, str(path))
-    one = Kept(path.name, (best,), folder, spec, results[best], path / PREDICTIONS_FILE)
+    spec = TaskSpec.from_dict(read_metadata(path / MODEL_FOLDER).spec or {}, str(path))
+    one = Kept(path.name, (best,), path / MODEL_FOLDER, spec, results[best], path / PREDICTIONS_FILE)
     parts = tuple(number for number, result in enumerate(results) if not result.collapsed)
     if job.settings.merge != "average" or len(parts) < 2:
         return one
@@ -107,7 +107,7 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
     chosen = [trained[number] for number in parts]
     # With few examples, the start is one more part; with more, it is too far behind the trainings.
     with_start = job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES
-    folder = averaged_weights(job, best.folder, chosen, with_start)
+    folder = averaged_weights(job, chosen, with_start)
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
     judged = job.judge(model, Rank())
     out.mkdir(exist_ok=True)
@@ -122,20 +122,18 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
     return Kept(AVERAGE, parts, folder, judged.spec, result, out / PREDICTIONS_FILE, with_start)
 
 
-def averaged_weights(
-    job: "FinetuningJob", folder: ModelFolder, trained: Sequence[Trained], with_start: bool
-) -> ModelFolder:
+def averaged_weights(job: "FinetuningJob", trained: Sequence[Trained], with_start: bool) -> ModelFolder:
     """A model folder with the average of trainings as its weights.
 
     Args:
-        folder: one of the trained models.
         with_start: whether the linear start counts as one more of them.
     """
-    every = [load_any(path / MODEL_FOLDER).tensors for path, _, _ in trained]
+    folders = [load_any(path / MODEL_FOLDER) for path, _, _ in trained]
+    every = [folder.tensors for folder in folders]
     if with_start:
         state = job.started_model(job.training.seed).state_dict()
-        every.append({name: state[name] for name in folder.tensors})
-    return dataclasses.replace(folder, tensors=average_of(every))
+        every.append({name: state[name] for name in every[0]})
+    return dataclasses.replace(folders[0], tensors=average_of(every))
 
 
 def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
@@ -154,7 +152,7 @@ def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", ModelFolder, SeedResult] | None:
+def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", Path | ModelFolder, SeedResult] | None:
     """The job, weights and result of a model that is kept, from trainings on all examples, with the scores of before.
 
     None if all of these trainings collapsed: then the model is the one that was scored.
@@ -165,11 +163,9 @@ def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", ModelFolder, Se
         warn("every training on all examples collapsed, so the model is the one that was scored")
         return None
     path, result, _ = learned[0]
-    if kept.name == AVERAGE:
-        folder = averaged_weights(job, kept.folder, learned, kept.with_start)
-    else:
-        folder = load_any(path / MODEL_FOLDER)
-    return job, folder, dataclasses.replace(result, scores=kept.result.scores)
+    averages = kept.name == AVERAGE
+    weights = averaged_weights(job, learned, kept.with_start) if averages else path / MODEL_FOLDER
+    return job, weights, dataclasses.replace(result, scores=kept.result.scores)
 
 
 def origin_of(

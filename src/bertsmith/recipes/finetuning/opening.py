@@ -14,7 +14,7 @@ _FEWEST_STEPS = 10  # with fewer, most of them are warm-up
 
 def opening_lines(job: "FinetuningJob") -> list[str]:
     """What a user should know before training starts."""
-    base = job.first_model(seed=0, mapped=True)
+    base = job.first_model(parameters="meta")
     added = base.model.num_head_parameters
     unread = {job.head.saved_part} if job.head.uses_pooler(job.folder.config) else {job.head.saved_part, "pooler"}
     missing = [part for part in base.new_parts if part not in unread]

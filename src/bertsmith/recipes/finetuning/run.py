@@ -272,7 +272,7 @@ def _finish(
     best = best_of(job, results)
     spec, lines = kept.spec, kept.lines
     final = None if refit is None else refitted(kept, refit)
-    written_job, weights, result = final or (job, kept.folder, kept.result)
+    written_job, weights, result = final or (job, kept.weights, kept.result)
     all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
     written_job.write_model(run.model, weights, spec, result, origin_of(job, kept, written_job, all_results), baseline)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import Runtime
+from bertsmith.base.storage.files import digest_bytes
 from bertsmith.models.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
 from bertsmith.models.parts.batch import Batch, GatheredRows, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from bertsmith.models.checkpoints.model_folder import ModelFolder
 
 Vectors = npt.NDArray[np.float32]
+MOST_REMEMBERED = 2**28  # bytes of vectors
 
 
 class FrozenEncoder(RowEncoder):
@@ -47,6 +49,7 @@ class FrozenEncoder(RowEncoder):
         micro_tokens: maximum tokens per micro-batch; None for a default that suits the device.
         has_pooler: whether the pooler was trained.
         kept: with int8, the linear layers that are kept in higher precision.
+        remembers: whether vectors of the same rows are computed once, as long as `MOST_REMEMBERED` bytes hold them.
     """
 
     def __init__(
@@ -59,11 +62,13 @@ class FrozenEncoder(RowEncoder):
         micro_tokens: int | None = None,
         has_pooler: bool = True,
         kept: Sequence[str] = (),
+        remembers: bool = False,
     ) -> None:
         super().__init__(tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler)
         self.kept = tuple(kept)
         self.model: Encoder = model.to(runtime.torch_device).eval().requires_grad_(False)
         self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
+        self._remembered: dict[tuple[str, LayerChoice, str], Vectors] | None = {} if remembers else None
 
     @property
     def reads_last(self) -> bool:
@@ -100,6 +105,21 @@ class FrozenEncoder(RowEncoder):
         Args:
             pooling: also "pair" and "apart": for rows of two texts, `row_vectors.pair_of_rows` and `apart_of_rows`.
         """
+        if self._remembered is None:
+            return self._row_vectors(rows, choice, pooling, progress)
+        numbers = (rows.token_ids, rows.segment_ids, rows.lengths)
+        key = (digest_bytes(b"".join(part.tobytes() for part in numbers)), choice, pooling)
+        if (known := self._remembered.get(key)) is not None:
+            if progress is not None:
+                progress.advance(len(rows))
+            return known
+        vectors = self._row_vectors(rows, choice, pooling, progress)
+        vectors.flags.writeable = False
+        if vectors.nbytes + sum(part.nbytes for part in self._remembered.values()) <= MOST_REMEMBERED:
+            self._remembered[key] = vectors
+        return vectors
+
+    def _row_vectors(self, rows: PackedRows, choice: LayerChoice, pooling: str, progress: Progress | None) -> Vectors:
         if pooling not in OF_TWO_TEXTS:
             self.require_pooling(pooling, choice)
         width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling in OF_TWO_TEXTS else 1)

@@ -25,15 +25,17 @@ def load_frozen_encoder(
     precision: str = "fp32",
     products: str = "auto",
     int8: RecordedInt8 | None = None,
+    remembers: bool = False,
 ) -> FrozenEncoder:
     """The encoder of a model folder, Google checkpoint, run folder or hub id, or of a `ModelFolder`.
 
     Args:
         products: how linear layers are computed; see `choose_inference`.
         int8: with int8, the layers kept in higher precision and the fixed scales, instead of what is recorded.
+        remembers: see `FrozenEncoder`.
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source)
-    loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False, mapped=True)
+    loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False, parameters="mapped")
     runtime = choose_inference(device, precision, products)
     runtime.tell()
     weights = folder.path / "model.safetensors"
@@ -48,7 +50,13 @@ def load_frozen_encoder(
     # Fixed scales determine the vectors as the kept layers do.
     kept = (*kept, digest) if digest else kept
     return FrozenEncoder(
-        loaded.model.encoder, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
+        loaded.model.encoder,
+        loaded.tokenizer,
+        runtime,
+        base_digest=base_digest,
+        has_pooler=has_pooler,
+        kept=kept,
+        remembers=remembers,
     )
 
 
@@ -56,5 +64,5 @@ def loaded(shared: SharedEncoder) -> FrozenEncoder:
     """The encoder, which is loaded unless it is there."""
     if shared.encoder is None:
         with quiet():  # device and vocabulary are not news any more
-            shared.encoder = load_frozen_encoder(shared.folder, device=shared.device)
+            shared.encoder = load_frozen_encoder(shared.folder, device=shared.device, remembers=True)
     return shared.encoder
