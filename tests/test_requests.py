@@ -75,6 +75,8 @@ def test_a_request_knows_what_was_given_and_makes_its_parts() -> None:
     changed = train("model", learning_rate=1.0, seeds=2)
     assert (changed.given, changed.seeds, changed.learning_rate) == ({"source", "learning_rate", "seeds"}, 2, 1.0)
     assert call(train, changed) is changed
+    of_numpy = train("model", seeds=np.int64(3), texts=np.array(["a.txt"]))  # type: ignore[arg-type]
+    assert tomllib.loads(to_file(of_numpy)) == {"model": "model", "seeds": 3, "texts": ["a.txt"]}
     assert changed.replaced(seeds=3, source=Path("other")) == train(Path("other"), learning_rate=1.0, seeds=3)
     assert changed.replaced(seeds=3).given == changed.given
 
@@ -274,3 +276,10 @@ def test_an_option_of_a_task_is_refused_without_one_also_where_it_is_zero() -> N
     adapt("starter", ["a.txt"], "out", from_scratch=False, train=None).require_task()  # type: ignore[attr-defined]
     with pytest.raises(bertsmith.ConfigError, match="--word-column needs --task"):
         adapt("starter", ["a.txt"], "out", word_column=0).require_task()  # type: ignore[attr-defined]
+
+
+def test_a_report_of_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(bertsmith.ConfigError, match="expected run folders; found none"):
+        bertsmith.write_report([])
+    assert not list(tmp_path.iterdir())

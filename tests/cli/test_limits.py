@@ -37,6 +37,7 @@ ABSURD = {
     "demo --minutes nan --out run": "minutes must be a finite number, not nan",
     "search texts --query q --bm25 --k1 inf": "k1 must be a finite number, not inf",
     "quantize --model absent --data absent --limit nan": "limit must be at least 0 and at most 1, not nan",
+    "convert absent new --to google --limit -1": "--limit must be a number of at least 0, not -1.0",
     "convert absent new --to google --limit inf": "limit must be a finite number at least 0, not inf",
     "finetune --model starter --task spam --out run --learning-rate inf": "learning_rate must be a finite number",
     "serve --model absent --request-seconds inf": "request_seconds must be at most 1,000,000, not inf",

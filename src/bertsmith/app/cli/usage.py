@@ -125,7 +125,8 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
     if getattr(error, "param", None) is not None:
         fix = listed
     if number := _NUMBER.fullmatch(message):
-        kind = "a number" if number["kind"] == "float" else "a whole number"
+        type_name = number["kind"] or getattr(getattr(error.param, "type", None), "name", "")
+        kind = "a number" if type_name.startswith("float") else "a whole number"
         return f"{number['name']} must be {kind}{_limits(number['range'])}, not {number['found']}; {fix}"
     message = message.removeprefix("Invalid value: ").rstrip(".")
     # A message that says itself what to do needs no example, which would rarely fit it.

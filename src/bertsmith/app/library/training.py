@@ -6,6 +6,7 @@ from pathlib import Path
 from bertsmith.app.library.request import ReportRequest
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.requests import parts_of, path_or_none, takes
+from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.pages.html import page_place
 from bertsmith.base.processes.distributed import in_process_group, started_before
@@ -66,6 +67,7 @@ def write_report(request: ReportRequest) -> Path:
         BertsmithError: a folder contains no run, or the runs cannot be compared.
     """
     paths, out = [Path(run) for run in request.runs], path_or_none(request.out)
+    require(bool(paths), expected="run folders", found="none", fix="name at least one")
     usual = page_place(paths)
     may_exist = out is None or out.resolve() == usual.resolve()
     require_output(out or usual, PAGE, replace=request.replace, may_exist=may_exist)

@@ -21,6 +21,7 @@ A field that was not given has the default of its class; `given` says which were
 import dataclasses
 import functools
 import inspect
+import numbers
 import os
 import re
 import textwrap
@@ -65,9 +66,12 @@ class Request:
     def __post_init__(self) -> None:
         """Checks the values that were given: their types, limits and paths, then what each part checks itself."""
         for source, field in all_fields(type(self)):
-            if _is_sequence(field):
-                object.__setattr__(self, field.name, as_list(getattr(self, field.name)))
             value, about = getattr(self, field.name), field_help(field)
+            if _is_sequence(field):
+                value = as_list(value)
+            elif isinstance(value, numbers.Number) and hasattr(value, "item"):  # of NumPy
+                value = value.item()
+            object.__setattr__(self, field.name, value)
             if field.name not in self.given or (value is None and field.default is None):
                 continue
             if source is not type(self):
