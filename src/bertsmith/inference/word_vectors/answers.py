@@ -55,7 +55,11 @@ class SimilarityScore:
 
 
 def neighbors(vectors: WordVectors, word: str, count: int = 10) -> list[Neighbor]:
-    """The `count` words with the highest cosine with a word, itself excluded, highest first."""
+    """The `count` words with the highest cosine with a word, itself excluded, highest first.
+
+    Raises:
+        InputError: the word has no vector.
+    """
     row = vectors.rows([word])[0]
     return _nearest(vectors, vectors.units[row], count, without=[row])
 
@@ -68,6 +72,9 @@ def analogy(
     Args:
         count: the number of words that are returned.
         most_frequent: the number of most frequent words that may answer; 0 for all.
+
+    Raises:
+        InputError: a word has no vector.
     """
     rows = vectors.rows([a, b, c])
     first, second, third = vectors.units[rows]

@@ -58,7 +58,7 @@ def build_corpus(request: BuildRequest) -> dict[str, Any]:
     With `replace`, an existing corpus is replaced once the new one is complete; other folders never are.
 
     Raises:
-        InputError: a file cannot be read, there is no text at all, or `out` exists, or is or contains one of the inputs.
+        InputError: a file cannot be read, there is no text at all, or `out` exists or contains one of the inputs.
         ConfigError: `workers` is not positive, or the tokenizer does not fit a corpus: it has no pieces for the start
             and the end of a row, or the ids of a sentence depend on the space before it.
     """
