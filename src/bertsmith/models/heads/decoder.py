@@ -14,6 +14,7 @@ import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -135,4 +136,4 @@ def spread(count: int, among: int) -> tuple[int, ...]:
     >>> spread(3, 12), spread(1, 12), spread(4, 4)
     ((0, 6, 11), (0,), (0, 1, 2, 3))
     """
-    return tuple(round(number * (among - 1) / max(1, count - 1)) for number in range(count))
+    return tuple(np.rint(np.linspace(0, among - 1, count)).astype(int).tolist())

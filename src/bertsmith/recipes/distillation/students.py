@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from bertsmith.base.core.errors import ConfigError, VocabularyError
@@ -24,6 +23,7 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.encoders.albert import AlbertConfig
 from bertsmith.models.encoders.bilstm import BiLstmConfig
 from bertsmith.models.encoders.distilbert import DistilBertConfig
+from bertsmith.models.heads.decoder import spread as spread_from_zero
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
 from bertsmith.models.parts.our_names import part_of
@@ -237,7 +237,7 @@ def spread_layers(count: int, of: int) -> tuple[int, ...]:
     >>> spread_layers(6, 12), spread_layers(3, 6), spread_layers(1, 6)
     ((1, 3, 5, 8, 10, 12), (1, 3, 6), (1,))
     """
-    return tuple((np.rint(np.linspace(0, of - 1, count)).astype(int) + 1).tolist())
+    return tuple(number + 1 for number in spread_from_zero(count, of))
 
 
 def chosen_layers(text: str | None, of: int, *, spread: bool) -> tuple[int, ...]:

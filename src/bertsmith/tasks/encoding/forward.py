@@ -80,9 +80,9 @@ class TorchEngine(Engine):
         """See `Engine`."""
         model, dtype = self._model, self.runtime.dtype
         with self._without_gradients():
-            gathered = part.gather(self.runtime.device)
             if part.features.writing is not None:
                 return self._written(part, part.features.writing)
+            gathered = part.gather(self.runtime.device)
             if isinstance(model, EncoderForTask):
                 assert head == TASK, head
                 logits = model(gathered.batch, read=gathered.read, dtype=dtype)
