@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.randomness import generator
+from bertsmith.tasks.baselines.written import right_branching_trees
 from bertsmith.tasks.datasets.examples import SequenceExample
 from bertsmith.tasks.metrics.brackets import bracket_counts, read_tree
 from bertsmith.tasks.specs.kinds import task_for
@@ -73,6 +74,16 @@ def test_any_tree_comes_back() -> None:
         back = read_tree(Trees().read_back(Trees().as_written(str(gold)).lower(), " ".join(words), LABELS))
         shared, predicted, wanted = bracket_counts(back, gold)
         assert shared == predicted == wanted
+
+
+def test_trees_that_are_too_deep_to_walk_through_are_refused_and_never_written() -> None:
+    with pytest.raises(InputError, match="more than 150 brackets around a word"):
+        read_tree("(S " * 2000 + "(NN a)" + ")" * 2000)
+    deep = read_tree(Trees().read_back("( s " * 2000 + ". .", "a b", LABELS))
+    assert [leaf.word for leaf in deep.words()] == ["a", "b"]
+    words = " ".join(f"w{number}" for number in range(2000))
+    (baseline,) = right_branching_trees([("a", ["(S (NN a))"])], [words])
+    assert [leaf.word for leaf in read_tree(baseline).words()] == words.split()
 
 
 @pytest.mark.parametrize(

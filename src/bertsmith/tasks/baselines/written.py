@@ -87,7 +87,7 @@ def _votes(sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
     """The share of each sentence in all votes, float64 [sentences]."""
     words = [set(sentence) for sentence in sentences]
     lengths = np.log(np.maximum([len(sentence) for sentence in sentences], 2))
-    shared = np.array([[len(one & other) for other in words] for one in words], dtype=np.float64)
+    shared = np.array([[len(first & second) for second in words] for first in words], dtype=np.float64)
     np.fill_diagonal(shared, 0.0)
     weights = shared / (lengths[:, None] + lengths[None, :])
     sums = weights.sum(axis=0)

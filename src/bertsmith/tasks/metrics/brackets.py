@@ -19,6 +19,7 @@ from bertsmith.base.core.errors import InputError
 BRACKETS = ("precision", "recall", "f1")
 TOPS = ("TOP", "ROOT", "S1", "")
 EMPTY = "-NONE-"
+DEEPEST = 150  # brackets around a word; walks through a tree are recursive
 PUNCTUATION = (",", ":", "``", "''", ".")
 _SAME = {"PRT": "ADVP"}
 _TOKENS = re.compile(r"[()]|[^\s()]+")
@@ -63,11 +64,13 @@ def read_tree(text: str) -> Tree:
     Empty elements, and constituents of nothing else, are left out. Brackets without a label around the whole are too.
 
     Raises:
-        InputError: brackets do not match, or there is not exactly one tree with a word.
+        InputError: brackets do not match or are too deep, or there is not exactly one tree with a word.
     """
     stack: list[list[Tree | str]] = [[]]
     for token in _TOKENS.findall(text):
         if token == "(":
+            if len(stack) > DEEPEST:
+                raise _no_tree(text, f"more than {DEEPEST} brackets around a word")
             stack.append([])
         elif token != ")":
             stack[-1].append(token)
@@ -97,8 +100,8 @@ def _tree(parts: Sequence[Tree | str], text: str) -> Tree | None:
     return Tree(plain_label(label), children) if children else None
 
 
-def _no_tree(text: str, found: str) -> InputError:
-    return InputError(expected=f"one tree in brackets in {text[:60]!r}", found=found, fix="correct the brackets")
+def _no_tree(text: str, content: str) -> InputError:
+    return InputError(expected=f"one tree in brackets in {text[:60]!r}", found=content, fix="correct the brackets")
 
 
 def brackets_of(tree: Tree) -> Counter[tuple[str, int, int]]:
@@ -129,8 +132,8 @@ def bracket_counts(tree: Tree | None, gold: Tree) -> tuple[int, int, int]:
     same_words = tree is not None and [leaf.word for leaf in tree.words()] == [leaf.word for leaf in gold.words()]
     if tree is None or not same_words:
         return 0, 0, wanted.total()
-    found = _with_punctuation_of(tree, gold)
-    return (found & wanted).total(), found.total(), wanted.total()
+    predicted = _with_punctuation_of(tree, gold)
+    return (predicted & wanted).total(), predicted.total(), wanted.total()
 
 
 def _with_punctuation_of(tree: Tree, gold: Tree) -> Counter[tuple[str, int, int]]:
@@ -151,17 +154,19 @@ def bracket_scores(trees: Sequence[Tree | None], golds: Sequence[Tree]) -> dict[
     evalb leaves out sentences whose words differ; here their gold brackets count as missed.
     """
     counts = [bracket_counts(tree, gold) for tree, gold in zip(trees, golds, strict=True)]
-    shared, found, wanted = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
-    figures = (shared / max(1, found), shared / max(1, wanted), 2 * shared / max(1, found + wanted))
+    shared, predicted, wanted = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0, 0)
+    figures = (shared / max(1, predicted), shared / max(1, wanted), 2 * shared / max(1, predicted + wanted))
     return dict(zip(BRACKETS, figures, strict=True))
 
 
 def right_branching(words: Sequence[Tree], label: str) -> Tree:
     """Words under constituents of one label, each of which begins a word later than the one around it.
 
-    It is the usual baseline for English, whose constituents mostly grow at their right end.
+    It is the usual baseline for English, whose constituents mostly grow at their right end. Where it would be too deep,
+    the last constituent has all words that are left.
     """
-    branch = Tree(label, tuple(words[-2:]))
-    for word in reversed(words[:-2]):
+    before = words[: max(0, min(len(words), DEEPEST) - 2)]
+    branch = Tree(label, tuple(words[len(before) :]))
+    for word in reversed(before):
         branch = Tree(label, (word, branch))
     return branch

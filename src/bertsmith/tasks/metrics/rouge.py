@@ -64,13 +64,13 @@ def longest_common(words: Sequence[str], others: Sequence[str]) -> int:
 
     Source: Hyyrö (2004), "Bit-Parallel LCS-length Computation Revisited", section 3.
     """
-    places: dict[str, int] = {}
-    for place, word in enumerate(words):
-        places[word] = places.get(word, 0) | 1 << place
+    positions: dict[str, int] = {}
+    for position, word in enumerate(words):
+        positions[word] = positions.get(word, 0) | 1 << position
     full = (1 << len(words)) - 1
     row = full
     for word in others:
-        met = row & places.get(word, 0)
+        met = row & positions.get(word, 0)
         row = ((row + met) | (row - met)) & full
     return len(words) - row.bit_count()
 

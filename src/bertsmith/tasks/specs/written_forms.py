@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import SequenceExample
-from bertsmith.tasks.metrics.brackets import Tree, read_tree
+from bertsmith.tasks.metrics.brackets import DEEPEST, Tree, read_tree
 
 WORD, TAG = ".", "XX"  # the place of a word, and the part of speech of words read back
 _SENTENCE = "S"  # the label of what is around several trees
@@ -121,7 +121,7 @@ def _read(written: str, words: Sequence[str], labels: Mapping[str, str]) -> Tree
                 open_[-1] = (labels.get(_plain(label), label.upper()), open_[-1][1])
             continue
         label = "" if token == "(" else None
-        if token == "(":
+        if token == "(" and len(open_) < DEEPEST - 1:
             open_.append((_SENTENCE, []))
         elif token == WORD and (word := next(left, None)) is not None:
             open_[-1][1].append(Tree(TAG, word=word))
