@@ -41,7 +41,13 @@ class DoctorReport:
             not compared. Once copies are removed, such texts differ by something that the vocabulary does not tell,
             such as accents.
         counted_one_in: 1, or N in a very large corpus, where repeats are estimated from one sentence in N.
+        sentence_lengths: the number of sentences in each of `LENGTH_BINS`.
+        unigram_entropy: nats; the loss of a model that only knows token frequencies.
+        model_vocabulary: the vocabulary size of the model to be trained, if given.
+        held_out, removed, languages, sources: what the manifest records of the held-out documents, of what was removed,
+            of the languages, and of the sources with a weight; empty if there is none.
         casing: a mismatch between vocabulary and lower-casing, or "".
+        form: the setting `form` with which the files were read.
     """
 
     folder: str

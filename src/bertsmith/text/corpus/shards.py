@@ -159,8 +159,10 @@ class DocumentBatch:
         token_offsets: int64 [D + 1], where the tokens of each document begin, then where the last document ends.
         sentence_lengths: uint32 [S], tokens.
         sentence_offsets: int64 [D + 1], where the sentences of each document begin, then where the last document ends.
+        sources: Arrow strings [D].
         words: uint64 [W], the hashes of the words of the text, see `text_words`; only while a corpus is built.
         word_offsets: int64 [D + 1], where the words of each document begin, then where the last document ends.
+        word_counts: uint32 [S], the words of each sentence.
     """
 
     tokens: npt.NDArray[Any]

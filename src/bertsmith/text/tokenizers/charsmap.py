@@ -255,7 +255,11 @@ def normalized_with_places(text: str, steps: tuple[Step, ...]) -> tuple[str, lis
 
 
 def keeps_beginning(text: str, steps: tuple[Step, ...]) -> bool:
-    """Whether the package takes the first character after all steps to be from the beginning of the text."""
+    """Whether the package takes the first character after all steps to be from the beginning of the text.
+
+    It does not if `StripAccents` removes the first one, such as an accent without a letter; what another step removes
+    counts as part of the next character.
+    """
     for step in steps:
         units = list(step(text))
         if step is _STRIP_ACCENTS and units and not units[0].result:

@@ -85,6 +85,7 @@ class Pieces:
     """The pieces of one text with their character offsets.
 
     Args:
+        ids: int32 [P].
         starts: int32 [P], the first character of each piece in the original text.
         ends: int32 [P], one past the last character of each piece.
     """
@@ -122,8 +123,8 @@ class EncodedWithOffsets(NamedTuple):
     """The pieces of N texts with their character offsets."""
 
     encoded: Encoded
-    starts: Offsets
-    ends: Offsets
+    starts: Offsets  # int64 [P], the first character of each piece in its text
+    ends: Offsets  # int64 [P], one past the last character of each piece
 
 
 Key = TypeVar("Key")

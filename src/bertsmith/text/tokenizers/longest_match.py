@@ -144,7 +144,13 @@ class PieceTable:
             shorter = 8 * width
 
     def longest_at(self, windows: Words, places: Integers, left: Integers) -> tuple[Values, Integers]:
-        """(ids, lengths) of the longest piece that starts at each of `places`; the length is 0 where there is none."""
+        """(ids, lengths) of the longest piece that starts at each of `places`; the length is 0 where there is none.
+
+        Args:
+            windows: the 8 bytes from each position on, as returned by `windows_of`.
+            places: int64 [n].
+            left: int64 [n], the maximum length of the piece in bytes.
+        """
         ids = np.zeros(len(places), dtype=np.int32)
         taken = np.zeros(len(places), dtype=np.int64)
         order = np.argsort(-left)

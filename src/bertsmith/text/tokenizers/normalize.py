@@ -326,7 +326,10 @@ def _first_steps(control_rule: str, split_cjk: bool) -> _Translation:
 
 @functools.cache
 def _last_steps(control_rule: str, *, strips: bool) -> _Translation:
-    """The last steps: accents are removed, signs get spaces around them."""
+    """The last steps: accents are removed, signs get spaces around them.
+
+    What only the running Python composes, from a table newer than those of the rules, becomes `_SLOW`.
+    """
     known = characters_of(control_rule)
 
     def entry(character: str) -> str:
@@ -347,7 +350,10 @@ def _lowered(lowercase: bool, split_cjk: bool) -> Callable[[str], str]:
 
 @functools.cache
 def _steps_before_accents(lowercase: bool, split_cjk: bool) -> _Translation:
-    """The steps of the rules `huggingface` before accents, for `keep_letter_marks`."""
+    """The steps of the rules `huggingface` before accents, for `keep_letter_marks`.
+
+    What the running Python would decompose or order otherwise becomes `_SLOW`.
+    """
     known, lowered = HUGGINGFACE, _lowered(lowercase, split_cjk)
 
     def entry(character: str) -> str:
