@@ -63,6 +63,7 @@ class Tokenizer(abc.ABC):
         """The ids of many texts in one flat array.
 
         Args:
+            texts: strings, or an Arrow array of strings; a null is an empty text.
             special_tokens: special pieces in a text become their ids; by default ordinary text cannot make special
                 ids. `[MASK]` is the mask of every model, next to its own spelling (`<mask>` for RoBERTa), unless
                 this is "own": only the spelling of the vocabulary counts.
@@ -70,7 +71,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
-        """The ids of many words, each encoded as inside a text."""
+        """The ids of many words, each encoded as inside a text; by default with a space before each (`spaced`)."""
 
     def encode_repeated_words(self, words: Sequence[str]) -> Encoded:
         """The ids of many words, as in `encode_words`, with [UNK] for a word without pieces.
@@ -96,7 +97,12 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
-        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
+        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear.
+
+        Args:
+            words: whole words that contain them, with one space between words.
+            before: the pieces of these words before `ids`.
+        """
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:

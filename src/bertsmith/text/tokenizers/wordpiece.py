@@ -115,6 +115,7 @@ class WordPieceTokenizer(Tokenizer):
         """The ids of many texts in one flat array; no special pieces are added.
 
         Args:
+            texts: strings, or an Arrow array of strings; a null is an empty text.
             special_tokens: convert `[MASK]` and the other special pieces in a text to their ids; by default ordinary
                 text cannot produce special ids, and `[MASK]` is three tokens.
         """
