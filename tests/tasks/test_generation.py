@@ -396,6 +396,8 @@ def test_the_library_trains_loads_and_writes(tmp_path: Path) -> None:
     assert len(longer.answers) == 5
     with pytest.raises(ConfigError, match=r"unknown option of generate: 'beams'; did you mean 'beam'\?"):
         model.generate(["anna"], beams=3)
+    with pytest.raises(ConfigError, match="max_target_length must be"):
+        model.generate(["anna"], max_target_length=10_000)
     assert model.embed(["anna"]).shape == (1, 32)
     with pytest.raises(InputError, match="a text"):
         model.generate([3])  # type: ignore[list-item]

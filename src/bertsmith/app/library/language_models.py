@@ -43,6 +43,8 @@ def searching(predictor: Predictor, **search: Any) -> Predictor:
     for name in search:
         require_known("option of generate:", name, known)
     settings = from_dict(TaskSettings, {**to_dict(spec.settings), **search}, "the options of generate")
+    if "max_target_length" in search:  # the first position is that of [CLS]
+        require_number("max_target_length", settings.max_target_length, most=predictor.engine.max_tokens - 1)
     changed = copy.copy(predictor)
     changed.task = task_for(dataclasses.replace(spec, settings=settings))
     return changed
