@@ -159,7 +159,7 @@ def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
     [
         ("words\tlabel", "found columns 'words', 'label'; name it with --text-column"),
         ("text\tsentence\tlabel", "candidates are 'text', 'sentence'; name it with --text-column"),
-        ("text", "found columns 'text'; add a label column"),
+        ("text", "found column 'text'; add a label column"),
         ("text\tkind", "found columns 'text', 'kind'; name it with --label-column"),
         ("text\tlabel\tclass", "candidates are 'label', 'class'; name it with --label-column"),
     ],
@@ -393,7 +393,7 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.
     assert capsys.readouterr().err == ""
     read_texts(write(tmp_path / "more.tsv", "text\tabstract\tlabel\na\tb\tx\n"))
     told = capsys.readouterr().err
-    assert told == f"'{tmp_path}/more.tsv': text from 'text', gold from 'label'; not read: columns 'abstract'\n"
+    assert told == f"'{tmp_path}/more.tsv': text from 'text', gold from 'label'; not read: column 'abstract'\n"
 
 
 @pytest.mark.parametrize("name", ["mails", "mails.txt", "mails.csv.bak"])

@@ -165,7 +165,7 @@ def test_only_columns_of_texts_count_in_a_typed_table_and_its_errors_name_the_on
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": [1], "name": ["a"]}), path)
     assert list(TextLines(path)) == ["a"]
-    with pytest.raises(InputError, match=r"texts in the column 'n' of .*columns 'name'"):
+    with pytest.raises(InputError, match=r"texts in the column 'n' of .*column 'name'"):
         list(TextLines(path, "n"))
     pq.write_table(pa.table({"n": [1]}), path)
     with pytest.raises(InputError, match=r"texts in the column 'n' of "):

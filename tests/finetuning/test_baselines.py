@@ -325,7 +325,10 @@ def test_the_mean_with_the_bag_of_words_is_advised_where_the_two_tie() -> None:
         "low": -0.01,
         "high": 0.05,
     }
-    assert "0.7500 (--model RUN/model --also RUN/bag-of-words); the two differ by no more than noise" in said(0.65)
+    assert (
+        "0.7500 (`bertsmith predict --model RUN/model --also RUN/bag-of-words`); the two differ by no more than noise"
+        in said(0.65)
+    )
     assert "differ by no more than noise" in said(0.72, better_baseline={**better, "p_value": 0.3})
     assert "differ by no more than noise" not in said(0.72, better_baseline={**better, "p_value": 0.01})
     assert "differ by no more than noise" not in said(0.5)
@@ -542,7 +545,9 @@ def test_the_bag_of_words_is_offered_if_it_is_the_best(tmp_path: Path, monkeypat
     alone = [load_predictor(tmp_path / "run" / name, device="cpu") for name in ("model", BAG_FOLDER)]
     scores, answers = both.evaluate(data.dev)
     assert report["with_bag_of_words"] == pytest.approx(scores)
-    assert any("(--model RUN/model --also RUN/bag-of-words)" in line for line in summary_lines(report))
+    assert any(
+        "(`bertsmith predict --model RUN/model --also RUN/bag-of-words`)" in line for line in summary_lines(report)
+    )
     found = [one.to_dict()["probabilities"] for one in answers]
     parts = [[one.to_dict()["probabilities"] for one in predictor.predict(data.dev)] for predictor in alone]
     for mixed, first, second in zip(found, *parts, strict=True):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def ask(request: "AskRequest", json: JsonOption = False) -> None:
-    """Answer questions from a document of any length, with the place of each answer.
+    """Answer questions from a document of any length, and say where in it each answer is.
 
     MODEL was fine-tuned on questions (--task squad or squad2). Long documents are read in overlapping windows. Lines
     and characters are counted from 1, and no two answers overlap. A model for SQuAD 2.0 may find no answer, which is

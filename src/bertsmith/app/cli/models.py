@@ -37,7 +37,7 @@ def inspect(
     names: Annotated[bool, typer.Option("--names", help="list every tensor: mapped, skipped or unknown")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Print what a model is, and whether its files are those that were written; nothing is written.
+    """Print what a model is, and whether its files have changed since they were written; nothing is changed.
 
     Architecture, sizes, task, labels, the beginning of its card, number formats, layers that int8 keeps in higher
     precision, files, and how its tensors map to the model. Every file is compared with its digest in bertsmith.json;

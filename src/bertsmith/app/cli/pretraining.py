@@ -61,7 +61,7 @@ def plan(
     request: "PlanRequest",
     json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text; --rates reads it")] = False,
 ) -> None:
-    """Say what a pre-training will take: memory, steps, hours, price, and what drives them.
+    """Estimate what a pre-training run will take: memory, steps, hours and price, and what drives them.
 
     Nothing is written but the index of a corpus at an address, which the run needs too.
 

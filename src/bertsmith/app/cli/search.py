@@ -25,9 +25,10 @@ PictureOption = Annotated[
 def search(request: "SearchRequest", json: JsonOption = False) -> None:
     """Search passages by vectors, by words (BM25, TF-IDF, one-hot) or by both, and print the best for each query.
 
-    Vectors are compared by cosine, with every passage unless --approximate. With --judgements the searches are scored
-    side by side (of those by words alone, only that of --method): nDCG@10 (linear gains), recall, mean
-    reciprocal rank and mean average precision, on the best 100 passages, or on the best --depth after re-ranking.
+    Vectors are compared by cosine, with every passage unless --approximate. With --judgements, searches by
+    vectors, by BM25 and by both are scored side by side (with --method bm25, tf-idf or one-hot, only that one): nDCG@10
+    (linear gains), recall, mean reciprocal rank and mean average precision, on the best 100 passages, or on the best
+    --depth after re-ranking.
     """
     from bertsmith.app.library import retrieval
     from bertsmith.inference.search.request import BY_WORDS, HYBRID

@@ -134,7 +134,7 @@ def distill_corpus(request: "DistillCorpusRequest") -> None:
 
 
 def compare(request: "CompareRequest") -> None:
-    """Train every system from counting words to BERT on one task, and say which step was worth it.
+    """Train every system from counting words to BERT on one task, and say which steps were worth it.
 
     Systems that read text get the same text and the same time; what they learn from it is kept in REPORT/models. Every
     system then gets the same labels and is scored on the same dev examples. A system that fails is listed with its

@@ -89,7 +89,9 @@ class ModelReport:
         lines += [f"labels: {', '.join(self.labels)}"] if self.labels else []
         lines.append(f"text: {self.text}")
         lines += [f"card: {line}" for line in self.card]
-        lines.append("stored as: " + ", ".join(f"{name} ({count})" for name, count in self.dtypes.items()))
+        lines.append(
+            "stored as: " + ", ".join(f"{name} ({counted(count, 'tensor')})" for name, count in self.dtypes.items())
+        )
         if self.kept_layers:
             lines.append(f"int8 keeps in higher precision: {', '.join(self.kept_layers)}")
         lines.append("files: " + ", ".join(f"{name} ({size:,} bytes)" for name, size in self.files.items()))

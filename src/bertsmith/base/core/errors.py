@@ -218,20 +218,20 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def nearest_path(path: Path | str, *, folders: bool = False) -> str:
-    """A question that names an existing path with similar parts; empty if there is none.
+    """A question that names an existing path with similar parts; empty if there is none, or if `path` exists.
 
     Args:
         folders: only folders count.
     """
     folder = Path(Path(path).anchor)
     for part in Path(path).relative_to(folder).parts:
-        if not (folder / part).exists():
-            try:
+        try:
+            if not (folder / part).exists():
                 names = [child.name for child in folder.iterdir() if child.is_dir() or (not folders and child.exists())]
-            except OSError:
-                return ""
-            part = (difflib.get_close_matches(part, names, n=1, cutoff=_CLOSE) or [""])[0]
+                part = (difflib.get_close_matches(part, names, n=1, cutoff=_CLOSE) or [""])[0]
+        except OSError:
+            return ""
         if not part:
             return ""
         folder /= part
-    return f"did you mean '{folder}'?"
+    return "" if folder == Path(path) else f"did you mean '{folder}'?"

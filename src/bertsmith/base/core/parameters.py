@@ -53,7 +53,7 @@ TEXT_FILE = Help(
 )
 COLUMN = Help("column of a table with the texts [detected]; with -, of JSON lines", metavar="NAME")
 ENCODING = Help(
-    "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file has precedence"
+    "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file takes precedence"
 )
 FORMAT = Help("format of the file [that of the model's task]", metavar="NAME")
 LABELLED = Help(

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import ConfigError, InputError, nearest_path
 from bertsmith.base.core.settings import field_help, help_field, require, require_known, require_number, require_type
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
@@ -257,7 +257,12 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
 
     In a path `~` is the home folder, as in a shell. What a template leaves empty for want of a default is not given.
     """
-    require(Path(path).exists(), expected=f"a settings file at '{path}'", found="none", fix="check the path")
+    require(
+        Path(path).exists(),
+        expected=f"a settings file at '{path}'",
+        found="none",
+        fix=nearest_path(path) or "check the path",
+    )
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -31,7 +31,7 @@ class RetrievalRequest(Request, ComputeSettings):
     passages: Annotated[
         str | Path,
         Help(
-            "one passage per line; .jsonl, .csv, .tsv, .parquet; TREC; a folder",
+            "a text file with one passage per line, a table (.jsonl, .csv, .tsv, .parquet), a TREC file or a folder",
             flag="PASSAGES",
             path="the passages",
             kind=Path,
@@ -125,9 +125,9 @@ class SearchRequest(RetrievalRequest):
     queries: str | Path | None = path_field("a file of queries, in any format of PASSAGES")
     top: int = optional(10, _TOP)
     bm25: bool = help_field(False, "search by words instead of vectors")
-    hybrid: bool = help_field(False, "search by both and fuse the ranks")
+    hybrid: bool = help_field(False, "search by vectors and by words, and fuse the ranks")
     judgements: str | Path | None = path_field(
-        "score the search, and BM25 for comparison: `query 0 passage gain` lines"
+        "score the search, and BM25 for comparison, by the `query 0 passage gain` lines of this file"
     )
     judged_by: str | None = optional(None, _JUDGED_BY)
 

@@ -81,8 +81,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         None,
         "how to choose the settings that you leave out: auto (by training-set size, model and task), 2018 (the paper; "
         "the defaults below), ulmfit (layer by layer, for language models) or setfit (few labels: vectors trained on "
-        "pairs of texts, then a linear layer) [auto; up to 100 labels for a sentence encoder: setfit; with --resume "
-        "that of RUN]",
+        "pairs of texts, then a linear layer) [auto; up to 100 texts for a sentence encoder, not starter: "
+        "setfit; with --resume that of RUN]",
         metavar="NAME",
     )
     metric: str | None = help_field(

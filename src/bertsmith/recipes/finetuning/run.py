@@ -385,7 +385,7 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
         lines.append(f"this model gives the same answer to every example; {report['advice']}")
     dev = report.get("dev_examples")
     if dev is not None and 0 < dev < FEW_DEV:
-        lines.append(f"scores on {counted(dev, 'dev example')} are mostly chance; more of them, with --dev, would tell")
+        lines.append(f"scores on {counted(dev, 'dev example')} depend mostly on chance; give more with --dev")
     metric, kept = report["metric"], kept_name(report)
     if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]

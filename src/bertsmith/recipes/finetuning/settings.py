@@ -99,12 +99,12 @@ class FinetuningSettings:
         "initial values of the new layer: random, or linear: fitted to the vectors of the base model; auto: linear",
     )
     decoder_layers: int | None = help_field(
-        None, "texts to write: layers of the decoder [as many as the encoder has]", most=1000
+        None, "tasks that write text: layers of the decoder [as many as the encoder has]", most=1000
     )
     decoder_start: str = help_field(
         ENCODER,
-        "texts to write: initial values of the decoder: encoder (its layers, at equal distances, and the head that "
-        "predicts masked pieces; attention to the source is new) or random",
+        "tasks that write text: initial values of the decoder: encoder (its layers, at equal distances, and the head "
+        "that predicts masked pieces; attention to the source is new) or random",
     )
     class_weights: str = help_field(
         "none",

@@ -88,7 +88,7 @@ def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     if better:
         said += f", higher than either (the {better['name']}: {better['score']:.4f}){_tested(better, metric)}"
         return [f"{said}; use the mean: `bertsmith predict {both}`"]
-    return [f"{said} ({both})" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")]
+    return [f"{said} (`bertsmith predict {both}`)" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")]
 
 
 def better_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
@@ -158,7 +158,7 @@ def _tested(test: Mapping[str, Any], metric: str) -> str:
     if "p_value" not in test:
         return ""
     noise = "more than noise" if test["p_value"] < LEVEL else "within noise"
-    compared = "" if test["compared"] == metric else f" of {test['compared']}"
+    compared = "" if test["compared"] == metric else f" in {test['compared']}"
     return (
         f"; the difference{compared}, {test['difference']:+.4f} (95% interval {test['low']:+.4f} to "
         f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p = {test['p_value']:.4f}"

@@ -20,7 +20,7 @@ EXAMPLE_SCORES = {
     "choice": "right answers",
     "regression": "negative squared error",
     "span": "F1 of the answers",
-    "generation": "main score of each text",
+    "generation": "main score",
 }
 
 Lines = Sequence[Line]

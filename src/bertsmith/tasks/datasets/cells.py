@@ -61,7 +61,7 @@ def show_columns(names: Iterable[str]) -> str:
     """Column names for a message, shortened if there are many."""
     listed = [brief(name) for name in names]
     rest = f" and {len(listed) - SHOWN_COLUMNS} more" if len(listed) > SHOWN_COLUMNS else ""
-    return "columns " + ", ".join(listed[:SHOWN_COLUMNS]) + rest
+    return ("column " if len(listed) == 1 else "columns ") + ", ".join(listed[:SHOWN_COLUMNS]) + rest
 
 
 def first_known(named: Mapping[str, str], known: Iterable[str]) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.progress import warn
 from bertsmith.text.documents.encodings import UTF_8, decoded, encoding_of
 from bertsmith.text.documents.sources import (
@@ -63,7 +63,7 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
             yield file
     except UnreadableError as reason:
         raise InputError(
-            expected=f"a readable file at {quoted(path)}", found=str(reason), fix="check the path"
+            expected=f"a readable file at {quoted(path)}", found=str(reason), fix=nearest_path(path) or "check the path"
         ) from None
 
 

@@ -125,7 +125,7 @@ def _column(
     column = first_known({plain_name(name): name for name in others}, known)
     if column is None:
         raise InputError(
-            expected=f"a column named {known[0]!r} for each {content} in {quoted(path)}",
+            expected=f"a column named {known[0]!r} for the {content}s in {quoted(path)}",
             found=show_columns(columns),
             fix=f"rename it, or name it with {option}",
         )

@@ -70,19 +70,23 @@ class TaskSettings:
     passage_prompt: str = help_field(
         "", "similarity, pairs, triplets: prompt before the other texts, and before passages in `search`"
     )
-    max_target_length: int = help_field(64, "texts to write: maximum pieces of a text", most=10**5)
-    min_target_length: int = help_field(0, "texts to write: minimum pieces of a text", most=10**5)
-    beam: int = help_field(4, "texts to write: beam width; 1: greedy search", most=1000)
+    max_target_length: int = help_field(64, "tasks that write text: maximum pieces of a text", most=10**5)
+    min_target_length: int = help_field(0, "tasks that write text: minimum pieces of a text", most=10**5)
+    beam: int = help_field(4, "tasks that write text: beam width; 1: greedy search", most=1000)
     length_penalty: float = help_field(
         1.0,
-        "texts to write: the log probability is divided by ((5 + pieces) / 6) to this power; 0 prefers short texts",
+        "tasks that write text: the log probability is divided by ((5 + pieces) / 6) to this power; 0 prefers short "
+        "texts",
     )
     no_repeat_ngram: int = help_field(
-        0, "texts to write: a text never has the same run of this many pieces twice; 0: no limit", most=1000
+        0, "tasks that write text: no run of this many pieces occurs twice in a text; 0: no limit", most=1000
     )
-    answers: int = help_field(1, "texts to write: number of texts for each source, at most the beam width", most=1000)
+    answers: int = help_field(
+        1, "tasks that write text: number of texts for each source, at most the beam width", most=1000
+    )
     label_smoothing: float = help_field(
-        0.1, "texts to write: fraction of the target probability that is spread evenly over all pieces in training"
+        0.1,
+        "tasks that write text: fraction of the target probability that is spread evenly over all pieces in training",
     )
     constrained_tags: bool = help_field(
         True,

@@ -233,8 +233,8 @@ class DoctorReport:
         """How to get more documents from the text, as the files were read."""
         if self._divisions.get(BY_FILES):
             return (
-                "A file of prose is one document: if its blank lines divide documents, read it with --form texts, if "
-                "two or more of them do, with --form gaps"
+                "A file of prose is one document: if its blank lines divide documents, read it with --form texts; if "
+                "only two or more in a row do, with --form gaps"
             )
         if self._divisions.get(BY_BLANK_LINES):
             return "Put blank lines between documents, or add text"

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from bertsmith.base.core.errors import InputError, reason_of
+from bertsmith.base.core.errors import InputError, nearest_path, reason_of
 from bertsmith.base.storage.addresses import address_of
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _status(path: Path) -> os.stat_result:
         raise InputError(
             expected=f"a file or folder at '{path}'",
             found=reason_of(error),
-            fix="check the path and its permissions",
+            fix=nearest_path(path) or "check the path and its permissions",
         ) from None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bertsmith.base.core.errors import InputError, VocabularyError, reason_of
+from bertsmith.base.core.errors import InputError, VocabularyError, nearest_path, reason_of
 from bertsmith.base.storage.files import atomic_file, digest_bytes, regular_bytes
 from bertsmith.text.tokenizers.characters import HUGGINGFACE
 from bertsmith.text.tokenizers.letter_marks import is_accent
@@ -103,7 +103,7 @@ class Vocabulary:
             raise InputError(
                 expected=f"a vocabulary at '{path}'",
                 found=reason_of(error),
-                fix="check the path and its permissions",
+                fix=nearest_path(path) or "check the path and its permissions",
             ) from None
         try:
             lines = data.decode("utf-8").split("\n")
