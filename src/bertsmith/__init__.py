@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.inspection import inspect_model
     from bertsmith.app.library.labelled import evaluate, quantize
     from bertsmith.app.library.loading import load
+    from bertsmith.app.library.memory import answer_from_memory
     from bertsmith.app.library.model import Model
     from bertsmith.app.library.retrieval import score_searches, search_passages
     from bertsmith.app.library.training import pretrain, write_report
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
     from bertsmith.recipes.adaptation.run import adapt
     from bertsmith.recipes.comparison.run import compare_systems
+    from bertsmith.recipes.memory.run import train_memory
     from bertsmith.recipes.translation.run import train_translation
     from bertsmith.tasks.task_data.task_files import read_task
     from bertsmith.text.corpus.build import build_corpus
@@ -75,6 +77,7 @@ _LAZY = {
     "WordPieceTokenizer": "bertsmith.text.tokenizers.wordpiece",
     "adapt": "bertsmith.recipes.adaptation.run",
     "analogy": "bertsmith.inference.word_vectors.answers",
+    "answer_from_memory": "bertsmith.app.library.memory",
     "ask_document": "bertsmith.app.library.documents",
     "build_corpus": "bertsmith.text.corpus.build",
     "check_corpus": "bertsmith.text.corpus.checks",
@@ -103,6 +106,7 @@ _LAZY = {
     "score_searches": "bertsmith.app.library.retrieval",
     "search_passages": "bertsmith.app.library.retrieval",
     "split_sentences": "bertsmith.text.documents.sentences",
+    "train_memory": "bertsmith.recipes.memory.run",
     "train_translation": "bertsmith.recipes.translation.run",
     "train_word_vectors": "bertsmith.inference.word_vectors.training",
     "translate": "bertsmith.app.library.translation",
@@ -134,6 +138,7 @@ __all__ = [
     "__version__",
     "adapt",
     "analogy",
+    "answer_from_memory",
     "ask_document",
     "build_corpus",
     "check_corpus",
@@ -162,6 +167,7 @@ __all__ = [
     "score_searches",
     "search_passages",
     "split_sentences",
+    "train_memory",
     "train_translation",
     "train_word_vectors",
     "translate",

@@ -8,6 +8,7 @@ from bertsmith.app.cli import (
     corpus,
     documents,
     inference,
+    memory,
     models,
     prediction,
     pretraining,
@@ -103,6 +104,19 @@ COMMANDS = (
         "echo '4 2' | bertsmith translate --model my-translation/model",
         not_run="it needs a translation model; the page on language models runs it",
         misplaced="pass the lines on stdin: bertsmith translate --model DIR < FILE",
+    ),
+    Command(
+        memory.train,
+        "memory train",
+        "bertsmith memory train my-stories.txt --epochs 2 --out my-memory",
+        not_run="it needs stories; the page on attention before the Transformer runs it",
+    ),
+    Command(
+        memory.answer,
+        "memory answer",
+        "bertsmith memory answer --model my-memory my-facts.txt 'Where is Mary?'",
+        not_run="it needs a memory network; the page on attention before the Transformer runs it",
+        misplaced="quote the question",
     ),
     Command(
         whole_runs.finetune,

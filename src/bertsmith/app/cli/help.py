@@ -9,9 +9,10 @@ from typer.core import TyperCommand, TyperGroup
 GROUPS: Mapping[str, str] = {
     "Start here": "demo*",
     "Text": "vocab*, corpus*, tokenize, inputs, check, rates",
-    "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation",
+    "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
+    "memory train",
     "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
-    "senses, contexts",
+    "senses, contexts, memory answer",
     "Compare": "evaluate*, compare*, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
@@ -24,6 +25,7 @@ COMMON: Mapping[str, str] = {
     "pretrain": "out size minutes steps init objective max-length rows-per-step learning-rate seed device resume",
     "plan": "passes size minutes steps objective max-length rows-per-step device json",
     "train-translation": "out dev size minutes steps learning-rate seed device resume",
+    "memory train": "out dev hops width facts support-weight starts epochs minutes steps learning-rate seed device resume",
     "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
     "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",

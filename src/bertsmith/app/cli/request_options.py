@@ -61,6 +61,8 @@ REQUESTS = Registry[type[Request]](
         "glue": "recipes.results.published_scores:GlueRequest",
         "inputs": "text.documents.request:InputsRequest",
         "inspect": "inference.export.request:InspectRequest",
+        "memory answer": "recipes.memory.request:AnswerMemoryRequest",
+        "memory train": "recipes.memory.request:TrainMemoryRequest",
         "models": "inference.export.request:ModelsRequest",
         "next": "inference.predictors.request:NextRequest",
         "perplexity": "inference.predictors.request:PerplexityRequest",

@@ -29,6 +29,8 @@ def attend(
     values: Tensor,
     score: Callable[[Tensor, Tensor], Tensor],
     mask: Tensor | None = None,
+    *,
+    linear: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The context vectors [..., R, E] and the weights [..., R, S], which sum to 1 over the keys.
 
@@ -39,9 +41,14 @@ def attend(
         score: compares all queries with all keys: [..., R, S].
         mask: True where a key may be seen, bool, broadcasts to [..., R, S]; the other keys have weight 0. Each query
             sees at least one key.
+        linear: the weights are the scores themselves, without the softmax.
     """
     assert mask is None or bool(mask.any(-1).all()), "each query sees a key"
-    weights = attention_weights(score(query, keys), mask)
+    scores = score(query, keys)
+    if linear:
+        weights = scores if mask is None else scores.masked_fill(~mask, 0.0)
+    else:
+        weights = attention_weights(scores, mask)
     return weights @ values, weights
 
 

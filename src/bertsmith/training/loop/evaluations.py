@@ -44,6 +44,14 @@ class Evaluations:
         """The held-out values after a step, with their prefix; empty if it was not evaluated."""
         return {name: value for name, value in self._by_step.get(step, {}).items() if name.startswith(PREFIX)}
 
+    def until(self, step: int) -> dict[int, dict[str, float]]:
+        """The held-out values of each evaluation up to a step, without their prefix."""
+        return {
+            seen: {name.removeprefix(PREFIX): value for name, value in self.scores(seen).items()}
+            for seen in sorted(self._by_step)
+            if seen <= step
+        }
+
     def losses(self, until: int) -> list[float]:
         """The held-out loss after each evaluated step from 1 to `until`, in order."""
         name = f"{PREFIX}loss"

@@ -111,6 +111,7 @@ class TrainingState:
             may_grow = self.trainer.workload.has_even_steps
             self.deadline = budget.Deadline(self.settings, resolved, self.clock, may_grow=may_grow)
         self.trainer.workload.fix_steps(planned)
+        self.trainer.workload.note_evaluations(self.evaluations.until(self.position.step))
         if self.pace.changes:
             self.trainer.workload.change_pace(self.pace)
 
@@ -242,6 +243,7 @@ class TrainingState:
         step = self.position.step
         if step in (0, self.pace.steps) or step % self.evaluate_every == 0:
             self._evaluate(silently=silently)
+            self.trainer.workload.note_evaluations(self.evaluations.until(step))
             optimizer = self.trainer.optimizer
             if isinstance(optimizer, AveragedSgd) and no_longer_improves(self.evaluations.losses(step)):
                 optimizer.start_averaging()

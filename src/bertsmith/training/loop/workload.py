@@ -111,6 +111,13 @@ class Workload(abc.ABC):
         The steps up to the change are the same in the old and the new pace.
         """
 
+    def note_evaluations(self, evaluations: Mapping[int, Mapping[str, float]]) -> None:  # noqa: B027 - most need none
+        """Receives the held-out values of all evaluations so far, by step, when it changes; by default does nothing.
+
+        The loop calls it after each evaluation, and when it resumes. What the loss depends on them is then the same in
+        a resumed run.
+        """
+
     @abc.abstractmethod
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The work of `rank` out of `world` ranks in step `step`, counted from 0. Called from another thread."""

@@ -1,0 +1,1 @@
+"""Memory networks: from stories with questions to answers about a list of facts."""

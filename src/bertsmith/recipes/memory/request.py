@@ -1,0 +1,115 @@
+"""The parameters of `bertsmith memory train` and `bertsmith memory answer`."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from bertsmith.base.core.parameters import DEVICE, optional
+from bertsmith.base.core.requests import Request, require_path
+from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.recipes.memory.settings import MemorySettings
+from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.training.loop.settings import BUDGETS, TrainSettings
+
+_EVALUATIONS = 50  # of a run: the linear start ends at one
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
+    """Stories with questions, and the settings of a memory network and its training."""
+
+    completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
+
+    stories: str | Path | None = help_field(
+        None,
+        "stories with questions: the format of bAbI, or JSON lines with facts, question, answer and support",
+        library="stories with questions: the format of bAbI, or JSON lines with facts, question, answer and support; "
+        "None with `resume`: those of the run, with its settings",
+        flag="STORIES",
+        path="stories",
+        kind=Path,
+    )
+    out: str | Path = help_field(
+        "",
+        "the run folder; the model is saved in RUN/model/",
+        metavar="RUN",
+        path="the run folder",
+        kind=Path,
+        required=True,
+    )
+    _: dataclasses.KW_ONLY
+    dev: str | Path | None = help_field(
+        None,
+        "further stories, for evaluation [a tenth of the stories, held out]",
+        metavar="FILE",
+        path=True,
+        kind=Path,
+    )
+    resume: bool = help_field(False, "resume RUN with its files and settings")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_path(self.out, "the run folder")
+        self.training(10**6)  # checks what was given
+        if self.stories is None:
+            fix = "name it: memory train STORIES"
+            require(self.resume, expected="a file of stories", found="none", fix=fix)
+            require(
+                self.given <= {"stories", "out", "resume"},
+                expected="--resume with --out alone",
+                found="other arguments",
+                fix="leave them out; RUN has its own",
+            )
+
+    def training(self, questions: int) -> TrainSettings:
+        """The settings of the training on that many questions: what was given, and a recipe for the rest.
+
+        Adam takes the place of the paper's SGD. The evaluations are many, since the linear start ends at one.
+        """
+        own, given = self.part(MemorySettings), self.values(TrainSettings)
+        usual: dict[str, Any] = {
+            "schedule": "hf_linear",
+            "learning_rate": 0.01,
+            "warmup_share": 0.02,
+            "bias_correction": True,
+            "weight_decay": 0.0,
+            "keep_best": "loss",
+            "log_every": 50,
+            "evaluate_at_start": False,
+        }
+        if given.keys().isdisjoint(BUDGETS):
+            usual["steps"] = max(2, own.epochs * -(-questions // own.rows_per_step))
+        if steps := given.get("steps", usual.get("steps")):
+            usual["evaluate_every"] = max(1, int(steps) // _EVALUATIONS)
+        return TrainSettings(**{**usual, **given})
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerMemoryRequest(Request, EncodingSettings):
+    """A memory network, and facts with a question about them."""
+
+    model: Annotated[str | Path, Help("a model of `bertsmith memory train`", metavar="DIR", path="model", kind=Path)]
+    facts: str | Path | None = help_field(
+        None,
+        "a file with one fact per line [without it, JSON lines with facts and question on stdin]",
+        library="a file with one fact per line",
+        flag="FACTS",
+        path="facts",
+        kind=Path,
+    )
+    question: str | None = help_field(None, "the question", flag="QUESTION")
+    _: dataclasses.KW_ONLY
+    stories: "Sequence[Mapping[str, Any]]" = help_field(
+        (), "records with `facts` and `question`, in place of a file and a question", in_library_only=True
+    )
+    device: str = optional("auto", DEVICE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            (self.facts is None) == (self.question is None),
+            expected="facts and a question",
+            found="only one of them",
+            fix='name both: FACTS "QUESTION"',
+        )

@@ -1,0 +1,174 @@
+"""Training a memory network: from a file of stories to a run folder.
+
+::
+
+    RUN/model/               the model with the best held-out loss
+    RUN/start-1/ ...         with several starts, one training each
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertsmith.base.core.progress import tell
+from bertsmith.base.core.requests import path_or_none, takes
+from bertsmith.base.core.settings import from_dict, require, to_dict
+from bertsmith.base.machine.runtime import Rank, choose
+from bertsmith.base.storage.files import digest_file
+from bertsmith.models.encoders.memory_network import MemoryNetwork, MemoryNetworkConfig
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.recipes.memory.model_folder import TASK, rows_of_answers, words_of, write_memory_model
+from bertsmith.recipes.memory.request import TrainMemoryRequest
+from bertsmith.recipes.memory.settings import MemorySettings
+from bertsmith.recipes.memory.stories import encode_stories, read_stories, split_stories
+from bertsmith.recipes.memory.workload import MemoryTraining
+from bertsmith.training.loop.evaluations import PREFIX
+from bertsmith.training.loop.loop import TrainResult, train
+from bertsmith.training.loop.result import written
+from bertsmith.training.loop.run import Run
+from bertsmith.training.loop.run_folder import RunFolder, is_run
+from bertsmith.training.loop.settings import TrainSettings
+
+_PATHS = ("stories", "dev")  # inputs given by path, whose content is compared by digest
+
+
+@takes(TrainMemoryRequest)
+def train_memory(request: TrainMemoryRequest) -> TrainResult:
+    """The result of training a memory network; OUT/model is the model, which `answer_from_memory` reads.
+
+    Of several starts it is the result of the one with the best held-out loss.
+
+    Raises:
+        BertsmithError: a file, a setting or the run folder is invalid; the message says which.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    if request.stories is None:
+        request = request_of_run(request.out)
+    assert request.stories is not None, "a run has them"
+    settings, path, dev_path = request.part(MemorySettings), Path(request.stories), path_or_none(request.dev)
+    processes = Rank.from_environment().count
+    require(
+        processes == 1,
+        expected="one process for a memory network",
+        found=f"{processes} processes",
+        fix="start it without torchrun",
+    )
+    device = choose(settings.device, "fp32").torch_device
+    with Run.open(request.out, resume=request.resume) as run:
+        stories = read_stories(path, settings.encoding)
+        if dev_path is None:
+            stories, dev = split_stories(stories, settings.dev_share, request.seed)
+        else:
+            dev = read_stories(dev_path, settings.encoding)
+        tokenizer = words_of(stories, settings.minimum_count)
+        answers = sorted({story.answer for story in stories if story.answer is not None})
+        rows = rows_of_answers(answers, tokenizer)
+        encoded = encode_stories(stories, tokenizer, answers, settings.facts, str(path))
+        held_out = encode_stories(dev, tokenizer, answers, settings.facts, str(dev_path or path))
+        training = _selecting(request.training(len(stories)), request, has_answers=bool(answers))
+        _require_scores(held_out.answers, held_out.support, has_answers=bool(answers))
+        config = MemoryNetworkConfig(
+            vocab_size=len(tokenizer.vocabulary),
+            phrases=sum(row >= len(tokenizer.vocabulary) for row in rows),
+            hidden_size=settings.width,
+            num_hidden_layers=settings.hops,
+            max_position_embeddings=settings.facts,
+            position_weights=settings.position_weights,
+            temporal=settings.temporal,
+        )
+
+        record = {
+            "task": TASK,
+            "stories": str(path),
+            "dev": None if dev_path is None else str(dev_path),
+            "model": to_dict(config),
+            "run": to_dict(settings),
+            "train": to_dict(training),
+            "runtime": {"device": device.type},
+        }
+        digests = {"stories": digest_file(path)} | ({} if dev_path is None else {"dev": digest_file(dev_path)})
+        run.start(record, digests, may_change=_PATHS, request=request)
+
+        def started(number: int) -> tuple[MemoryTraining, TrainSettings]:
+            """The training with that start, counted from 0."""
+            own = dataclasses.replace(training, seed=training.seed + number)
+            model = MemoryNetwork(config, rows, seed=own.seed)
+            with torch.no_grad():
+                for table in model.words:
+                    table[sorted(tokenizer.vocabulary.special_ids)] = 0  # an unknown word adds nothing to a text
+            return MemoryTraining(model, encoded, held_out, device, settings, own.seed), own
+
+        def write_model(workload: MemoryTraining, number: int, folder: Path, result: TrainResult) -> None:
+            metadata = ModelMetadata(
+                task=TASK,
+                labels=tuple(answers),
+                trained_on=digests,
+                training={"softmax_from_step": workload.softmax_from, "start": number + 1, "starts": settings.starts},
+                steps=result.kept_step,
+                tokens=result.kept_tokens,
+                scores=result.scores,
+            )
+            write_memory_model(folder, workload.model, tokenizer, metadata, len(held_out))
+
+        if settings.starts == 1:
+            workload, own = started(0)
+            return train(
+                workload, own, run.folder, write_model=lambda folder, result: write_model(workload, 0, folder, result)
+            )
+        best: tuple[int, TrainResult, MemoryTraining] | None = None
+        assert training.keep_best is not None, "of several starts one is selected"
+        name = f"{PREFIX}{training.keep_best}"
+        for number in range(settings.starts):
+            workload, own = started(number)
+            folder = run.path / f"start-{number + 1}"
+            own_record: dict[str, Any] = {**record, "train": to_dict(own)}
+            part = RunFolder.prepare(folder, own_record, digests, resume=is_run(folder), may_change=_PATHS)
+            result = train(workload, own, part, label=f"start {number + 1} of {settings.starts}")
+            tell(f"start {number + 1}: {training.keep_best} {result.scores[name]:.4f}")
+            sign = 1 if workload.higher_is_better()[training.keep_best] else -1
+            if best is None or sign * result.scores[name] > sign * best[1].scores[name]:
+                best = number, result, workload
+        assert best is not None, "there is a start"
+        number, result, workload = best
+        written(lambda folder, result: write_model(workload, number, folder, result), run.folder.model, result)
+        return result
+
+
+def _selecting(training: TrainSettings, request: TrainMemoryRequest, *, has_answers: bool) -> TrainSettings:
+    """The settings; without answers, the loss of the supporting facts selects the model unless something else does."""
+    if has_answers or "keep_best" in request.given:
+        return training
+    return dataclasses.replace(training, keep_best="support_loss")
+
+
+def _require_scores(answers: Any, support: Any, *, has_answers: bool) -> None:
+    """Checks that something is known about the dev stories."""
+    require(
+        bool((answers >= 0).any()) if has_answers else any(support),
+        expected="dev stories with answers of the training stories" if has_answers else "dev stories with support",
+        found="none",
+        fix="give --dev other stories",
+    )
+
+
+def request_of_run(run: Path | str) -> TrainMemoryRequest:
+    """The request that resumes a run, with its files and settings."""
+    record, where = RunFolder.open(Path(run)).record["settings"], f"{run}/settings.json"
+    require(
+        record.get("task") == TASK,
+        expected=f"a run of memory train in '{run}'",
+        found=f"task {record.get('task')!r}",
+        fix="name another folder",
+    )
+    settings = from_dict(MemorySettings, record.get("run", {}), where)
+    training = from_dict(TrainSettings, record.get("train", {}), where)
+    return TrainMemoryRequest(
+        str(record.get("stories", "")),
+        run,
+        dev=record.get("dev"),
+        resume=True,
+        **to_dict(settings),
+        **to_dict(training),
+    )

@@ -1,0 +1,77 @@
+"""Model folders of models that are no encoder with heads, in a layout of our own: what recipes write and read alike."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.base.storage.files import atomic_folder, read_json, require_file, write_json, write_text
+from bertsmith.models.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
+from bertsmith.models.checkpoints.weights import MODEL_FOLDER, read_weights, write_safetensors
+from bertsmith.models.model_files.metadata import CARD, SAFETENSORS, ModelMetadata, read_metadata, write_metadata
+from bertsmith.models.model_files.tokenizer_files import read_tokenizer
+from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
+from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
+from bertsmith.training.loop.optimizer import require_fit
+
+Config = TypeVar("Config", bound=EncoderConfig)
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def write_own_folder(
+    path: Path,
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    metadata: ModelMetadata,
+    card: str,
+    *,
+    replace: bool = False,
+) -> None:
+    """Writes a model, its tokenizer, its metadata and a card.
+
+    Args:
+        replace: overwrite an existing folder that contains a model.
+    """
+    with atomic_folder(path, replace=MODEL_FOLDER if replace else False) as partial:
+        write_json(partial / "config.json", {"model_type": config.model_type, **config.to_dict()})
+        write_safetensors(partial / SAFETENSORS, dict(tensors))
+        write_tokenizer(partial, tokenizer, config)
+        write_text(partial / CARD, card)
+        write_metadata(partial, tokenizer, metadata)
+
+
+def read_own_folder(
+    path: Path | str,
+    kind: str,
+    read_config: Callable[[Any, str], Config],
+    new_model: Callable[[Config, ModelMetadata, Tokenizer], Model],
+) -> tuple[Model, Tokenizer, ModelMetadata]:
+    """The model of a folder, or of the run that has it, in evaluation mode; its tokenizer and metadata.
+
+    Args:
+        kind: of the model, for messages.
+        read_config: the configuration from the values of `config.json`, and the folder for messages.
+        new_model: a model without initial values.
+    """
+    folder = Path(path)
+    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
+        folder = folder / "model"
+    require_file(folder / "config.json", f"the configuration of a {kind}")
+    config = read_config(read_json(folder / "config.json"), str(folder))
+    metadata = read_metadata(folder)
+    tokenizer, _ = read_tokenizer(folder, metadata)
+    if tokenizer is None:
+        raise no_vocabulary(folder)
+    fit_vocabulary(tokenizer.vocabulary, config, f"'{folder}'")
+    tensors = read_weights(folder)
+    with torch.device("meta"):
+        model = new_model(config, metadata, tokenizer)
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    require_fit(shapes, model.state_dict(), f"the {config.display_name} in '{folder}'")
+    require_numbers(tensors, f"'{folder}'")
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    return model.eval(), tokenizer, metadata
