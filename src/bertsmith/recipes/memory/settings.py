@@ -10,9 +10,9 @@ from bertsmith.text.documents.encodings import UTF_8, require_encoding
 class MemorySettings:
     """A new memory network and its training, apart from the training loop."""
 
-    hops: int = help_field(3, "hops: how often the facts are read for one answer", least=1, most=100)
-    width: int = help_field(50, "width of all vectors", least=1, most=10**5)
-    facts: int = help_field(50, "facts that are read, the last ones of a story", least=1, most=10**5)
+    hops: int = help_field(3, "hops: how often the facts are read for one answer", most=100)
+    width: int = help_field(50, "width of all vectors", most=10**5)
+    facts: int = help_field(50, "facts that are read, the last ones of a story", most=10**5)
     position_weights: bool = help_field(True, "words are weighted by their position in the sentence")
     temporal: bool = help_field(True, "facts have vectors of their age: later ones can count more")
     age_noise: float = help_field(
@@ -39,7 +39,7 @@ class MemorySettings:
     def __post_init__(self) -> None:
         require_limits(self)
         require_encoding(self.encoding)
-        for name in ("minimum_count", "epochs", "rows_per_step", "starts"):
+        for name in ("hops", "width", "facts", "minimum_count", "epochs", "rows_per_step", "starts"):
             require_number(name, getattr(self, name), least=1)
         require_number("starts", self.starts, most=1000)
         require_number("age_noise", self.age_noise, least=0, most=10)

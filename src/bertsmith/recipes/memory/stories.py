@@ -229,7 +229,9 @@ def encode_stories(
     for story in stories:
         rows = np.array([numbers[fact] for fact in story.facts], dtype=np.int64)
         if empty and not empty.isdisjoint([*rows.tolist(), numbers[story.question]]):
-            raise InputError.at(story.location, "words in each fact and in the question", "a text without any", "fix it")
+            raise InputError.at(
+                story.location, "words in each fact and in the question", "a text without any", "fix it"
+            )
         cut = max(0, len(rows) - most_facts)
         longer += cut > 0
         facts.append(rows[cut:])

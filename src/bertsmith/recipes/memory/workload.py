@@ -4,7 +4,7 @@ A step is a fixed list of questions, a function of (seed, step), as are the gaps
 are divided by the questions of the step.
 
 The linear start: as long as the held-out loss without the softmax over the facts falls from one evaluation to the next,
-and in the first half of the steps, the model is trained without it. The phase is a function of the evaluations in the
+and in the first half of the steps, the model is trained without it; without answers to learn there is no such phase. It is a function of the evaluations in the
 log, so a resumed run changes it after the same step.
 
 Source: Sukhbaatar et al. (2015), sections 4.1 and 4.2.
@@ -67,8 +67,9 @@ class MemoryTraining(Workload):
     ) -> None:
         self.model, self.device = model.to(device), device
         self.stories, self.dev, self.settings, self.seed = stories, dev, settings, seed
-        self.softmax_from = None if settings.linear_start else 0
-        self._half = 0
+        self._starts_linear = settings.linear_start and self.has_answers
+        self.softmax_from = None if self._starts_linear else 0
+        self._half = 0.0
         self._order = functools.lru_cache(maxsize=2)(self._order_of_epoch)
 
     @property
@@ -88,7 +89,7 @@ class MemoryTraining(Workload):
 
     def note_evaluations(self, evaluations: Mapping[int, Mapping[str, float]]) -> None:
         """See `Workload.note_evaluations`: ends the linear phase."""
-        if self.settings.linear_start:
+        if self._starts_linear:
             self.softmax_from = end_of_linear_phase(evaluations, self._half)
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
@@ -131,8 +132,7 @@ class MemoryTraining(Workload):
         """
         figures = self._evaluated(model, linear=False)
         if self.softmax_from is None:
-            linear = self._evaluated(model, linear=True)
-            figures[LINEAR_LOSS] = linear["loss" if self.has_answers else "support_loss"]
+            figures[LINEAR_LOSS] = self._evaluated(model, linear=True)["loss"]
         return figures
 
     def _evaluated(self, model: nn.Module, *, linear: bool) -> dict[str, float]:
@@ -223,10 +223,18 @@ def story_batch(
 def _losses(output: MemoryOutput, batch: QuestionBatch, sums: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """The summed losses of the answers, and of the supporting facts as a mean over the hops."""
     asked = (batch.answers >= 0).nonzero().squeeze(1)
-    answers = negative_log_likelihood(output.answers[asked], batch.answers[asked], ANSWER, sums)
     known = (batch.support[0] >= 0).nonzero().squeeze(1)
-    hops = list(zip(output.hops, batch.support, strict=False))
+    hops = list(zip(output.hops, batch.support, strict=True))
     scores = torch.cat([scores[known] for scores, _ in hops])
     wanted = torch.cat([facts[known] for _, facts in hops])
-    support = negative_log_likelihood(scores, wanted, SUPPORT, sums)
-    return answers, support / len(hops)
+    answers = _nll(output.answers[asked], batch.answers[asked], ANSWER, sums)
+    return answers, _nll(scores, wanted, SUPPORT, sums) / len(hops)
+
+
+def _nll(scores: Tensor, wanted: Tensor, term: str, sums: dict[str, Tensor]) -> Tensor:
+    """See `negative_log_likelihood`; 0 without rows, since a model may know no answers."""
+    if len(wanted):
+        return negative_log_likelihood(scores, wanted, term, sums)
+    zero = torch.zeros((), dtype=scores.dtype, device=scores.device)
+    sums |= {f"{term}_{name}": zero for name in ("nll", "correct", "count")}
+    return zero

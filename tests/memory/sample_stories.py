@@ -1,0 +1,30 @@
+"""Small stories: people move between places; the answer is where a person went last."""
+
+from pathlib import Path
+
+import numpy as np
+
+PEOPLE, PLACES = "Mary John Ann".split(), "kitchen garden office".split()
+
+
+def babi_lines(count: int, seed: int = 0) -> list[str]:
+    """Stories of four moves with two questions each."""
+    source, lines = np.random.default_rng(seed), []
+    for _ in range(count):
+        number, places = 1, dict[str, tuple[str, int]]()
+        for _ in range(2):
+            for _ in range(2):
+                person, place = str(source.choice(PEOPLE)), str(source.choice(PLACES))
+                lines.append(f"{number} {person} went to the {place}.")
+                places[person] = place, number
+                number += 1
+            person = str(source.choice(sorted(places)))
+            lines.append(f"{number} Where is {person}?\t{places[person][0]}\t{places[person][1]}")
+            number += 1
+    return lines
+
+
+def write_stories(path: Path, count: int = 12, seed: int = 0) -> Path:
+    """A file in the format of bAbI."""
+    path.write_text("\n".join(babi_lines(count, seed)) + "\n", encoding="utf-8")
+    return path
