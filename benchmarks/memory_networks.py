@@ -6,10 +6,10 @@ Stories: 200 with five questions about one fact, 600 with four questions about t
 them; tests have 200 others. Only answers are learned, with the recipe of `memory train`, from several starts; the
 training never sees the test. "majority" is the share of the most frequent answer of the training.
 
-Passages: with --data, a folder with `squad/train-v1.1-partial.json` and `squad/dev-v1.1.json`. The facts are the sentences of a
-paragraph, and the model learns from the training file which one has the answer; a picked sentence is right if it has
-one of the answers of the dev file. Against the sentence whose words are nearest to the question by the cosine of
-TF-IDF, with intervals and a paired test.
+Passages: with --data, a folder with `squad/train-v1.1-partial.json` and `squad/dev-v1.1.json`. The facts are the
+sentences of a paragraph, and the model learns from the training file which one has the answer; a picked sentence is
+right if it has one of the answers of the dev file. Against the sentence whose words are nearest to the question by the
+cosine of TF-IDF, with intervals and a paired test.
 """
 
 import argparse

@@ -114,6 +114,7 @@ REFUSED = (
     ("vectors", "train", "texts", "--out"),
     ("compare", "--task", "spam", "--out"),
     ("train-translation", "pairs.tsv", "--out"),
+    ("memory", "train", "stories.txt", "--out"),
     ("convert", "starter"),
     ("vocab", "texts", "--out", "v.txt", "--report"),
     ("check",),

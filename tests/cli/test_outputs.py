@@ -95,6 +95,7 @@ FOLDERS = {
     ("corpus", "out"): ("corpus texts --vocab vocab.txt --replace --out", ("texts", ".")),
     ("pretrain", "out"): ("pretrain corpus --size tiny --steps 1 --out", ("corpus",)),
     ("train-translation", "out"): ("train-translation pairs.tsv --pieces 8 --steps 1 --out", ("pairs.tsv",)),
+    ("memory train", "out"): ("memory train stories.txt --steps 1 --out", ("stories.txt",)),
     ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
@@ -118,6 +119,7 @@ def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         Path(name).write_text("the man\nthe store\n")
     Path("lines.csv").write_text("text\nthe man\nthe store\n")
     Path("pairs.tsv").write_text("a b\tb a\nc\tc\n")
+    Path("stories.txt").write_text("1 He left.\n2 Who left?\tHe\t1\n" * 2)
     np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     Path("run/model").mkdir(parents=True)
     Path("run/model/model.safetensors").write_bytes(b"weights")

@@ -111,19 +111,16 @@ def test_a_resumed_run_ends_as_a_straight_one(tmp_path: Path, monkeypatch: pytes
     stories = write_stories(tmp_path / "stories.txt", 30)
     bertsmith.train_memory(stories, tmp_path / "straight", **FEW, save_every=1)
 
-    class Stopped(Exception):
-        pass
-
     original = run.MemoryTraining.plan
 
     def plan(self: MemoryTraining, step: int, rank: int, world: int) -> object:
         if step > stopped:
-            raise Stopped
+            raise KeyboardInterrupt
         return original(self, step, rank, world)
 
     with monkeypatch.context() as patch:
         patch.setattr(run.MemoryTraining, "plan", plan)
-        with pytest.raises(Stopped):
+        with pytest.raises(KeyboardInterrupt):
             bertsmith.train_memory(stories, tmp_path / "resumed", **FEW, save_every=1)
     bertsmith.train_memory(out=tmp_path / "resumed", resume=True)
     files = [tmp_path / name / "model/model.safetensors" for name in ("straight", "resumed")]
@@ -171,8 +168,8 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(tmp_path: Pa
     other.write_text("1 Mary left.\n2 Who left?\tnobody\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="dev stories with answers of the training stories"):
         bertsmith.train_memory(stories, out, dev=other, **FEW)
+    (tmp_path / "text.txt").write_text("Mary left.\n", encoding="utf-8")
     with pytest.raises(InputError, match="a number and a sentence in line 1"):
-        (tmp_path / "text.txt").write_text("Mary left.\n", encoding="utf-8")
         bertsmith.train_memory(tmp_path / "text.txt", out, **FEW)
     with pytest.raises(ConfigError, match="hops"):
         bertsmith.train_memory(stories, out, hops=0)

@@ -25,7 +25,8 @@ COMMON: Mapping[str, str] = {
     "pretrain": "out size minutes steps init objective max-length rows-per-step learning-rate seed device resume",
     "plan": "passes size minutes steps objective max-length rows-per-step device json",
     "train-translation": "out dev size minutes steps learning-rate seed device resume",
-    "memory train": "out dev hops width facts support-weight starts epochs minutes steps learning-rate seed device resume",
+    "memory train": "out dev hops width facts support-weight starts epochs minutes steps learning-rate seed device "
+    "resume",
     "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
     "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
@@ -62,6 +63,7 @@ TOPICS: Mapping[str, str] = {
     "SamplingSettings": "Sampling",
     "PlanSettings": "Plan",
     "TranslationSettings": "Model and data",
+    "MemorySettings": "Model and data",
     "SearchSettings": "Beam search",
     "WordVectorSettings": "Training",
     "ServerSettings": "Limits",

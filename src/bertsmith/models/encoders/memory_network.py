@@ -15,6 +15,7 @@ Source: Sukhbaatar et al. (2015), "End-To-End Memory Networks", sections 2 and 4
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
@@ -33,8 +34,8 @@ from bertsmith.models.parts.scored_attention import attend, attention_weights, d
 class MemoryNetworkConfig(ConfigWithoutAttention):
     """The shape of a memory network.
 
-    >>> MemoryNetworkConfig(vocab_size=10, hidden_size=4, num_hidden_layers=2, max_position_embeddings=5).num_parameters()
-    180
+    >>> MemoryNetworkConfig(vocab_size=10, hidden_size=4, num_hidden_layers=2).num_parameters()
+    720
     """
 
     model_type: ClassVar[str] = "memory-network"
@@ -163,7 +164,7 @@ class MemoryNetwork(nn.Module):
             hops.append(scores.masked_fill(~mask, -torch.inf).squeeze(1))
             return scores
 
-        for keys, values in zip(memories, memories[1:], strict=False):
+        for keys, values in itertools.pairwise(memories):
             context, _ = attend(query, keys, values, score, mask, linear=linear)
             query = query + context
         rows_of_answers = torch.tensor(self.answers, dtype=torch.int64, device=device)

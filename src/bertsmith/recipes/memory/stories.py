@@ -96,7 +96,7 @@ def story_of(record: Any, location: str, *, learns: bool = False) -> Story:
     facts, question, answer, support = (record.get(name) for name in _FIELDS)
     if not isinstance(facts, Sequence) or isinstance(facts, str) or not facts or not all(map(_is_text, facts)):
         raise wrong("facts", "a list of texts as facts, at least one")
-    if not _is_text(question):
+    if not (isinstance(question, str) and _is_text(question)):
         raise wrong("question", "a text as question")
     if answer is not None and not _is_text(answer):
         raise wrong("answer", "a text as answer")

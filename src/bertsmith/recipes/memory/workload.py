@@ -4,8 +4,8 @@ A step is a fixed list of questions, a function of (seed, step), as are the gaps
 are divided by the questions of the step.
 
 The linear start: as long as the held-out loss without the softmax over the facts falls from one evaluation to the next,
-and in the first half of the steps, the model is trained without it; without answers to learn there is no such phase. It is a function of the evaluations in the
-log, so a resumed run changes it after the same step.
+and in the first half of the steps, the model is trained without it. There is no such phase where no answers are
+learned. It is a function of the evaluations in the log, so a resumed run ends it after the same step.
 
 Source: Sukhbaatar et al. (2015), sections 4.1 and 4.2.
 """
@@ -111,7 +111,7 @@ class MemoryTraining(Workload):
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The loss in nats and the share of right answers; likewise of the supporting facts, over all hops."""
-        figures = {}
+        figures = dict[str, float]()
         for term, prefix in ((ANSWER, ""), (SUPPORT, "support_")):
             if count := sums[f"{term}_count"]:
                 figures |= {f"{prefix}loss": sums[f"{term}_nll"] / count}
