@@ -30,6 +30,7 @@ from harness import RESULTS, machine, machine_label, write_result
 from random_stories import one_fact, two_facts
 
 from bertsmith import answer_from_memory, split_sentences, train_memory
+from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import read_json
 from bertsmith.recipes.memory.stories import Story, read_stories
 from bertsmith.tasks.baselines.bag_of_words import WordSpace
@@ -163,7 +164,7 @@ def main() -> None:
                 write()
     if given.data is not None:
         for hops in (1, 3):
-            if (key := f"{hops} hops") not in read:
+            if (key := counted(hops, "hop")) not in read:
                 read[key] = run_passages(given.data, 1, hops)
                 print(key, read[key], flush=True)
                 write()

@@ -87,21 +87,22 @@ def of_head(model: bertsmith.Model) -> Weights:
     return Weights(f"self-attention, head {best + 1} of the last layer", pieces, pieces, heads[best])
 
 
-def forms(steps: int = 400) -> list[Weights]:
+def forms(steps: int = 300) -> list[Weights]:
     """All forms of attention on the sentence."""
     model = bertsmith.load("starter", device="cpu")
     return [*(learned(score, steps) for score in SCORES), of_states(model), of_head(model)]
 
 
 def picture(drawn: Sequence[Weights]) -> Figure:
-    """A table of gray cells for each form, darker where the weight is higher."""
+    """A table of cells for each form, darker where the weight is higher."""
     figure = Figure(figsize=(9.6, 6.8), layout="constrained")
     for number, form in enumerate(drawn, start=1):
         axes = figure.add_subplot(2, 3, number)
-        axes.imshow(form.weights, cmap="Blues", vmin=0, vmax=1)
+        axes.pcolormesh(form.weights, cmap="Blues", vmin=0, vmax=1)
+        axes.invert_yaxis()
         axes.set_title(form.title, fontsize=9)
-        axes.set_xticks(range(len(form.columns)), form.columns, rotation=90, fontsize=8)
-        axes.set_yticks(range(len(form.rows)), form.rows, fontsize=8)
+        axes.set_xticks(np.arange(len(form.columns)) + 0.5, form.columns, rotation=90, fontsize=8)
+        axes.set_yticks(np.arange(len(form.rows)) + 0.5, form.rows, fontsize=8)
     return figure
 
 

@@ -24,7 +24,7 @@ INPUTS = {
     "texts", "vocab", "evaluation", "evaluation_files", "corpus", "folder", "model_vocabulary",
     "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
-    "continue_on", "vectors", "pairs", "models", "general", "unlabelled", "logits",
+    "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
 }  # fmt: skip
 
 

@@ -158,7 +158,7 @@ def _babi(path: Path, text: str) -> Iterator[Story]:
 
 
 def split_stories(stories: Sequence[Story], share: float, seed: int) -> tuple[list[Story], list[Story]]:
-    """Training and dev stories: about that share of the questions is held out, whole stories with all their questions."""
+    """Training and dev stories: about that share of the questions is held out, with all questions of a story."""
     groups = {story.group for story in stories}
     require(
         len(groups) > 1,
