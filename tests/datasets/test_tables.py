@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.tasks.datasets.tables import read_table, read_texts
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.text.documents.names import doubled
@@ -446,3 +446,10 @@ def test_a_file_of_words_is_refused_with_the_task_for_it(tmp_path: Path) -> None
     (tmp_path / "a.conll").write_text("Anna B-PER\n", encoding="utf-8")
     with pytest.raises(InputError, match="use --task ner for entities"):
         read_texts(tmp_path / "a.conll")
+
+
+def test_a_misspelled_path_is_answered_with_the_nearest_one_and_a_right_one_never(tmp_path: Path) -> None:
+    path = write(tmp_path / "support.csv", "text,label\na,x\n")
+    with pytest.raises(InputError, match=r"found nothing there; did you mean '.*/support\.csv'\?"):
+        read_texts(tmp_path / "suport.csv")
+    assert nearest_path(path) == ""
