@@ -80,6 +80,13 @@ def test_one_supporting_fact_is_learned_and_answered_by_the_public_functions(tmp
     assert answer.probability > 0.5
     assert np.allclose(np.sum(answer.attention, axis=1), 1)
     assert len(answer.attention) == 3
+    stories_asked = [{"facts": story.facts, "question": story.question} for story in read_stories(stories)[:70]]
+    together = bertsmith.answer_from_memory(tmp_path / "run", stories=stories_asked, device="cpu")
+    for number in (0, 33, 69):
+        (alone,) = bertsmith.answer_from_memory(tmp_path / "run", stories=[stories_asked[number]], device="cpu")
+        assert (alone.answer, alone.facts) == (together[number].answer, together[number].facts)
+        assert alone.probability == pytest.approx(together[number].probability, rel=1e-4)
+        np.testing.assert_allclose(alone.attention, together[number].attention, rtol=1e-3, atol=1e-6)
     assert "held-out questions" in (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
 
 
