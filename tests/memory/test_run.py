@@ -114,7 +114,7 @@ def test_the_linear_phase_ends_where_its_loss_first_does_not_fall_or_after_half_
 
 @pytest.mark.parametrize("stopped", [3, 4, 7])
 def test_a_resumed_run_ends_as_a_straight_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: int) -> None:
-    """Also where the checkpoint is of the step of an evaluation, which was written before it or after it."""
+    """Also where the checkpoint is of the step of an evaluation, which is then not computed again."""
     stories = write_stories(tmp_path / "stories.txt", 30)
     bertsmith.train_memory(stories, tmp_path / "straight", **FEW, save_every=1)
 
