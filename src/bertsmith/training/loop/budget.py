@@ -252,7 +252,7 @@ def time_of_a_step(
             for name, tensor in model_tensors(trainer.trained).items():
                 tensor.copy_(before[name])
         trainer.optimizer.reset()
-        trainer.trained.zero_grad()
+        trainer.optimizer.clear_gradients()
         trainer.workload.carry(0, {})
     counted = times[warm_up:] or times[1:] or times
     return agreed(sum(counted) / len(counted))

@@ -158,6 +158,12 @@ class Optimizer(abc.ABC):
         """The gradients of all parameters that have one: their rows that this process holds."""
         return [own_rows(p.grad) for group in self.groups for p in group.parameters if p.grad is not None]
 
+    def clear_gradients(self) -> None:
+        """Clears all gradients; `zero_grad` of a model that is divided misses them after an evaluation."""
+        for group in self.groups:
+            for p in group.parameters:
+                p.grad = None
+
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
         """Updates every parameter that has a gradient; the others are unchanged."""

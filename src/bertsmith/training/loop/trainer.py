@@ -103,7 +103,7 @@ class Trainer:
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             torch.cuda.manual_seed_all(seed)
-        self.trained.zero_grad()
+        self.optimizer.clear_gradients()
         waiting = [parameter for name, parameter in self._trained if not self.workload.trains(name, step)]
         totals: dict[str, Tensor] = {}
         try:
