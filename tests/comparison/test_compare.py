@@ -332,7 +332,7 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
         ({"systems": ["no/model:frozen"]}, None),
         ({"systems": ["bert:frozen"]}, "found 'bert:frozen'; did you mean 'bert-frozen'?"),
         ({"systems": ["one-hot", "one-hot"]}, "'one-hot' twice"),
-        ({"systems": ["bert"]}, "expected text for bert to read; found none; name it with --corpus"),
+        ({"systems": ["bert"]}, "^bert needs text to read; name it with --corpus, or choose others with --systems$"),
         ({"labels": [49]}, "expected at most the 48 training examples that there are; found 49 labels"),
         ({"labels": ["some"]}, "expected labels as numbers above 0, or all; found 'some'"),
         ({"labels": [0]}, "numbers above 0"),

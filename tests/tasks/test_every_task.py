@@ -129,6 +129,10 @@ def write_file(name: str, folder: Path) -> Path:
         header, cells_of = cells[name]
         rows = ["\t".join(header.split()), *("\t".join(cells_of(row)) for row in range(COUNT))]
         suffix, text = "tsv", "\n".join(rows) + "\n"
+    elif name in named_tasks.WRITTEN:
+        tree = "(S (NP (DT {}) (JJ {})) (NN {}))" if name == named_tasks.PARSING else "{2}"
+        rows = (f"{text}\t{tree.format(*text.split())}\n" for text in TEXTS * (COUNT // len(TEXTS)))
+        suffix, text = "tsv", "source\ttarget\n" + "".join(rows)
     elif name in named_tasks.TAGS:
         tag = "B-PER" if name == "ner" else "NOUN"
         other = "O" if name == "ner" else "VERB"

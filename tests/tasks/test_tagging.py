@@ -446,9 +446,9 @@ def test_tags_that_violate_their_scheme_cause_one_warning(capsys: pytest.Capture
 
 
 def test_truncation_is_refused_and_error_refuses_sentences_that_are_too_long() -> None:
-    with pytest.raises(ConfigError, match="keeps every word; found 'head'"):
+    with pytest.raises(ConfigError, match="which keeps every word, must be windows or error, not 'head'"):
         task(long_text="head").check([], gold=False)
-    with pytest.raises(ConfigError, match="keeps every word; found 'tail'"):
+    with pytest.raises(ConfigError, match="which keeps every word, must be windows or error, not 'tail'"):
         task(long_text="tail").encode([sentence("a")], TOKENIZER)
     strict = task(long_text="error", max_length=5)
     assert len(strict.encode([sentence("a b c"), sentence("")], TOKENIZER)) == 1

@@ -151,7 +151,10 @@ def test_it_learns_on_a_frozen_encoder_saves_and_answers_the_same(kind, base, tm
     for to in ("onnx", "google"):
         with pytest.raises(ConfigError, match=r"a head of the linear kind|reads bilstm"):
             export(folder, tmp_path / to, to=to)
-    with pytest.raises(CheckpointError, match="found a head with a BiLSTM; use it with bertsmith"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"is not a model that `transformers` computes: it has a head with a BiLSTM; use it with bertsmith$",
+    ):
         export(folder, tmp_path / "copy", to="huggingface")
     convert(folder, tmp_path / "copy", to="huggingface")
     assert load_predictor(tmp_path / "copy").predict(data.dev) == predictor.predict(data.dev)

@@ -101,8 +101,7 @@ def _only_here(config: EncoderConfig, parts: Collection[str], metadata: ModelMet
     if long_text == "windows":
         return "scores pooled over the windows of a text", OF_ROWS
     if config.is_causal and config.can_pool and metadata.reads == "pooler":
-        reads = f"a left-to-right model for {spec.get('name') or metadata.task}"
-        return f"{reads}: it reads the last token, transformers reads the first", "which is exact"
+        return "a head on the last token of a row, where transformers reads the first", "which is exact"
     return "", ""
 
 
