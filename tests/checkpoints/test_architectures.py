@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -358,7 +359,8 @@ def test_a_field_of_another_json_type_is_one_line_that_names_it(kind: str) -> No
     ours = {theirs: name for name, theirs in names.items()}
     for field, default in usual.items():
         for wrong in OF_OTHER_TYPES[type(default)]:
-            with pytest.raises(ConfigError, match=f"expected .*{ours.get(field, field)}.*; found .*; ") as caught:
+            said = re.escape(repr(wrong))
+            with pytest.raises(ConfigError, match=f"^{ours.get(field, field)} must be .*, not .*{said}") as caught:
                 read_config({**values, field: wrong})
             assert "\n" not in str(caught.value)
 

@@ -68,7 +68,7 @@ def test_it_is_scored_asked_and_converted(run, place: Path, tmp_path: Path) -> N
 
     converted = run("convert", folder, tmp_path / "copy", "--to", "huggingface")
     assert (converted.code, len(converted.err.splitlines())) == (1, 1)
-    assert "found the user's own head MyHead; use it with bertsmith" in converted.err
+    assert "it has the user's own head MyHead; use it with bertsmith" in converted.err
     convert(folder, tmp_path / "copy", to="huggingface")
     assert "own_head.layers.0.weight" in load_any(tmp_path / "copy").tensors
     assert read_json(tmp_path / "copy" / "bertsmith.json")["own_head"] == "MyHead"

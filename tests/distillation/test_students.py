@@ -124,7 +124,10 @@ def test_where_attention_is_compared_a_new_student_has_the_heads_of_its_teacher(
     is_changed = usual.folder.config.num_attention_heads != heads
     assert ("with the 4 attention heads of the teacher instead of" in matched.about) == is_changed
     if heads != 4:
-        with pytest.raises(ConfigError, match="whose width 4 heads divide"):
+        with pytest.raises(
+            ConfigError,
+            match="must be 4, the attention heads of its teacher, not 1; choose a width that 4 heads divide",
+        ):
             comparable(matched.folder.config, folder.config, attention=True)
 
 

@@ -26,6 +26,7 @@ from bertsmith.models.heads.row_vectors import apart_of_rows, mean_of_rows, pair
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.noise import NoiseOfTexts, RowNoise
+from bertsmith.models.parts.our_names import READS
 from bertsmith.recipes.finetuning import linear_start
 from bertsmith.recipes.finetuning.base_model import require_base
 from bertsmith.recipes.finetuning.job import FinetuningJob
@@ -401,7 +402,7 @@ def test_a_pair_is_refused_where_there_is_none(reads: str, kind: str, choices: s
     with pytest.raises(ConfigError, match=rf"a head of your own that reads.*'{reads}', 4 times as wide"):
         FinetuningJob.prepare(base, SPECS[kind], data, pairs, RecipeSettings(), Mine)
     roberta = architecture_samples.write_base_model(tmp_path / "roberta", "roberta")
-    with pytest.raises(ConfigError, match=rf"a segment for each text.*'{reads}'.*as in RoBERTa"):
+    with pytest.raises(ConfigError, match=rf"'{reads}' needs .* a segment for each text.*as in RoBERTa.*--reads mean"):
         FinetuningJob.prepare(roberta, SPECS[kind], data, pairs, RecipeSettings())
     probed = FinetuningSettings(reads="probe", precision="fp32")
     job = FinetuningJob.prepare(
@@ -558,7 +559,7 @@ def test_an_older_folder_has_a_head_on_the_pooler() -> None:
     values = SPECS["single"].to_dict()
     del values["reads"]
     assert TaskSpec.from_dict(values, "here").reads == "pooler"
-    with pytest.raises(ConfigError, match="pooler, cls, mean, pair, apart, concat, bilstm, bilstm-attention or max"):
+    with pytest.raises(ConfigError, match=f"'middle'; use one of {', '.join(map(repr, sorted(READS)))}"):
         TaskSpec.from_dict(values | {"reads": "middle"}, "here")
 
 

@@ -56,7 +56,8 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
 def require_segments(spec: "TaskSpec", tokenizer: Tokenizer) -> None:
     """Checks that a head that reads pairs can tell the two texts of a row apart."""
     if spec.needs_segments and not tokenizer.template.has_segments:
-        reader, needed = f"a head that reads {spec.reads!r}", "a model whose rows have a segment for each text"
+        reader = f"a head that reads {spec.reads!r}"
+        needed = "a model whose rows have a segment for each text, not segment 0 for both as in RoBERTa"
         raise ConfigError.needs(reader, needed, "use --reads mean, or another model")
 
 
