@@ -97,6 +97,14 @@ def test_every_kind_of_task_is_tried() -> None:
     assert {SPECS[kind].kind for kind in EVERY.args[1]} == set(KINDS) - without_a_layer_on_top
 
 
+@pytest.mark.parametrize(("kind", "does"), [("scored vectors", "trains vectors"), ("text to write", "writes texts")])
+def test_a_task_without_a_layer_on_top_is_refused(
+    kind: str, does: str, base: str, two_layers: type[OwnHead], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"a task with a layer on top.*own; found one that {does}; leave your head"):
+        finetune(base, SPECS[kind], data_of(kind), tmp_path / "run", SETTINGS, RECIPE, seeds=1, head=two_layers)
+
+
 @EVERY
 def test_it_learns_saves_and_answers_the_same_in_another_process(
     kind: str, base: str, file: Path, two_layers: type[OwnHead], tmp_path: Path
