@@ -273,7 +273,7 @@ assert "torch" not in sys.modules
 def test_the_command_serves_exports_without_torch(places: Path) -> None:
     program = f"""{HIDE}
 from bertsmith.app.server import process
-process.serve = lambda models, **_: print(*models)
+process.serve = lambda request: print(*process.load_models(request.model, **request.arguments(process.load_models)))
 from bertsmith.app.cli.entry import main
 main()
 """

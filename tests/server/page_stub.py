@@ -37,6 +37,7 @@ MODELS = [
     model_of("endings", "choice", "choose"),
     model_of("names", "tagging", "tag", labels=("O", "B-PER", "B-LOC")),
     model_of("answers", "span", "answer"),
+    model_of("replies", "generation", "generate"),
 ]
 
 
@@ -80,6 +81,10 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         if asked["model"] == "likeness":
             return {"predictions": [{"value": 3.456}], "usage": usage}
         text = asked["texts"][0]
+        if asked["model"] == "replies":
+            answers = [{"text": "At ten.", "score": -0.5}, {"text": "At two.", "score": -1.25}]
+            written = {**answers[0], "has_ended": "?" in text, "answers": answers, "cut_tokens": 0}
+            return {"predictions": [written], "usage": usage}
         if text == "long":
             usage = {"tokens_in": 612, "tokens_used": 512, "tokens_cut": 100}
         labels = next(model["labels"] for model in models if model["name"] == asked["model"])

@@ -84,7 +84,7 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
         "/predict",
         {"texts": ["a"], "model": "endings"},
         400,
-        "model 'endings' has no ability classify or score; it has choose",
+        "model 'endings' has no ability classify or score or generate; it has choose",
     ),
     ("/predict", {"questions": [{"context": "a", "endings": ["b"]}]}, 422, "at least 2; found a list of 1"),
     ("/predict", {"questions": [{"context": "a", "endings": ["b"] * 9}]}, 413, "9 texts"),

@@ -224,6 +224,18 @@ def test_labels_have_percentages_and_each_model_its_examples(visit, stub):
     assert stub.asked[-1] == ("/predict", {"model": "same", "texts": [["my own text", "another"]]})
 
 
+def test_the_best_text_is_written_above_the_others_and_says_where_it_was_not_ended(visit, stub):
+    section = visit.run("write")
+    assert _lines(section, ".verdict") == ["At ten."]
+    assert _lines(section, ".answer li") == ["At two."]
+    assert _lines(section, ".answer .remark")[0] == "The text ends here because it has the maximum length."
+    assert stub.asked[-1][1]["model"] == "replies"
+    section.get_by_role("button", name="A question").click()
+    section.locator(".actions .go").click()
+    visit.answered(section)
+    assert not any("maximum length" in line for line in _lines(section, ".answer .remark"))
+
+
 def test_numbers_endings_and_next_sentences(visit, stub):
     assert _lines(visit.run("score"), ".value") == ["3.46"]
     assert len(stub.asked[-1][1]["texts"][0]) == 2, "a model of pairs is given pairs"
