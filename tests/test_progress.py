@@ -2,6 +2,7 @@
 
 import io
 import sys
+import types
 
 import pytest
 
@@ -72,3 +73,33 @@ def test_short_work_has_no_last_line_where_that_is_asked_for(
         with progress.Progress(f"at least {least:g} s", 1, "rows", least=least) as shown:
             shown.advance()
     assert capsys.readouterr().err == "at least 0 s: 1 row in 0 s\n"
+
+
+def test_a_notebook_shows_one_bar_that_is_updated_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for IPython: a handle that records what it shows."""
+    shown: list[dict[str, str]] = []
+    handle = types.SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
+    display = types.SimpleNamespace(display=lambda bundle, raw, display_id: handle)
+    notebook = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=object()), display=display)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)  # type: ignore[arg-type]
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_BARS", 0.0)
+    stderr = heard(monkeypatch)
+    with Progress("reading <it>", total=4, unit="texts") as bar:
+        bar.advance(2)
+        bar.advance(2)
+    assert stderr.getvalue() == "reading <it>: 4 texts in 0 s\n"
+    assert [bundle["text/html"].partition("></progress>")[0] for bundle in shown] == [
+        '<progress value="0.5000"',
+        '<progress value="1.0000"',
+        "",
+    ]
+    assert "reading &lt;it&gt;" in shown[0]["text/html"]
+
+
+def test_a_session_of_ipython_without_a_notebook_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = types.SimpleNamespace(get_ipython=types.SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "IPython", session)  # type: ignore[arg-type]
+    stderr = heard(monkeypatch)
+    with Progress("reading", total=1, unit="texts") as bar:
+        bar.advance()
+    assert stderr.getvalue() == "reading: 1 text in 0 s\n"

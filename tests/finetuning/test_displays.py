@@ -14,6 +14,7 @@ def test_a_model_and_a_result_show_themselves_in_a_line_and_in_a_table(tmp_path,
     page = result._repr_html_()
     assert "<th>seed</th><th>accuracy</th>" in page
     assert page.count("<tr><td>") == 2
+    assert page.count("<svg") >= 2  # the loss, and a score
     assert repr(bertsmith.load(out)) == "<Model 'run': classification, 2 labels; classify, embed, features>"
     assert repr(bertsmith.load("starter")).startswith("<Model 'starter': no task head; fill, embed")
     assert "scores on 8 dev examples depend mostly on chance; give more with --dev" in summary_lines(result.report)

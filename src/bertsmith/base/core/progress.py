@@ -1,10 +1,11 @@
 """Progress of long-running work on stderr: what is done, the speed, the time left.
 
-On a terminal it is one live line; otherwise (a log file, a pipe) a plain line at most every ten seconds.
-Nothing is written to stdout.
+On a terminal it is one live line, in a notebook one bar; otherwise (a log file, a pipe) a plain line at most every ten
+seconds. Nothing is written to stdout.
 """
 
 import contextlib
+import html
 import math
 import re
 import sys
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 Lines = TypeVar("Lines", list[str], set[str])
-SECONDS_BETWEEN_PLAIN_LINES = 10.0
+SECONDS_BETWEEN_PLAIN_LINES, SECONDS_BETWEEN_BARS = 10.0, 0.5
 
 # Control characters but the tab, ends of lines and paragraphs, and what changes the direction of the text after it.
 _CONTROLS = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -154,6 +155,30 @@ def unseen(share: float) -> None:
     """Shows nothing: for work that is too short for a progress bar, or is a part of other work."""
 
 
+class _NotebookBar:
+    """A bar with a line in the output of a notebook's cell, updated in place."""
+
+    def __init__(self, display: Any) -> None:
+        self._handle = display(self._bundle("", None), raw=True, display_id=True)
+
+    def show(self, line: str, share: float | None) -> None:
+        """Shows a line, next to a bar that is full for a share of 1 and moves for None; nothing for an empty line."""
+        self._handle.update(self._bundle(line, share), raw=True)
+
+    @staticmethod
+    def _bundle(line: str, share: float | None) -> dict[str, str]:
+        value = "" if share is None else f' value="{share:.4f}"'
+        return {"text/plain": line, "text/html": f"<progress{value}></progress> {html.escape(line)}" if line else ""}
+
+
+def _notebook_bar() -> _NotebookBar | None:
+    """A bar, if this is a notebook, whose kernel has loaded IPython."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if getattr(shell, "kernel", None) is None:
+        return None
+    return _NotebookBar(sys.modules["IPython"].display.display)
+
+
 class Progress:
     """Shows the progress of a task; use it as a context manager.
 
@@ -177,6 +202,7 @@ class Progress:
         self.note = ""
         self._started = self._last_line = time.monotonic()
         self._live: Live | None = None
+        self._bar: _NotebookBar | None = None
 
     def __enter__(self) -> "Progress":
         self._started = self._last_line = time.monotonic()
@@ -187,6 +213,8 @@ class Progress:
             console = Console(stderr=True)
             self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._text)
             self._live.__enter__()
+        elif not _silent:
+            self._bar = _notebook_bar()
         return self
 
     def __exit__(
@@ -195,6 +223,8 @@ class Progress:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
             self._live = None
+        if self._bar is not None:
+            self._bar.show("", None)
         spent = time.monotonic() - self._started
         if not _silent and kind is None and spent >= self.least:
             done = f"{amount(self.done)} {self._units(self.done)}"
@@ -207,9 +237,13 @@ class Progress:
         if note:
             self.note = note
         now = time.monotonic()
-        if self._live is None and not _silent and now - self._last_line >= SECONDS_BETWEEN_PLAIN_LINES:
+        pause = SECONDS_BETWEEN_PLAIN_LINES if self._bar is None else SECONDS_BETWEEN_BARS
+        if self._live is None and not _silent and now - self._last_line >= pause:
             self._last_line = now
-            print(self.line(), file=sys.stderr, flush=True)
+            if self._bar is None:
+                print(self.line(), file=sys.stderr, flush=True)
+            else:
+                self._bar.show(self.line(), min(1.0, self.done / self.total) if self.total else None)
 
     def line(self) -> str:
         """The current progress line."""

@@ -79,6 +79,7 @@ class FinetuningResult:
         runs: one result per seed.
         best: the index in `runs` of the model that was kept.
         report: the content of report.json.
+        folder: the run folder.
         trials: the trials of the tuning, best first; empty without tuning.
     """
 
@@ -86,6 +87,7 @@ class FinetuningResult:
     runs: Sequence[SeedResult]
     best: int
     report: Mapping[str, Any]
+    folder: Path
     trials: Sequence[Mapping[str, Any]] = ()
 
     def __repr__(self) -> str:
@@ -94,15 +96,20 @@ class FinetuningResult:
         return f"<FinetuningResult: {self.spec.name}, {shown}, {counted(len(self.runs), 'seed')}>"
 
     def _repr_html_(self) -> str:
-        """A table of the seeds and their scores, for a notebook."""
+        """A table of the seeds and their scores, and the curves of their trainings, for a notebook."""
+        from bertsmith.base.pages.charts import COLORS
         from bertsmith.base.pages.html import cell, note, table, words
+        from bertsmith.recipes.results.finished_run import read_run
+        from bertsmith.recipes.results.report import curves
 
         names = list(self.runs[self.best].scores)
         rows = [
             [f"{run.seed}{' (best)' if number == self.best else ''}", *(cell(run.scores.get(name)) for name in names)]
             for number, run in enumerate(self.runs)
         ]
-        return note(f"{self.spec.title}: {counted(len(self.runs), 'seed')}") + table(rows, ["seed", *map(words, names)])
+        title = note(f"{self.spec.title}: {counted(len(self.runs), 'seed')}")
+        drawn = curves([read_run(self.folder, self.folder.name, COLORS[0])]) if self.folder.is_dir() else ""
+        return title + table(rows, ["seed", *map(words, names)]) + drawn
 
 
 def finetune(
@@ -220,7 +227,7 @@ def _on_every_rank(result: FinetuningResult | None, run: Run) -> FinetuningResul
 
     received = run.from_first_rank(as_plain)
     spec, runs = TaskSpec.from_dict(received["spec"], "process 0"), [SeedResult(**one) for one in received["runs"]]
-    return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"])
+    return FinetuningResult(spec=spec, runs=runs, best=received["best"], report=received["report"], folder=run.path)
 
 
 def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: str, rank: Rank) -> Trained:
@@ -319,7 +326,7 @@ def _finish(
     if is_better(baseline):
         report["better_baseline"] = baseline
     write_json(run.path / REPORT_FILE, report)
-    return FinetuningResult(spec=spec, runs=results, best=best, report=report)
+    return FinetuningResult(spec=spec, runs=results, best=best, report=report, folder=run.path)
 
 
 def _settings_tried(job: FinetuningJob, spec: TaskSpec, results: Sequence[SeedResult]) -> dict[str, Any]:
