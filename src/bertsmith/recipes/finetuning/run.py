@@ -97,10 +97,8 @@ class FinetuningResult:
 
     def _repr_html_(self) -> str:
         """A table of the seeds and their scores, and the curves of their trainings, for a notebook."""
-        from bertsmith.base.pages.charts import COLORS
         from bertsmith.base.pages.html import cell, note, table, words
-        from bertsmith.recipes.results.finished_run import read_run
-        from bertsmith.recipes.results.report import curves
+        from bertsmith.recipes.results.report import curves_of_run
 
         names = list(self.runs[self.best].scores)
         rows = [
@@ -108,7 +106,7 @@ class FinetuningResult:
             for number, run in enumerate(self.runs)
         ]
         title = note(f"{self.spec.title}: {counted(len(self.runs), 'seed')}")
-        drawn = curves([read_run(self.folder, self.folder.name, COLORS[0])]) if self.folder.is_dir() else ""
+        drawn = curves_of_run(self.folder) if self.folder.is_dir() else ""
         return title + table(rows, ["seed", *map(words, names)]) + drawn
 
 

@@ -48,7 +48,7 @@ def _parts(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> l
     several = len(shown) > 1
     parts = [html.summary(_summary(run), name=run.name if several else "", color=run.color) for run in shown]
     parts += [html.heading(run.name) * several + _warnings(run) for run in shown if run.report.get("warnings")]
-    parts += [_scores(shown), _baselines(shown), _comparisons(comparisons), curves(shown)]
+    parts += [_scores(shown), _baselines(shown), _comparisons(comparisons), _curves(shown)]
     for run in shown:
         found = details(run.report["kind"], run.spec, run.lines)
         found = _trials(run) + found
@@ -209,7 +209,12 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-def curves(shown: Sequence[FinishedRun]) -> str:
+def curves_of_run(path: Path) -> str:
+    """The curves of the run in a folder."""
+    return _curves([read_run(path, path.name, COLORS[0])])
+
+
+def _curves(shown: Sequence[FinishedRun]) -> str:
     """Training loss and dev scores by step, one line per training."""
     scores = dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"]))
     charts = [_curve("training loss", "train", "loss", shown)]
