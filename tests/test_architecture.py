@@ -41,7 +41,7 @@ SLOW = {
     "bertsmith.inference.cluster.kept", "bertsmith.inference.cluster.predictions",
     "bertsmith.inference.cluster.vectors", "bertsmith.inference.cluster.words",
     # Rarely needed: a plain classification of single texts works without them.
-    "bertsmith.base.pages.html", "bertsmith.recipes.results.report", "bertsmith.base.storage.downloads", "bertsmith.base.storage.remote",
+    "bertsmith.base.pages.html", "bertsmith.base.storage.downloads", "bertsmith.base.storage.remote",
     "bertsmith.models.encoders.encoder_decoders",
     "bertsmith.models.heads.head_blocks", "bertsmith.models.parts.earlier", "bertsmith.models.parts.layer_mix",
     "bertsmith.models.parts.local_attention", "bertsmith.models.parts.memory",
@@ -50,7 +50,7 @@ SLOW = {
     "bertsmith.tasks.datasets.parquet_records", "bertsmith.tasks.datasets.records",
     "bertsmith.tasks.datasets.spreadsheets", "bertsmith.tasks.datasets.text_groups",
     "bertsmith.tasks.metrics.answers", "bertsmith.tasks.metrics.similarity", "bertsmith.tasks.metrics.vectors",
-    "bertsmith.tasks.specs.sentence_windows",
+    "bertsmith.recipes.results.report", "bertsmith.tasks.specs.sentence_windows",
     "bertsmith.text.tokenizers.realign", "bertsmith.text.tokenizers.unigram",
     "matplotlib", "matplotlib.figure", "matplotlib.ticker",
     "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
