@@ -22,7 +22,7 @@ from bertsmith.recipes.translation.decoding import translate
 from bertsmith.recipes.translation.model_folder import read_translation_model
 from bertsmith.recipes.translation.pairs import encode_pairs, read_pairs
 from bertsmith.recipes.translation.request import TrainTranslationRequest
-from bertsmith.recipes.translation.run import request_of_run, train_translation
+from bertsmith.recipes.translation.run import request_to_resume, train_translation
 from bertsmith.recipes.translation.settings import ARCHITECTURES, SearchSettings, TranslationSettings
 from bertsmith.recipes.translation.workload import TranslationTraining
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -147,7 +147,7 @@ def test_a_resumed_run_is_the_straight_run_bit_for_bit(tmp_path, monkeypatch, ar
         with pytest.raises(StopError):
             train_translation(source, tmp_path / "broken", dev=dev, **chosen)
     assert "pieces = 11" in (tmp_path / "broken/request.toml").read_text()
-    started, again = TrainTranslationRequest(source, "run", **chosen), request_of_run(tmp_path / "broken")
+    started, again = TrainTranslationRequest(source, "run", **chosen), request_to_resume(tmp_path / "broken")
     assert (again.part(TranslationSettings), again.training) == (started.part(TranslationSettings), started.training)
     train_translation(out=tmp_path / "broken", resume=True)
     for name in ("model", "optimizer"):
@@ -237,7 +237,7 @@ def test_pairs_in_another_encoding_train_the_model_of_their_text(tmp_path):
                 read_pairs(path)
         train_translation(path, out, encoding=encoding, pieces=60, steps=2)
         weights[encoding] = load_file(out / "model" / "model.safetensors")
-        assert request_of_run(out).part(TranslationSettings) == TranslationSettings(encoding=encoding, pieces=60)
+        assert request_to_resume(out).part(TranslationSettings) == TranslationSettings(encoding=encoding, pieces=60)
         assert read_json(out / "settings.json")["settings"]["run"]["encoding"] == encoding
     assert all(torch.equal(tensor, weights["utf-8"][name]) for name, tensor in weights["cp1252"].items())
 

@@ -14,6 +14,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import IO, TYPE_CHECKING
 
+from bertsmith.base.core.errors import CheckpointError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -62,3 +64,21 @@ def write_tensors(
         numbers = tensor.detach().cpu().contiguous().reshape(-1)
         if len(numbers):
             file.write(numbers.view(torch.uint8).numpy().data)
+
+
+def require_fit(shapes: Mapping[str, tuple[int, ...]], target: "Mapping[str, Tensor]", what: str) -> None:
+    """Checks that tensors have the names and shapes of the tensors of `target`."""
+    if shapes.keys() != target.keys():
+        wrong = sorted(shapes.keys() ^ target.keys())
+        raise CheckpointError(
+            expected=f"the {len(target)} tensors of {what}",
+            found=f"{len(wrong)} missing or unknown, the first {wrong[0]!r}",
+            fix="use the checkpoint of this model",
+        )
+    for name, tensor in target.items():
+        if tuple(tensor.shape) != shapes[name]:
+            raise CheckpointError(
+                expected=f"{name!r} of {what} with shape {tuple(tensor.shape)}",
+                found=str(shapes[name]),
+                fix="use the checkpoint of this model",
+            )

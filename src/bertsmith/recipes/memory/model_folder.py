@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.settings import require
+from bertsmith.models.checkpoints.own_folder import read_own_folder, write_own_folder
 from bertsmith.models.encoders.memory_network import MemoryNetwork, MemoryNetworkConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.memory.stories import Story
-from bertsmith.recipes.translation.own_folder import read_own_folder, write_own_folder
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary

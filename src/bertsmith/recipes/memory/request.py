@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from bertsmith.base.core.parameters import DEVICE, optional
-from bertsmith.base.core.requests import Request, require_path
+from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import Help, help_field, require
 from bertsmith.recipes.memory.settings import MemorySettings
 from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
 from bertsmith.training.loop.settings import BUDGETS, TrainSettings
 
 _EVALUATIONS = 50  # of a run: the linear start ends at one
@@ -21,23 +22,12 @@ class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
 
     completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
 
-    stories: str | Path | None = help_field(
-        None,
+    stories: str | Path | None = input_field(
+        "stories",
         "stories with questions: the format of bAbI, or JSON lines with facts, question, answer and support",
-        library="stories with questions: the format of bAbI, or JSON lines with facts, question, answer and support; "
-        "None with `resume`: those of the run, with its settings",
-        flag="STORIES",
-        path="stories",
-        kind=Path,
+        "those",
     )
-    out: str | Path = help_field(
-        "",
-        "the run folder; the model is saved in RUN/model/",
-        metavar="RUN",
-        path="the run folder",
-        kind=Path,
-        required=True,
-    )
+    out: str | Path = out_field()
     _: dataclasses.KW_ONLY
     dev: str | Path | None = help_field(
         None,
@@ -46,21 +36,12 @@ class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
         path=True,
         kind=Path,
     )
-    resume: bool = help_field(False, "resume RUN with its files and settings")
+    resume: bool = resume_field()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_path(self.out, "the run folder")
+        require_input(self, "stories", "memory train")
         self.training(10**6)  # checks what was given
-        if self.stories is None:
-            fix = "name it: memory train STORIES"
-            require(self.resume, expected="a file of stories", found="none", fix=fix)
-            require(
-                self.given <= {"stories", "out", "resume"},
-                expected="--resume with --out alone",
-                found="other arguments",
-                fix="leave them out; RUN has its own",
-            )
 
     def training(self, questions: int) -> TrainSettings:
         """The settings of the training on that many questions: what was given, and a recipe for the rest.

@@ -14,7 +14,7 @@ import torch
 
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.requests import path_or_none, takes
-from bertsmith.base.core.settings import from_dict, require, to_dict
+from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.encoders.memory_network import MemoryNetwork, MemoryNetworkConfig
@@ -29,6 +29,7 @@ from bertsmith.training.loop.loop import TrainResult, train
 from bertsmith.training.loop.result import written
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import RunFolder, is_run
+from bertsmith.training.loop.run_request import request_of_run
 from bertsmith.training.loop.settings import TrainSettings
 
 _PATHS = ("stories", "dev")  # inputs given by path, whose content is compared by digest
@@ -45,7 +46,9 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     if request.stories is None:
-        request = request_of_run(request.out)
+        request = request_of_run(
+            TrainMemoryRequest, request.out, name="stories", task=TASK, command="memory train", settings=MemorySettings
+        )
     assert request.stories is not None, "a run has them"
     settings, path, dev_path = request.part(MemorySettings), Path(request.stories), path_or_none(request.dev)
     processes = Rank.from_environment().count
@@ -150,25 +153,4 @@ def _require_scores(answers: Any, support: Any, *, has_answers: bool) -> None:
         expected="dev stories with answers of the training stories" if has_answers else "dev stories with support",
         found="none",
         fix="give --dev other stories",
-    )
-
-
-def request_of_run(run: Path | str) -> TrainMemoryRequest:
-    """The request that resumes a run, with its files and settings."""
-    record, where = RunFolder.open(Path(run)).record["settings"], f"{run}/settings.json"
-    require(
-        record.get("task") == TASK,
-        expected=f"a run of memory train in '{run}'",
-        found=f"task {record.get('task')!r}",
-        fix="name another folder",
-    )
-    settings = from_dict(MemorySettings, record.get("run", {}), where)
-    training = from_dict(TrainSettings, record.get("train", {}), where)
-    return TrainMemoryRequest(
-        str(record.get("stories", "")),
-        run,
-        dev=record.get("dev"),
-        resume=True,
-        **to_dict(settings),
-        **to_dict(training),
     )

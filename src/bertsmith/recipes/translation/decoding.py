@@ -77,13 +77,4 @@ def search(
 
 def writing_of(tokenizer: Tokenizer, settings: SearchSettings) -> Writing:
     """How translations are written."""
-    vocabulary, template = tokenizer.vocabulary, tokenizer.template
-    end = template.end[0]
-    return Writing(
-        start=template.start[0],
-        end=end,
-        pieces=len(vocabulary),
-        never=tuple(sorted(vocabulary.special_ids - {end})),
-        beam=settings.beam,
-        length_penalty=settings.length_penalty,
-    )
+    return Writing.with_pieces_of(tokenizer, beam=settings.beam, length_penalty=settings.length_penalty)

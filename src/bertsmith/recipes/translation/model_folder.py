@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from bertsmith.models.checkpoints.own_folder import read_own_folder, write_own_folder
 from bertsmith.models.encoders.encoder_decoders import encoder_decoder_config, new_encoder_decoder
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
-from bertsmith.recipes.translation.own_folder import read_own_folder, write_own_folder
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 TASK = "translation"

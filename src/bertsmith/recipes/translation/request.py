@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from bertsmith.base.core.parameters import DEVICE, optional
-from bertsmith.base.core.requests import Request, require_path
-from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.base.core.requests import Request
+from bertsmith.base.core.settings import Help, help_field
 from bertsmith.recipes.translation.settings import SearchSettings, TranslationSettings
 from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
 from bertsmith.training.loop.settings import TrainSettings
 
 _WARMUP = 4000  # steps in the paper, from which its highest rate follows
@@ -21,41 +22,19 @@ class TrainTranslationRequest(Request, TranslationSettings, TrainSettings):
 
     completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
 
-    pairs: str | Path | None = help_field(
-        None,
-        "a file with a text, a tab and its translation on each line",
-        library="a file with a text, a tab and its translation on each line; None with `resume`: that of the run, with "
-        "its settings",
-        flag="PAIRS",
-        path="pairs",
-        kind=Path,
+    pairs: str | Path | None = input_field(
+        "pairs", "a file with a text, a tab and its translation on each line", "that"
     )
-    out: str | Path = help_field(
-        "",
-        "the run folder; the model is saved in RUN/model/",
-        metavar="RUN",
-        path="the run folder",
-        kind=Path,
-        required=True,
-    )
+    out: str | Path = out_field()
     _: dataclasses.KW_ONLY
     dev: str | Path | None = help_field(
         None, "further pairs, for evaluation with BLEU", metavar="FILE", path=True, kind=Path
     )
-    resume: bool = help_field(False, "resume RUN with its files and settings")
+    resume: bool = resume_field()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_path(self.out, "the run folder")
-        if self.pairs is None:
-            fix = "name it: train-translation PAIRS"
-            require(self.resume, expected="a file of pairs", found="none", fix=fix)
-            require(
-                self.given <= {"pairs", "out", "resume"},
-                expected="--resume with --out alone",
-                found="other arguments",
-                fix="leave them out; RUN has its own",
-            )
+        require_input(self, "pairs", "train-translation")
 
     @property
     def training(self) -> TrainSettings:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.base.core.requests import path_or_none, takes
-from bertsmith.base.core.settings import from_dict, require, to_dict
+from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.encoders.encoder_decoders import new_encoder_decoder
@@ -23,8 +23,7 @@ from bertsmith.text.vocabularies.learn import learn_vocabulary
 from bertsmith.text.vocabularies.word_counts import count_words
 from bertsmith.training.loop.loop import TrainResult, train
 from bertsmith.training.loop.run import Run
-from bertsmith.training.loop.run_folder import RunFolder
-from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.run_request import request_of_run
 
 _PATHS = ("pairs", "dev", "run.vocab")  # inputs given by path, whose content is compared by digest
 
@@ -40,7 +39,7 @@ def train_translation(request: TrainTranslationRequest) -> TrainResult:
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     if request.pairs is None:
-        request = request_of_run(request.out)
+        request = request_to_resume(request.out)
     assert request.pairs is not None, "a run has them"
     settings, training = request.part(TranslationSettings), request.training
     pairs, dev = Path(request.pairs), path_or_none(request.dev)
@@ -95,6 +94,13 @@ def train_translation(request: TrainTranslationRequest) -> TrainResult:
         return train(workload, training, run.folder, write_model=write_model)
 
 
+def request_to_resume(run: Path | str) -> TrainTranslationRequest:
+    """The request that resumes a run, with its files and settings."""
+    return request_of_run(
+        TrainTranslationRequest, run, name="pairs", task=TASK, command="train-translation", settings=TranslationSettings
+    )
+
+
 def _dev_pairs(path: Path, tokenizer: Tokenizer, settings: TranslationSettings) -> tuple[list[Pair], EncodedPairs]:
     """The dev pairs, as texts and encoded; none of them may be longer than the model reads."""
     pairs, longest = read_pairs(path, settings.encoding), settings.config(1).max_tokens
@@ -106,27 +112,6 @@ def _dev_pairs(path: Path, tokenizer: Tokenizer, settings: TranslationSettings) 
         fix="remove them from the file",
     )
     return pairs, encoded
-
-
-def request_of_run(run: Path | str) -> TrainTranslationRequest:
-    """The request that resumes a run, with its files and settings."""
-    record, where = RunFolder.open(Path(run)).record["settings"], f"{run}/settings.json"
-    require(
-        record.get("task") == TASK,
-        expected=f"a run of train-translation in '{run}'",
-        found=f"task {record.get('task')!r}",
-        fix="name another folder",
-    )
-    settings = from_dict(TranslationSettings, record.get("run", {}), where)
-    training = from_dict(TrainSettings, record.get("train", {}), where)
-    return TrainTranslationRequest(
-        str(record.get("pairs", "")),
-        run,
-        dev=record.get("dev"),
-        resume=True,
-        **to_dict(settings),
-        **to_dict(training),
-    )
 
 
 def _tokenizer(texts: Sequence[Pair], settings: TranslationSettings) -> Tokenizer:

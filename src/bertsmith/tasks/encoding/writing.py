@@ -8,9 +8,12 @@ fp32.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 _FIXED = 3  # numbers of an answer in front of its pieces
 
@@ -55,6 +58,14 @@ class Writing:
     length_penalty: float = 0.0
     no_repeat_ngram: int = 0
     answers: int = 1
+
+    @staticmethod
+    def with_pieces_of(tokenizer: Tokenizer, **how: Any) -> "Writing":
+        """Texts of a tokenizer's pieces without special ones; `how` are the other attributes."""
+        template, vocabulary = tokenizer.template, tokenizer.vocabulary
+        start, end = template.start[0], template.end[0]
+        never = tuple(sorted(vocabulary.special_ids - {end}))
+        return Writing(start=start, end=end, pieces=len(vocabulary), never=never, **how)
 
     @property
     def greedy(self) -> "Writing":

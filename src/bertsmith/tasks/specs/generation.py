@@ -129,13 +129,9 @@ class GenerationTask(TaskWithLoss):
         return PackedRows(tokens, np.zeros_like(tokens), lengths, cut.astype(np.int32))
 
     def _writing(self, tokenizer: Tokenizer) -> Writing:
-        settings, vocabulary, template = self.spec.settings, tokenizer.vocabulary, tokenizer.template
-        end = template.end[0]
-        return Writing(
-            start=template.start[0],
-            end=end,
-            pieces=len(vocabulary),
-            never=tuple(sorted(vocabulary.special_ids - {end})),
+        settings = self.spec.settings
+        return Writing.with_pieces_of(
+            tokenizer,
             longest=settings.max_target_length,
             shortest=settings.min_target_length,
             beam=settings.beam,

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.machine.runtime import fast_precisions
 from bertsmith.base.processes.sharding import norms, own_rows, rows_of, whole
+from bertsmith.base.storage.tensor_file import require_fit
 
 # Bias correction divides by 1 - beta**updates. With this many updates the power is 0 and the divisor is 1: this
 # disables the correction in the fused kernel.
@@ -321,24 +321,6 @@ def orthogonal(matrix: Tensor) -> Tensor:
         x = first * x + (third * square + fifth * square @ square) @ x
     found: Tensor = (x.T if is_tall else x).to(matrix.dtype)
     return found
-
-
-def require_fit(shapes: Mapping[str, tuple[int, ...]], target: Mapping[str, Tensor], what: str) -> None:
-    """Checks that tensors have the names and shapes of the tensors of `target`."""
-    if shapes.keys() != target.keys():
-        wrong = sorted(shapes.keys() ^ target.keys())
-        raise CheckpointError(
-            expected=f"the {len(target)} tensors of {what}",
-            found=f"{len(wrong)} missing or unknown, the first {wrong[0]!r}",
-            fix="use the checkpoint of this model",
-        )
-    for name, tensor in target.items():
-        if tuple(tensor.shape) != shapes[name]:
-            raise CheckpointError(
-                expected=f"{name!r} of {what} with shape {tuple(tensor.shape)}",
-                found=str(shapes[name]),
-                fix="use the checkpoint of this model",
-            )
 
 
 @torch.no_grad()

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.sharding import first_row, is_part, own_rows, whole
-from bertsmith.base.storage.tensor_file import order_of, write_tensors
-from bertsmith.training.loop.optimizer import require_fit
+from bertsmith.base.storage.tensor_file import order_of, require_fit, write_tensors
 
 
 def part_name(file: str, rank: Rank) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.base.storage.files import atomic_folder, read_json, require_file, write_json, write_text
+from bertsmith.base.storage.tensor_file import require_fit
 from bertsmith.models.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER, read_weights, write_safetensors
 from bertsmith.models.model_files.metadata import CARD, SAFETENSORS, ModelMetadata, read_metadata, write_metadata
@@ -15,7 +16,6 @@ from bertsmith.models.model_files.tokenizer_files import read_tokenizer
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
-from bertsmith.training.loop.optimizer import require_fit
 
 Config = TypeVar("Config", bound=EncoderConfig)
 Model = TypeVar("Model", bound=nn.Module)
