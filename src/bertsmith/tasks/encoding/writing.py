@@ -8,12 +8,13 @@ fp32.
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.text.tokenizers.tokenizer import Tokenizer
+if TYPE_CHECKING:  # the importer has it already; here it would be one more link of the longest chain
+    from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 _FIXED = 3  # numbers of an answer in front of its pieces
 
@@ -60,7 +61,7 @@ class Writing:
     answers: int = 1
 
     @staticmethod
-    def with_pieces_of(tokenizer: Tokenizer, **how: Any) -> "Writing":
+    def with_pieces_of(tokenizer: "Tokenizer", **how: Any) -> "Writing":
         """Texts of a tokenizer's pieces without special ones; `how` are the other attributes."""
         template, vocabulary = tokenizer.template, tokenizer.vocabulary
         start, end = template.start[0], template.end[0]
