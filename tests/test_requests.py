@@ -159,6 +159,8 @@ def test_a_request_records_the_addresses_that_were_given_and_not_their_copies() 
         ("[rates]\nseeds = 1\n[other]\nseeds = 2", "found seeds twice"),
         ("seeds = 'a'", "must be a whole number, not 'a'"),
         ("seeds = ", "expected TOML"),
+        (f"seeds = {'[' * 5000}", "expected TOML"),
+        (f"seeds = {'9' * 5000}", "expected TOML"),
         ("resume = true", "found resume; give --resume on the command line"),
         ("head = 5", "found head; give --head on the command line"),
         ("times = false", "found times; leave it out"),
@@ -256,6 +258,53 @@ def test_a_table_and_a_list_of_a_file_are_taken_as_they_are(tmp_path: Path, monk
     assert isinstance(second, CompareRequest)
     assert (first.systems, first.labels, first.map_labels) == (["a,b", "c"], [100, "all"], {"a=b": " c"})
     assert (second.systems, second.labels, second.map_labels) == (["d", "e"], [100, "all"], {"f": "g"})
+
+
+def test_what_a_file_holds_is_not_remembered_by_the_next_call(tmp_path: Path) -> None:
+    requests: list[Request] = []
+
+    def compare(request: CompareRequest) -> None:
+        requests.append(request)
+
+    path = tmp_path / "settings.toml"
+    path.write_text('systems = ["a"]\n[map]\n"a" = "c"\n', encoding="utf-8")
+    command = typer.Typer()
+    command.command()(with_request(compare, CompareRequest))
+    for arguments in (["--settings", str(path)], []):
+        result = CliRunner().invoke(command, ["--task", "spam", "--out", "report", *arguments])
+        assert result.exit_code == 0, result.output
+    assert [request.given for request in requests] == [{"task", "out", "systems", "map_labels"}, {"task", "out"}]
+
+
+def test_a_default_has_the_same_form_in_the_help_of_a_request_and_of_its_parts() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Part:
+        size: int = help_field(8, "size", least=1)
+        shuffle: bool = help_field(False, "shuffle")
+
+    @dataclasses.dataclass(frozen=True)
+    class Both(Request, Part):
+        model: Annotated[str, Help("model", flag="MODEL")]
+        _: dataclasses.KW_ONLY
+        texts: Sequence[str] = help_field((), "texts", kind=list[str])
+        top: int = help_field(5, "top", least=1)
+        lines: bool = help_field(True, "lines")
+        replace: bool = help_field(False, "replace")
+
+    shown = inspect.signature(with_request(lambda request: None, Both)).parameters
+    options = {name: parameter.annotation.__metadata__[0] for name, parameter in shown.items() if name != "context"}
+    helps = [options[field.name].help for _, field in all_fields(Both)]
+    assert helps == ["model", "texts", "top [5]", "lines [yes]", "replace", "size [8]", "shuffle [no]"]
+    names = {name: option.default for name, option in options.items() if name in ("lines", "replace", "shuffle")}
+    assert names == {  # typer calls them so
+        "lines": "--lines/--no-lines",
+        "replace": "--replace",
+        "shuffle": "--shuffle/--no-shuffle",
+    }
+    assert {name for name, parameter in shown.items() if parameter.default is inspect.Parameter.empty} == {
+        "model",
+        "context",
+    }
 
 
 def test_a_run_keeps_its_request_and_starts_again_from_it(tmp_path: Path) -> None:

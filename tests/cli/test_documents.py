@@ -215,4 +215,4 @@ def test_what_cannot_be_ranked_is_refused_in_one_line(run, reader: Path, tmp_pat
 def test_the_help_lists_every_layout_of_text(run, command: str) -> None:
     shown = run(command, "--help-all").out
     shown = " ".join(shown[shown.index("--form") :].split())
-    assert all(form in shown.partition("[default")[0] for form in FORMS)
+    assert all(form in shown.partition("[auto]")[0] for form in FORMS)

@@ -182,42 +182,35 @@ def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
 
 
 def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> inspect.Parameter:
-    """A field as a parameter of typer's."""
-    about = field_help(field)
-    kind = about.kind or plain_type(field.type)
-    if source is not request:
-        defaults = [other.default for other in _same_fields(field.name, request)]
-        option = _option_of(field.name, about, defaults, TOPICS.get(source.__name__))
-        return _keyword(field.name, None, Annotated[kind | None, option])
-    required = is_required(field)
-    about_value: dict[str, Any] = {"metavar": about.metavar, "help": about.help}
-    if about.flag is not None and not about.flag.startswith("-"):
-        option = typer.Argument(**{**about_value, "metavar": about.flag})
-    else:
-        flag = about.flag or "--" + field.name.replace("_", "-")
-        is_negatable = "/" not in flag and (plain_type(field.type) == bool | None or field.default is True)
-        option = typer.Option(f"{flag}/--no-{flag[2:]}" if is_negatable else flag, **about_value, **_limits(about))
-    default = None if field.default == () else field.default  # an option that may be repeated, or a list with commas
-    is_optional = not required and default is None
-    annotation = Annotated[kind | None if is_optional else kind, option]  # type: ignore[valid-type]
-    return _keyword(field.name, inspect.Parameter.empty if required else default, annotation)
+    """A field as a parameter of typer's, whose value is None if it is not given; the help ends with the default.
 
-
-def _option_of(name: str, about: Help, defaults: Sequence[Any], topic: str | None) -> Any:
-    """The option of a field of a settings class; its default is shown if it is that of all classes with the field."""
-    flag = about.flag or "--" + name.replace("_", "-")
+    The default of a field of several parts is shown if it is that of all of them.
+    """
+    about, in_part = field_help(field), source is not request
+    defaults = [other.default for other in _same_fields(field.name, request)] if in_part else [field.default]
     default = defaults[0] if all(other == defaults[0] for other in defaults) else None
-    is_switch = isinstance(default, bool) and about.flag is None
-    shown = "" if default in (None, "") or default is dataclasses.MISSING else f" [{default}]"
-    if isinstance(default, bool):
-        shown = f" [{'yes' if default else 'no'}]" if is_switch else ""
-    return typer.Option(
-        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
-        help=about.help + shown,
-        metavar=about.metavar,
-        rich_help_panel=topic,
-        **_limits(about),
-    )
+    flag = about.flag or "--" + field.name.replace("_", "-")
+    kind = about.kind or plain_type(field.type)
+    # What is off by default can be turned on by a recipe, if it is a setting of a part.
+    is_switch = default is True or plain_type(field.type) == bool | None or (default is False and in_part)
+    is_negatable = is_switch and about.flag is None
+    help = about.help + (_shown(default) if is_negatable or not isinstance(default, bool) else "")
+    if flag.startswith("-"):
+        declared = f"{flag}/--no-{flag[2:]}" if is_negatable else flag
+        panel = TOPICS.get(source.__name__)
+        option = typer.Option(declared, help=help, metavar=about.metavar, rich_help_panel=panel, **_limits(about))
+    else:
+        option = typer.Argument(help=help, metavar=flag)
+    if is_required(field):
+        return _keyword(field.name, inspect.Parameter.empty, Annotated[kind, option])
+    return _keyword(field.name, None, Annotated[kind | None, option])
+
+
+def _shown(default: Any) -> str:
+    """The default of a field as its help shows it; nothing where the help says what happens without a value."""
+    if default in (None, "", ()) or default is dataclasses.MISSING:
+        return ""
+    return f" [{'yes' if default is True else 'no' if default is False else default}]"
 
 
 def _limits(about: Help) -> dict[str, Any]:
@@ -255,6 +248,7 @@ def _settings_option(request: type[Request], exact: dict[str, Any]) -> Any:
     """
 
     def read(context: typer.Context, path: Path | None) -> Path | None:
+        exact.clear()  # of an earlier run of the command in this process
         if path is not None:
             values = from_file(request, path)
             for value in values.values():

@@ -265,7 +265,7 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
     )
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number of thousands of digits
         raise InputError(expected=f"TOML in '{path}'", found=str(error), fix="correct the file") from None
     fields = {option_name(field): field for _, field in all_fields(request)}
     options = {field.name: option for option, field in fields.items() if field.name not in fields and _is_table(field)}
