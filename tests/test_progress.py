@@ -3,6 +3,7 @@
 import io
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -94,6 +95,36 @@ def test_a_notebook_shows_one_bar_that_is_updated_in_place(monkeypatch: pytest.M
         "",
     ]
     assert "reading &lt;it&gt;" in shown[0]["text/html"]
+
+
+def test_a_notebook_keeps_no_bar_of_work_that_failed_or_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: dict[int, str] = {}
+
+    def display(bundle: dict[str, str], raw: bool, display_id: bool) -> object:
+        number = len(shown)
+        shown[number] = bundle["text/html"]
+        return types.SimpleNamespace(update=lambda bundle, raw: shown.update({number: bundle["text/html"]}))
+
+    kernel = types.SimpleNamespace(kernel=object())
+    notebook = types.SimpleNamespace(get_ipython=lambda: kernel, display=types.SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython", notebook)  # type: ignore[arg-type]
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_BARS", 0.0)
+    heard(monkeypatch)
+    part = Progress("part", total=2)
+
+    def work() -> None:
+        with Progress("all", total=2) as whole, part:
+            with ThreadPoolExecutor(4) as threads:
+                list(threads.map(lambda _: part.advance(0.5), range(4)))
+            whole.advance()
+            assert "all: 1 of 2" in shown[0]
+            assert "part: 2 of 2" in shown[1]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    part.advance()  # by a thread that is late
+    assert shown == {0: "", 1: ""}
 
 
 def test_a_session_of_ipython_without_a_notebook_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:

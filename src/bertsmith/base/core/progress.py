@@ -225,6 +225,7 @@ class Progress:
             self._live = None
         if self._bar is not None:
             self._bar.show("", None)
+            self._bar = None
         spent = time.monotonic() - self._started
         if not _silent and kind is None and spent >= self.least:
             done = f"{amount(self.done)} {self._units(self.done)}"
@@ -237,13 +238,14 @@ class Progress:
         if note:
             self.note = note
         now = time.monotonic()
-        pause = SECONDS_BETWEEN_PLAIN_LINES if self._bar is None else SECONDS_BETWEEN_BARS
+        bar = self._bar  # another thread may end the work meanwhile
+        pause = SECONDS_BETWEEN_PLAIN_LINES if bar is None else SECONDS_BETWEEN_BARS
         if self._live is None and not _silent and now - self._last_line >= pause:
             self._last_line = now
-            if self._bar is None:
+            if bar is None:
                 print(self.line(), file=sys.stderr, flush=True)
             else:
-                self._bar.show(self.line(), min(1.0, self.done / self.total) if self.total else None)
+                bar.show(self.line(), min(1.0, self.done / self.total) if self.total else None)
 
     def line(self) -> str:
         """The current progress line."""
