@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 
+import bertsmith
 from bertsmith.base.storage import files
 from bertsmith.base.storage.files import link_file, read_object
 from bertsmith.models.checkpoints import assembly
@@ -48,10 +49,10 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def run(base: str, out: Path, *, seeds: int, merge: str = "best") -> None:
+def run(base: str, out: Path, *, seeds: int, merge: str = "best", resume: bool = False) -> None:
     data = TaskData(train=examples_of("single", 40), dev=examples_of("single", 12, seed=1))
     settings = FinetuningSettings(**{**vars(SETTINGS), "merge": merge})
-    finetune(base, SPECS["single"], data, out, settings, RecipeSettings(), seeds=seeds)
+    finetune(base, SPECS["single"], data, out, settings, RecipeSettings(), seeds=seeds, resume=resume)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
@@ -103,6 +104,57 @@ def test_the_model_that_is_kept_is_the_file_of_its_training(base: str, tmp_path:
     digests = [read_object(file.parent / "bertsmith.json")["digests"] for file in (kept, trained)]
     assert digests[0]["model.safetensors"] == digests[1]["model.safetensors"] == files.digest_file(kept)
     assert load_any(kept.parent).metadata.labels == SPECS["single"].labels
+
+
+@pytest.mark.usefixtures("counts")
+@pytest.mark.parametrize("lost", ["report.json", "seed-1/report.json", "model/bertsmith.json"])
+def test_a_run_that_was_killed_after_the_link_is_resumed(base: str, tmp_path: Path, lost: str) -> None:
+    run(base, tmp_path / "run", seeds=1)
+    kept, trained = (tmp_path / name / "model.safetensors" for name in ("run/model", "run/seed-1/model"))
+    before = files.digest_file(trained)
+    for name in {lost, "report.json"}:
+        (tmp_path / "run" / name).unlink()
+    run(base, tmp_path / "run", seeds=1, resume=True)
+    assert (tmp_path / "run" / "report.json").is_file()
+    assert kept.samefile(trained)
+    assert files.digest_file(kept) == before
+
+
+@pytest.mark.usefixtures("counts")
+def test_a_model_without_digests_is_linked_and_gets_them(base: str, tmp_path: Path) -> None:
+    run(base, tmp_path / "run", seeds=1)
+    (tmp_path / "run" / "report.json").unlink()
+    metadata = tmp_path / "run" / "seed-1" / "model" / "bertsmith.json"
+    files.write_json(metadata, {**read_object(metadata), "digests": {}})
+    run(base, tmp_path / "run", seeds=1, resume=True)
+    kept = tmp_path / "run" / "model"
+    digests = read_object(kept / "bertsmith.json")["digests"]
+    assert digests["model.safetensors"] == files.digest_file(kept / "model.safetensors")
+
+
+@pytest.mark.usefixtures("counts")
+def test_a_model_that_is_written_over_the_kept_one_leaves_that_of_the_training(base: str, tmp_path: Path) -> None:
+    run(base, tmp_path / "run", seeds=1)
+    kept, trained = (tmp_path / name / "model.safetensors" for name in ("run/model", "run/seed-1/model"))
+    before = files.digest_file(trained)
+    with files.atomic_file(kept) as file:
+        file.write(b"other weights")
+    assert files.digest_file(trained) == before
+    bertsmith.convert(trained.parent, kept.parent, to="huggingface", replace=True)
+    assert files.digest_file(trained) == before
+    assert not kept.samefile(trained)
+    folder = load_any(kept.parent)
+    for tensor in folder.tensors.values():
+        tensor.zero_()  # a private copy of the file in memory
+    assert files.digest_file(kept) == files.digest_file(trained)
+
+
+def test_the_file_that_a_link_names_is_linked(tmp_path: Path) -> None:
+    (tmp_path / "one" / "two").mkdir(parents=True)
+    (tmp_path / "weights").write_bytes(b"weights")
+    (tmp_path / "one" / "link").symlink_to("../weights")
+    link_file(tmp_path / "one" / "link", tmp_path / "one" / "two" / "kept")
+    assert (tmp_path / "one" / "two" / "kept").samefile(tmp_path / "weights")
 
 
 def test_a_link_is_a_copy_where_the_storage_has_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

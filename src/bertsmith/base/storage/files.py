@@ -122,7 +122,7 @@ def link_file(source: Path, path: Path) -> None:
     """
     require_file(source, "a file to link")
     try:
-        os.link(source, path)
+        os.link(os.path.realpath(source), path)  # of a link the file, as a link may be relative
     except OSError:
         shutil.copyfile(source, path)
 

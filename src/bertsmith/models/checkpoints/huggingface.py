@@ -171,7 +171,8 @@ def write_model_folder(
             write_safetensors(partial / SAFETENSORS, named)
         else:
             link_file(weights_of / SAFETENSORS, partial / SAFETENSORS)
-            known = {SAFETENSORS: read_object(weights_of / METADATA)["digests"][SAFETENSORS]}
+            digests = read_object(weights_of / METADATA).get("digests", {})
+            known = {name: digest for name, digest in digests.items() if name == SAFETENSORS}
         if tokenizer is not None:
             write_tokenizer(partial, tokenizer, config, longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS)
         write_card(partial, config, ours, tokenizer, metadata, "transformers", opening)
