@@ -9,7 +9,7 @@ from hypothesis import given
 
 from bertsmith.base.core.errors import ConfigError, CorpusError
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import help_lines
+from bertsmith.base.core.settings import field_help
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
@@ -423,4 +423,4 @@ def test_an_objective_without_masks_may_have_a_masked_share_of_zero(objective: s
 
 
 def test_every_setting_has_a_help_line() -> None:
-    assert all(help_lines(PretrainingDataSettings).values())
+    assert all(field_help(field).help for field in dataclasses.fields(PretrainingDataSettings))

@@ -1,9 +1,11 @@
 """Invalid settings are refused in one line with three parts."""
 
+import dataclasses
+
 import pytest
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.settings import from_dict, help_lines, to_dict
+from bertsmith.base.core.settings import field_help, from_dict, to_dict
 from bertsmith.training.loop.settings import MAY_CHANGE_ON_RESUME, TrainSettings
 
 
@@ -49,6 +51,6 @@ def test_the_2018_warm_up_is_ten_thousand_of_a_million_steps():
 
 
 def test_every_setting_has_a_line_of_help():
-    lines = help_lines(TrainSettings)
+    lines = {field.name: field_help(field).help for field in dataclasses.fields(TrainSettings)}
     assert all(lines.values())
     assert set(MAY_CHANGE_ON_RESUME) <= lines.keys()

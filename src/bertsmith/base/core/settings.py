@@ -121,11 +121,6 @@ def require_known(kind: str, name: object, known: Collection[str]) -> None:
         raise ConfigError.unknown(kind, name, known)
 
 
-def help_lines(settings: type) -> dict[str, str]:
-    """The help line of every field of a settings class, by field name."""
-    return {field.name: field_help(field).help for field in _fields(settings)}
-
-
 def to_dict(settings: Any) -> dict[str, Any]:
     """The fields of a settings object as plain values for JSON."""
     return dataclasses.asdict(settings)
