@@ -51,15 +51,15 @@ def learned(score: str, steps: int) -> Weights:
     source = generator(1, "sentences of random words")
     sentences = [source.choice(words, source.integers(2, LONGEST + 1)).tolist() for _ in range(PAIRS)]
     with tempfile.TemporaryDirectory() as folder, quiet():
-        place = Path(folder)
+        root = Path(folder)
         lines = "".join(f"{' '.join(sentence)}\t{' '.join(sentence[::-1])}\n" for sentence in sentences)
-        (place / "pairs.tsv").write_text(lines, encoding="utf-8")
-        (place / "vocab.txt").write_text("\n".join([*SPECIAL_PIECES, *words]) + "\n", encoding="utf-8")
+        (root / "pairs.tsv").write_text(lines, encoding="utf-8")
+        (root / "vocab.txt").write_text("\n".join([*SPECIAL_PIECES, *words]) + "\n", encoding="utf-8")
         bertsmith.train_translation(
-            place / "pairs.tsv", place / "run", architecture="lstm", score=score, vocab=str(place / "vocab.txt"),
+            root / "pairs.tsv", root / "run", architecture="lstm", score=score, vocab=str(root / "vocab.txt"),
             rows_per_step=32, dropout=0.0, label_smoothing=0.0, steps=steps, device="cpu", precision="fp32",
         )  # fmt: skip
-        model, tokenizer = read_translation_model(place / "run")
+        model, tokenizer = read_translation_model(root / "run")
     assert isinstance(model, LstmEncoderDecoder)
     backward = " ".join(SENTENCE.split()[::-1])
     read, written = (Batch.from_rows([row]) for row in rows_of([SENTENCE, backward], tokenizer))

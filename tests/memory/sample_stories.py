@@ -4,22 +4,22 @@ from pathlib import Path
 
 import numpy as np
 
-PEOPLE, PLACES = "Mary John Ann".split(), "kitchen garden office".split()
+PEOPLE, LOCATIONS = "Mary John Ann".split(), "kitchen garden office".split()
 
 
 def babi_lines(count: int, seed: int = 0) -> list[str]:
     """Stories of four moves with two questions each."""
     source, lines = np.random.default_rng(seed), []
     for _ in range(count):
-        number, places = 1, dict[str, tuple[str, int]]()
+        number, locations = 1, dict[str, tuple[str, int]]()
         for _ in range(2):
             for _ in range(2):
-                person, place = str(source.choice(PEOPLE)), str(source.choice(PLACES))
-                lines.append(f"{number} {person} went to the {place}.")
-                places[person] = place, number
+                person, location = str(source.choice(PEOPLE)), str(source.choice(LOCATIONS))
+                lines.append(f"{number} {person} went to the {location}.")
+                locations[person] = location, number
                 number += 1
-            person = str(source.choice(sorted(places)))
-            lines.append(f"{number} Where is {person}?\t{places[person][0]}\t{places[person][1]}")
+            person = str(source.choice(sorted(locations)))
+            lines.append(f"{number} Where is {person}?\t{locations[person][0]}\t{locations[person][1]}")
             number += 1
     return lines
 

@@ -49,8 +49,8 @@ def test_the_position_weights_are_those_of_the_paper_by_hand() -> None:
         [1 / 3 - 1 / 2 * (-1 / 3), 1 / 3 + 1 / 3],
         [0 - 1 / 2 * (-1), 0 + 1],
     ]
-    found = position_weights(torch.arange(3), torch.full((3,), 3), 2)
-    torch.testing.assert_close(found, torch.tensor(expected))
+    result = position_weights(torch.arange(3), torch.full((3,), 3), 2)
+    torch.testing.assert_close(result, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -68,22 +68,22 @@ def test_the_scores_follow_from_the_tables_with_adjacent_tying(linear: bool) -> 
                 total[k - 1] += ((1 - share) - k / WIDTH * (1 - 2 * share)) * table[word, k - 1]
         return total
 
-    ((facts, question),) = given = stories(1, seed=2)
+    ((facts, question),) = asked = stories(1, seed=2)
     state = vector(words[0], question)  # B = A of hop 1
     looked = []
     for hop in range(HOPS):
         a, c = words[hop], words[hop + 1]
         t_a, t_c = ages[hop], ages[hop + 1]
-        age = [len(facts) - 1 - place for place in range(len(facts))]
-        memory = np.array([vector(a, fact) + t_a[age[place]] for place, fact in enumerate(facts)])
-        output = np.array([vector(c, fact) + t_c[age[place]] for place, fact in enumerate(facts)])
+        age = [len(facts) - 1 - index for index in range(len(facts))]
+        memory = np.array([vector(a, fact) + t_a[age[index]] for index, fact in enumerate(facts)])
+        output = np.array([vector(c, fact) + t_c[age[index]] for index, fact in enumerate(facts)])
         scores = memory @ state
         looked.append(np.exp(scores) / np.exp(scores).sum())
         state = state + (scores if linear else looked[-1]) @ output
     expected = words[HOPS][[3, WORDS, 8]] @ state
 
     with torch.no_grad():
-        result = model(batch_of(given), linear=linear)
+        result = model(batch_of(asked), linear=linear)
     np.testing.assert_allclose(result.answers[0].numpy(), expected, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(result.attention([len(facts)])[0], looked, rtol=1e-6, atol=1e-9)
 
@@ -91,11 +91,11 @@ def test_the_scores_follow_from_the_tables_with_adjacent_tying(linear: bool) -> 
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("changes", [{}, {"position_weights": False, "temporal": False}])
 def test_a_story_has_the_same_scores_alone_and_in_any_batch(changes: dict[str, object], linear: bool) -> None:
-    model, given = network(**changes), stories(9)
+    model, asked = network(**changes), stories(9)
     with torch.no_grad():
-        together = model(batch_of(given), linear=linear)
-        attention = together.attention([len(facts) for facts, _ in given])
-        for row, story in enumerate(given):
+        together = model(batch_of(asked), linear=linear)
+        attention = together.attention([len(facts) for facts, _ in asked])
+        for row, story in enumerate(asked):
             alone = model(batch_of([story]), linear=linear)
             torch.testing.assert_close(alone.answers[0], together.answers[row], rtol=1e-12, atol=1e-14)
             np.testing.assert_allclose(alone.attention([len(story[0])])[0], attention[row], rtol=1e-9)
