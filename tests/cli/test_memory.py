@@ -27,6 +27,10 @@ def test_a_model_is_trained_on_stories_and_answers_typed_questions_and_lines(run
     assert first == json.loads(json.dumps(expected.to_dict()))
     assert second["unknown_words"] == 2
     assert "2 words not in the training stories" in result.err
+    long = json.dumps({**record, "facts": [*FACTS * 26]})
+    result = run("memory", "answer", "--model", out, "--device", "cpu", stdin=f"{long}\n".encode() * 70)
+    assert result.out.count("\n") == 70
+    assert result.err == "warning: the stories: 70 questions about more than 50 facts; only the last ones are read\n"
     assert run("memory", "train", "--out", out, "--resume").code == 0
 
 
@@ -39,6 +43,8 @@ def test_what_is_wrong_is_said_in_one_line(run, tmp_path: Path) -> None:
         (("memory", "answer", "--model", out), b"Where?\n", "JSON in line 1 of stdin"),
         (("memory", "answer", "--model", "starter"), b"{}\n", "the configuration of a memory network"),
         (("memory", "train", stories, "--out", out), b"", "--resume"),
+        (("predict", "--model", out), b"Where?\n", "found a memory network; use it with `bertsmith memory answer`"),
+        (("inspect", out / "model"), b"", "found a memory network; use it with `bertsmith memory answer`"),
     ):
         result = run(*typed, stdin=stdin)
         assert (result.code, result.out, result.err.count("\n")) == (1, "", 1), result.err

@@ -11,7 +11,7 @@ from bertsmith.base.core.requests import takes
 from bertsmith.base.machine.runtime import choose
 from bertsmith.recipes.memory.model_folder import read_memory_model
 from bertsmith.recipes.memory.request import AnswerMemoryRequest
-from bertsmith.recipes.memory.stories import encode_stories, story_of
+from bertsmith.recipes.memory.stories import encode_stories, story_of, warn_of_longer
 from bertsmith.recipes.memory.workload import story_batch
 from bertsmith.tasks.datasets.blocks import sized_blocks
 from bertsmith.tasks.datasets.file_text import file_text, lines_of
@@ -53,15 +53,16 @@ def memory_answers(request: AnswerMemoryRequest, records: Iterable[tuple[str, An
     """The answer about each record with `facts` and `question`, in order.
 
     Args:
-        records: each with its place, for messages.
+        records: each with its location, for messages.
     """
     model, tokenizer, metadata = read_memory_model(request.model)
     device = choose(request.device, "fp32").torch_device
     model, answers = model.to(device), metadata.labels
     stories = (story_of(record, location) for location, record in records)
+    most, longer = model.config.max_position_embeddings, 0
     for block in sized_blocks(stories, lambda story: sum(map(len, story.facts)), STORIES, CHARACTERS):
-        most = model.config.max_position_embeddings
-        encoded = encode_stories(block, tokenizer, answers, most, str(request.facts or "the stories"))
+        longer += sum(len(story.facts) > most for story in block)
+        encoded = encode_stories(block, tokenizer, answers, most, None)
         batch = story_batch(encoded, range(len(block)), device, hops=model.config.num_hidden_layers).stories
         with torch.no_grad():
             output = model(batch)
@@ -77,10 +78,11 @@ def memory_answers(request: AnswerMemoryRequest, records: Iterable[tuple[str, An
                 tuple(tuple(hop) for hop in hops),
                 unknown,
             )
+    warn_of_longer(longer, most, str(request.facts or "the stories"))
 
 
 def json_stories(blocks: Iterable[Sequence[str]]) -> Iterator[tuple[str, Any]]:
-    """The record on each line of stdin that is not blank, with its place."""
+    """The record on each line of stdin that is not blank, with its location."""
     number = 0
     for block in blocks:
         for line in block:
@@ -91,7 +93,7 @@ def json_stories(blocks: Iterable[Sequence[str]]) -> Iterator[tuple[str, Any]]:
 
 
 def asked_story(request: AnswerMemoryRequest) -> tuple[str, Mapping[str, Any]]:
-    """The record of the facts in a file and a question, with its place."""
+    """The record of the facts in a file and a question, with its location."""
     path = Path(str(request.facts))
     lines = lines_of(file_text(path, kind="facts", encoding=request.encoding))
     return f"'{path}'", {"facts": [line for line in lines if line.strip()], "question": request.question}

@@ -122,6 +122,10 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
                 found=f"a model_type {kind!r}, which is an encoder with a decoder",
                 fix="use it with `bertsmith translate`",
             )
+        if kind == "memory-network":
+            raise ConfigError(
+                expected="an encoder", found="a memory network", fix="use it with `bertsmith memory answer`"
+            )
         known = ", ".join(ARCHITECTURES)
         raise ConfigError(
             expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)
