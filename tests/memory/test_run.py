@@ -142,7 +142,7 @@ def test_of_several_starts_the_one_with_the_best_loss_is_kept(tmp_path: Path) ->
     train = functools.partial(bertsmith.train_memory, stories, dev=dev, **FEW)
     result = train(tmp_path / "run", starts=2)
     alone = [train(tmp_path / f"alone-{seed}", seed=seed) for seed in (1, 2)]
-    losses = [one.scores["held_out_loss"] for one in alone]
+    losses = [start.scores["held_out_loss"] for start in alone]
     assert result.scores["held_out_loss"] == min(losses)
     best = losses.index(min(losses)) + 1
     metadata = read_memory_model(tmp_path / "run")[2]
@@ -152,6 +152,72 @@ def test_of_several_starts_the_one_with_the_best_loss_is_kept(tmp_path: Path) ->
     assert tensors[0] == tensors[1]
     again = bertsmith.train_memory(out=tmp_path / "run", resume=True)
     assert again.scores == result.scores
+
+
+@pytest.mark.parametrize(("start", "stopped"), [(1, -1), (1, 3), (2, -1), (2, 3)])
+def test_several_starts_that_are_interrupted_end_as_straight_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: int, stopped: int
+) -> None:
+    """Within a start, and between two."""
+    settings = {**FEW, "steps": 6, "starts": 2, "save_every": 1, "seed": 1}
+    stories = write_stories(tmp_path / "stories.txt")
+    bertsmith.train_memory(stories, tmp_path / "straight", **settings)
+    original = run.MemoryTraining.plan
+
+    def plan(self: MemoryTraining, step: int, rank: int, world: int) -> object:
+        if self.seed == start and step > stopped:
+            raise KeyboardInterrupt
+        return original(self, step, rank, world)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run.MemoryTraining, "plan", plan)
+        with pytest.raises(KeyboardInterrupt):
+            bertsmith.train_memory(stories, tmp_path / "resumed", **settings)
+    bertsmith.train_memory(out=tmp_path / "resumed", resume=True)
+    for name in ("model.safetensors", "bertsmith.json", "README.md"):
+        files = [tmp_path / folder / "model" / name for folder in ("straight", "resumed")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_the_settings_of_the_model_and_of_its_stories_arrive(tmp_path: Path) -> None:
+    lines = "".join(f"1 Zoë went to the café{'.' if number else ' once.'}\n2 Where?\tcafé\n" for number in range(10))
+    (tmp_path / "stories.txt").write_bytes(lines.encode("cp1252"))
+    settings = {"encoding": "cp1252", "minimum_count": 1, "dev_share": 0.3, "facts": 4, "width": 5, "hops": 2}
+    off = {"position_weights": False, "temporal": False, "linear_start": False, "age_noise": 0.0}
+    bertsmith.train_memory(tmp_path / "stories.txt", tmp_path / "run", **{**FEW, **settings, **off, "steps": 2})
+    model, tokenizer, metadata = read_memory_model(tmp_path / "run")
+    config = model.config
+    assert (config.position_weights, config.temporal, config.max_position_embeddings) == (False, False, 4)
+    assert (config.hidden_size, config.num_hidden_layers) == (5, 2)
+    assert metadata.labels == ("café",)
+    assert tokenizer.vocabulary.index["zoe"]
+    assert "3 held-out questions" in (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
+
+
+def test_questions_that_teach_nothing_or_cannot_be_right_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"facts": ["Mary left."], "question": "Who left?"}
+    rows = [{**record, "answer": "Mary"}, {**record, "support": [1]}]
+    (tmp_path / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rows[1] = {**record, "answer": "Bob"}
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    few = {**FEW, "steps": 2, "dev": tmp_path / "dev.jsonl"}
+    result = bertsmith.train_memory(tmp_path / "s.jsonl", tmp_path / "run", **few)
+    assert result.scores["held_out_accuracy"] == 0.5
+    warnings = capsys.readouterr().err
+    assert "1 question without an answer; without --support-weight nothing is learned from them" in warnings
+    assert "1 held-out question with an answer that no training story has; counted as wrong" in warnings
+    bertsmith.train_memory(tmp_path / "s.jsonl", tmp_path / "both", **few, support_weight=1.0)
+    assert "nothing is learned" not in capsys.readouterr().err
+
+
+def test_a_folder_whose_labels_are_others_than_those_of_its_training_is_refused(tmp_path: Path) -> None:
+    bertsmith.train_memory(write_stories(tmp_path / "stories.txt"), tmp_path / "run", **{**FEW, "steps": 2})
+    path = tmp_path / "run/model/bertsmith.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"office"', '"Büro"'), encoding="utf-8")
+    with pytest.raises(ConfigError, match="of which 0 are not a word of the vocabulary; found 1 of them"):
+        read_memory_model(tmp_path / "run")
 
 
 def test_stories_without_answers_teach_which_fact_to_read(tmp_path: Path) -> None:
@@ -178,6 +244,17 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(tmp_path: Pa
     (tmp_path / "text.txt").write_text("Mary left.\n", encoding="utf-8")
     with pytest.raises(InputError, match="a number and a sentence in line 1"):
         bertsmith.train_memory(tmp_path / "text.txt", out, **FEW)
+    other.write_text("1 Mary left.\n2 Who?\tMary\n1 Ann left.\n2 Who?\tMary\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="supporting facts among those that are read; .*leave --support-weight out"):
+        bertsmith.train_memory(other, out, **FEW, support_weight=1.0)
+    early = [{"facts": ["Mary left.", f"It rains {day}."], "question": "Who?", "support": [1]} for day in range(4)]
+    (tmp_path / "early.jsonl").write_text("".join(json.dumps(row) + "\n" for row in early), encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match="supporting facts among those that are read; found none; add them, or raise --facts"
+    ):
+        bertsmith.train_memory(tmp_path / "early.jsonl", out, **FEW, facts=1)
+    with pytest.raises(ConfigError, match="which selects among several starts"):
+        bertsmith.train_memory(stories, out, **FEW, starts=2, keep_best=None)
     with pytest.raises(ConfigError, match="hops"):
         bertsmith.train_memory(stories, out, hops=0)
     with pytest.raises(ConfigError, match="a file of stories"):

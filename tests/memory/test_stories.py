@@ -45,13 +45,13 @@ def test_json_lines_are_read_as_the_same_stories(tmp_path: Path) -> None:
                 "facts": story.facts,
                 "question": story.question,
                 "answer": story.answer,
-                "support": [place + 1 for place in story.support],
+                "support": [index + 1 for index in story.support],
             }
         )
         for story in babi
     ]
-    found = read_stories(write(tmp_path, "\n".join(lines) + "\n", "stories.jsonl"))
-    for ours, theirs in zip(found, babi, strict=True):
+    read = read_stories(write(tmp_path, "\n".join(lines) + "\n", "stories.jsonl"))
+    for ours, theirs in zip(read, babi, strict=True):
         assert (ours.facts, ours.question, ours.answer, ours.support) == (
             theirs.facts, theirs.question, theirs.answer, theirs.support,
         )  # fmt: skip
@@ -66,6 +66,9 @@ def test_json_lines_are_read_as_the_same_stories(tmp_path: Path) -> None:
         ("1 Mary left.\n2 Who?\t\t1\n", "expected a question, a tab, its answer, a tab and numbers of facts in line 2"),
         ("1 Mary left.\n2 Who?\tMary\t7\n", "expected numbers of facts of this story in line 2 of"),
         ("1 Mary left.\n2 Who?\tMary\tone\n", "found 'one'"),
+        ("1 Mary left.\n2 Who?\tMary\t3\n3 John left.\n", "found '3'"),
+        ("1" * 5000 + " Mary left.\n", "expected a number and a sentence in line 1 of"),
+        ("1 Mary left.\n2 Who?\tMary\t" + "1" * 5000 + "\n", "expected numbers of facts of this story in line 2 of"),
         ("1 Mary left.\n", "found facts alone"),
         (
             '{"facts": [], "question": "Who?", "answer": "a"}\n',
@@ -79,7 +82,7 @@ def test_json_lines_are_read_as_the_same_stories(tmp_path: Path) -> None:
         ('{"facts": ["a"], "question": "b", "answer": "a"}\n{"fa\n', "expected JSON in line 2 of"),
     ],
 )
-def test_what_is_no_story_is_refused_in_one_line_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_no_story_is_refused_in_one_line_with_its_location(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         read_stories(write(tmp_path, text))
     assert message in str(error.value)
@@ -108,14 +111,27 @@ def test_the_last_facts_are_read_and_their_supports_with_them(capsys: pytest.Cap
     assert "stories: 1 question about more than 2 facts; only the last ones are read" in capsys.readouterr().err
 
 
+def test_facts_that_no_question_follows_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read_stories(write(tmp_path, BABI))
+    assert not capsys.readouterr().err
+    # A question without tabs is a fact; so is what follows the last question of a story.
+    read_stories(
+        write(tmp_path, BABI + "6 Bob came.\n1 It rains.\n2 What? rain 1\n1 It rains.\n2 What?\train\n3 No.\n")
+    )
+    assert "stories.txt: 4 facts that no question of the story follows; not read" in capsys.readouterr().err
+
+
 def test_answers_and_words_that_are_not_known_are_counted_as_such() -> None:
     tokenizer = words_of([Story(("a b.",), "b?", "a")], 1)
     asked = [Story(("a zebra.",), "zebra?", "zebra"), Story(("a.",), "b?")]
     encoded = encode_stories(asked, tokenizer, ["a"], 5, "stories")
     assert encoded.answers.tolist() == [UNKNOWN_ANSWER, NO_ANSWER]
     assert encoded.unknown == (2, 0)
-    with pytest.raises(InputError, match="words in each fact and in the question in here"):
-        encode_stories([Story(("\u200b",), "a?", "a", (), "here")], tokenizer, ["a"], 5, "stories")
+    expected = "words in each fact and in the question in here; found a text without any as"
+    with pytest.raises(InputError, match=f"{expected} fact 2"):
+        encode_stories([Story(("a", "\u200b"), "a?", "a", (), "here")], tokenizer, ["a"], 5, "stories")
+    with pytest.raises(InputError, match=f"{expected} the question"):
+        encode_stories([Story(("a",), "\u200b", "a", (), "here")], tokenizer, ["a"], 5, "stories")
 
 
 def test_an_answer_has_the_row_of_its_word_or_one_of_its_own() -> None:

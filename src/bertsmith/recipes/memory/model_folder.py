@@ -62,14 +62,19 @@ def write_memory_model(
 
 def read_memory_model(path: Path | str) -> tuple[MemoryNetwork, Tokenizer, ModelMetadata]:
     """The model of a folder, or of the run that has it, its words, and its metadata with the answers."""
-    return read_own_folder(
-        path,
-        "memory network",
-        _config,
-        lambda config, metadata, tokenizer: MemoryNetwork(
-            config, rows_of_answers(metadata.labels, tokenizer), seed=None
-        ),
-    )
+
+    def new_model(config: MemoryNetworkConfig, metadata: ModelMetadata, tokenizer: Tokenizer) -> MemoryNetwork:
+        rows = rows_of_answers(metadata.labels, tokenizer)
+        phrases = sum(row >= len(tokenizer.vocabulary) for row in rows)
+        require(
+            phrases == config.phrases,
+            expected=f"labels in '{path}' of which {config.phrases} are not a word of the vocabulary",
+            found=f"{phrases} of them",
+            fix="restore the labels of the training in bertsmith.json",
+        )
+        return MemoryNetwork(config, rows, seed=None)
+
+    return read_own_folder(path, "memory network", _config, new_model)
 
 
 def _config(values: Any, where: str) -> MemoryNetworkConfig:

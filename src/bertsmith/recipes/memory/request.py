@@ -63,7 +63,14 @@ class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
             usual["steps"] = max(2, own.epochs * -(-questions // own.rows_per_step))
         if steps := given.get("steps", usual.get("steps")):
             usual["evaluate_every"] = max(1, int(steps) // _EVALUATIONS)
-        return TrainSettings(**{**usual, **given})
+        settings = TrainSettings(**{**usual, **given})
+        require(
+            own.starts == 1 or settings.keep_best is not None,
+            expected="a held-out value in --keep-best, which selects among several starts",
+            found="none",
+            fix="name one, such as loss, or leave it out",
+        )
+        return settings
 
 
 @dataclasses.dataclass(frozen=True)

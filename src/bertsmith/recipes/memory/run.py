@@ -7,12 +7,13 @@
 """
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bertsmith.base.core.progress import tell
+from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
@@ -22,7 +23,14 @@ from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.memory.model_folder import TASK, rows_of_answers, words_of, write_memory_model
 from bertsmith.recipes.memory.request import TrainMemoryRequest
 from bertsmith.recipes.memory.settings import MemorySettings
-from bertsmith.recipes.memory.stories import encode_stories, read_stories, split_stories
+from bertsmith.recipes.memory.stories import (
+    NO_ANSWER,
+    UNKNOWN_ANSWER,
+    EncodedStories,
+    encode_stories,
+    read_stories,
+    split_stories,
+)
 from bertsmith.recipes.memory.workload import MemoryTraining
 from bertsmith.training.loop.evaluations import PREFIX
 from bertsmith.training.loop.loop import TrainResult, train
@@ -71,6 +79,7 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
         encoded = encode_stories(stories, tokenizer, answers, settings.facts, str(path))
         held_out = encode_stories(dev, tokenizer, answers, settings.facts, str(dev_path or path))
         training = _selecting(request.training(len(stories)), request, has_answers=bool(answers))
+        _require_support(encoded, settings, has_answers=bool(answers))
         _require_scores(held_out.answers, held_out.support, has_answers=bool(answers))
         config = MemoryNetworkConfig(
             vocab_size=len(tokenizer.vocabulary),
@@ -121,7 +130,8 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
                 workload, own, run.folder, write_model=lambda folder, result: write_model(workload, 0, folder, result)
             )
         best: tuple[int, TrainResult, MemoryTraining] | None = None
-        assert training.keep_best is not None, "of several starts one is selected"
+        best_value = -math.inf
+        assert training.keep_best is not None, "checked by the request"
         name = f"{PREFIX}{training.keep_best}"
         for number in range(settings.starts):
             workload, own = started(number)
@@ -131,8 +141,9 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
             result = train(workload, own, part, label=f"start {number + 1} of {settings.starts}")
             tell(f"start {number + 1}: {training.keep_best} {result.scores[name]:.4f}")
             sign = 1 if workload.higher_is_better()[training.keep_best] else -1
-            if best is None or sign * result.scores[name] > sign * best[1].scores[name]:
-                best = number, result, workload
+            value = sign * result.scores[name] if math.isfinite(result.scores[name]) else -math.inf
+            if best is None or value > best_value:
+                best, best_value = (number, result, workload), value
         assert best is not None, "there is a start"
         number, result, workload = best
         written(lambda folder, result: write_model(workload, number, folder, result), run.folder.model, result)
@@ -154,3 +165,18 @@ def _require_scores(answers: Any, support: Any, *, has_answers: bool) -> None:
         found="none",
         fix="give --dev other stories",
     )
+    if has_answers and (unknown := int((answers == UNKNOWN_ANSWER).sum())):
+        warn(f"{counted(unknown, 'held-out question')} with an answer that no training story has; counted as wrong")
+
+
+def _require_support(stories: EncodedStories, settings: MemorySettings, *, has_answers: bool) -> None:
+    """Checks that there are supporting facts to learn if they have a weight; warns of questions that teach nothing."""
+    if settings.support_weight or not has_answers:
+        require(
+            any(stories.support),
+            expected="stories with supporting facts among those that are read",
+            found="none",
+            fix="add them, or leave --support-weight out" if has_answers else "add them, or raise --facts",
+        )
+    elif has_answers and (unused := int((stories.answers == NO_ANSWER).sum())):
+        warn(f"{counted(unused, 'question')} without an answer; without --support-weight nothing is learned from them")

@@ -34,7 +34,8 @@ from bertsmith.text.documents.encodings import UTF_8
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
-_BABI = re.compile(r"(\d+)\s+(\S.*)")
+_BABI_NUMBER = re.compile(r"\d{1,9}")  # of a line; int() refuses thousands of digits
+_BABI = re.compile(rf"({_BABI_NUMBER.pattern})\s+(\S.*)")
 _FIELDS = ("facts", "question", "answer", "support")
 
 
@@ -100,16 +101,20 @@ def story_of(record: Any, location: str, *, learns: bool = False) -> Story:
         raise wrong("question", "a text as question")
     if answer is not None and not _is_text(answer):
         raise wrong("answer", "a text as answer")
-    places = () if support is None else support
-    if not isinstance(places, Sequence) or isinstance(places, str) or not all(_is_place(p, len(facts)) for p in places):
+    numbers = () if support is None else support
+    if (
+        not isinstance(numbers, Sequence)
+        or isinstance(numbers, str)
+        or not all(_is_number(number, len(facts)) for number in numbers)
+    ):
         raise wrong("support", f"a list of numbers from 1 to {len(facts)} as support")
-    if learns and answer is None and not places:
+    if learns and answer is None and not numbers:
         raise InputError.at(location, "an answer, or the support of one", "neither", "add one of them")
     return Story(
         tuple(clean(fact) for fact in facts),
         clean(question),
         None if answer is None else clean(answer).strip(),
-        tuple(place - 1 for place in places),
+        tuple(number - 1 for number in numbers),
         location,
     )
 
@@ -118,29 +123,31 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_place(value: Any, most: int) -> bool:
+def _is_number(value: Any, most: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
 def _babi(path: Path, text: str) -> Iterator[Story]:
-    """The questions of a file in the format of bAbI."""
+    """The questions of a file in the format of bAbI; facts that no question follows are counted on stderr."""
     facts: list[str] = []
-    places: dict[int, int] = {}  # of the facts, by the numbers of their lines
-    group = before = 0
+    indices: dict[int, int] = {}  # of the facts, by the numbers of their lines
+    group = before = asked = unread = 0
     for number, line in enumerate(lines_of(text), start=1):
         if not line.strip():
             continue
         location, match = line_of(path, number), _BABI.fullmatch(line.strip())
         if match is None:
             raise InputError.at(location, "a number and a sentence", brief(line), "number the lines of each story")
-        own, content = int(match[1]), match[2]
-        if own == 1:
-            facts, places, group = [], {}, group + 1
-        elif own != before + 1:
-            raise InputError.at(location, f"the number {before + 1}, or 1 for a new story", str(own), "renumber it")
-        before = own
+        line_number, content = int(match[1]), match[2]
+        if line_number == 1:
+            unread += len(facts) - asked
+            facts, indices, group, asked = [], {}, group + 1, 0
+        elif line_number != before + 1:
+            expected = f"the number {before + 1}, or 1 for a new story"
+            raise InputError.at(location, expected, str(line_number), "renumber it")
+        before = line_number
         if "\t" not in content:
-            places[own] = len(facts)
+            indices[line_number] = len(facts)
             facts.append(content)
             continue
         question, answer, *rest = (cell.strip() for cell in content.split("\t"))
@@ -151,10 +158,13 @@ def _babi(path: Path, text: str) -> Iterator[Story]:
         if not facts:
             raise InputError.at(location, "facts before the question", "none", "add some, or remove it")
         support = rest[0].split() if rest else []
-        unknown = [word for word in support if not word.isdecimal() or int(word) not in places]
+        unknown = [word for word in support if not _BABI_NUMBER.fullmatch(word) or int(word) not in indices]
         if unknown:
             raise InputError.at(location, "numbers of facts of this story", brief(unknown[0]), "fix this line")
-        yield Story(tuple(facts), question, answer, tuple(places[int(word)] for word in support), location, group)
+        asked = len(facts)
+        yield Story(tuple(facts), question, answer, tuple(indices[int(word)] for word in support), location, group)
+    if unread := unread + len(facts) - asked:
+        warn(f"{path}: {counted(unread, 'fact')} that no question of the story follows; not read")
 
 
 def split_stories(stories: Sequence[Story], share: float, seed: int) -> tuple[list[Story], list[Story]]:
@@ -207,13 +217,13 @@ UNKNOWN_ANSWER, NO_ANSWER = -1, -2
 
 
 def encode_stories(
-    stories: Sequence[Story], tokenizer: Tokenizer, answers: Sequence[str], most_facts: int, name: str
+    stories: Sequence[Story], tokenizer: Tokenizer, answers: Sequence[str], most_facts: int, name: str | None
 ) -> EncodedStories:
     """The stories as ids, with their last facts; how many have more is written to stderr.
 
     Args:
         answers: those that the model knows.
-        name: of the file, for messages.
+        name: of the file, for that message; None if the caller counts.
     """
     numbers: dict[str, int] = {}
     for story in stories:
@@ -229,18 +239,27 @@ def encode_stories(
     for story in stories:
         rows = np.array([numbers[fact] for fact in story.facts], dtype=np.int64)
         if empty and not empty.isdisjoint([*rows.tolist(), numbers[story.question]]):
+            texts_of_story = (*story.facts, story.question)
+            number = next(number for number, text in enumerate(texts_of_story, start=1) if numbers[text] in empty)
+            which = "the question" if number == len(texts_of_story) else f"fact {number}"
             raise InputError.at(
-                story.location, "words in each fact and in the question", "a text without any", "fix it"
+                story.location, "words in each fact and in the question", f"a text without any as {which}", "fix it"
             )
         cut = max(0, len(rows) - most_facts)
         longer += cut > 0
         facts.append(rows[cut:])
         questions.append(numbers[story.question])
-        support.append(tuple(place - cut for place in story.support if place >= cut))
+        support.append(tuple(index - cut for index in story.support if index >= cut))
         gold.append(NO_ANSWER if story.answer is None else known.get(story.answer, UNKNOWN_ANSWER))
         unknown.append(int(of_text[[*rows[cut:], numbers[story.question]]].sum()))
-    if longer:
-        warn(f"{name}: {counted(longer, 'question')} about more than {most_facts} facts; only the last ones are read")
+    if name is not None:
+        warn_of_longer(longer, most_facts, name)
     return EncodedStories(
         texts, tuple(facts), np.array(questions), np.array(gold, dtype=np.int64), tuple(support), tuple(unknown)
     )
+
+
+def warn_of_longer(longer: int, most_facts: int, name: str) -> None:
+    """Warns of the questions of a file that are about more facts than are read."""
+    if longer:
+        warn(f"{name}: {counted(longer, 'question')} about more than {most_facts} facts; only the last ones are read")

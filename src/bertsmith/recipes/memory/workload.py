@@ -39,7 +39,6 @@ class QuestionBatch(NamedTuple):
     stories: StoryBatch
     answers: Tensor
     support: Tensor
-    step_rows: int
 
 
 class MemoryTraining(Workload):
@@ -107,7 +106,7 @@ class MemoryTraining(Workload):
         output = model(micro_batch.stories, linear=self.softmax_from is None)
         sums: dict[str, Tensor] = {}
         answers, support = _losses(output, micro_batch, sums)
-        return (answers + self.support_weight * support) / micro_batch.step_rows, sums
+        return (answers + self.support_weight * support) / len(micro_batch.answers), sums
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The loss in nats and the share of right answers; likewise of the supporting facts, over all hops."""
@@ -155,9 +154,9 @@ class MemoryTraining(Workload):
     def _ages(self, rows: Sequence[int], step: int) -> npt.NDArray[np.int64]:
         """The ages of the facts of a step, with gaps at random."""
         oldest, ages = self.model.config.max_position_embeddings - 1, []
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             count = len(self.stories.facts[row])
-            source = generator(self.seed, "ages of facts", step, place)
+            source = generator(self.seed, "ages of facts", step, index)
             most = int(np.ceil(self.settings.age_noise * count))
             empty = int(source.integers(0, most + 1))
             ages.append(np.sort(source.permutation(count + empty)[:count])[::-1])
@@ -204,9 +203,9 @@ def story_batch(
         return Batch.from_flat(ids, np.zeros_like(ids), stories.texts.lengths[numbers], None, device)
 
     support = np.full((hops, len(rows)), -1, dtype=np.int64)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if wanted := stories.support[row]:
-            support[:, place] = [wanted[min(hop, len(wanted) - 1)] for hop in range(hops)]
+            support[:, index] = [wanted[min(hop, len(wanted) - 1)] for hop in range(hops)]
     return QuestionBatch(
         StoryBatch(
             facts=texts(np.concatenate([stories.facts[row] for row in rows])),
@@ -216,7 +215,6 @@ def story_batch(
         ),
         torch.from_numpy(stories.answers[list(rows)]).to(device),
         torch.from_numpy(support).to(device),
-        len(rows),
     )
 
 
