@@ -65,6 +65,16 @@ def test_passages_are_found_by_vectors_by_words_and_by_both(run, model: Path, pa
     assert len(json.loads(both.out)["passages"]) == 4
 
 
+def test_a_search_by_words_can_count_the_pieces_of_a_model(run, model: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("masking\nhe came home\n", encoding="utf-8")
+    command = ["search", texts, "--bm25", "--query", "mask", "--json"]
+    assert json.loads(run(*command).out)["passages"] == []
+    result = run(*command, "--bm25-words", "pieces", "--model", model)
+    assert [passage["id"] for passage in json.loads(result.out)["passages"]] == ["1"]
+    assert "use one of 'pieces', 'words'" in run(*command, "--bm25-words", "letters").err
+
+
 def test_queries_and_passages_are_read_with_the_prompts_of_the_model(
     run, sentences: Path, passages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

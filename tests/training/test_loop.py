@@ -14,9 +14,12 @@ from bertsmith.base.core.errors import ConfigError, TrainingError
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.randomness import derive
 from bertsmith.base.core.settings import to_dict
+from bertsmith.base.machine.runtime import Rank
 from bertsmith.training.loop.checkpoint import checkpoint_steps, model_tensors
+from bertsmith.training.loop.guard import StopRequest
 from bertsmith.training.loop.loop import TIMES, train
 from bertsmith.training.loop.run_folder import RunFolder
+from bertsmith.training.loop.trainer import Trainer
 from training.toy import ROWS, ToyWorkload, toy_run, toy_settings
 
 
@@ -230,6 +233,12 @@ def test_the_optimizer_can_be_lamb_with_another_schedule(tmp_path):
     lines = RunFolder.open(tmp_path).metrics("train")
     assert lines[-1]["loss"] < 0.9 * lines[0]["loss"]
     assert max(line["learning_rate"] for line in lines) == 0.01
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(None, 0.02), (0.05, 0.05)])
+def test_muon_has_a_rate_of_its_own_for_matrices(rate, wanted):
+    settings = toy_settings(optimizer="muon", muon_rate=rate, learning_rate=0.01)
+    assert Trainer(ToyWorkload(), settings, Rank(), StopRequest()).optimizer.matrix_rate == pytest.approx(wanted / 0.01)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard", "ignore::DeprecationWarning:google")

@@ -1,5 +1,6 @@
 """Training on pairs: the loss, any split of a step, resumed = straight, a task that is learned, bad input."""
 
+import dataclasses
 import functools
 from pathlib import Path
 
@@ -90,6 +91,17 @@ def test_the_loss_is_that_of_each_next_piece_pair_by_pair_with_smoothed_labels()
     result, sums, _ = whole_step(smoothed, 0)
     assert result == pytest.approx(smooth / count)
     assert sums["piece_nll"] == pytest.approx(plain), "the log has the loss without smoothing"
+
+
+def test_an_evaluation_reads_only_the_first_pairs_of_the_dev_file():
+    every, first = work(), work()
+    first.settings = dataclasses.replace(first.settings, evaluation_pairs=2)
+    assert (every.scored_pairs, first.scored_pairs) == (6, 2)
+    expected = work()
+    expected.dev = pairs(6, 3)[:2], encode_pairs(pairs(6, 3)[:2], TOKENIZER, 128, "dev")
+    scores = first.evaluate(first.model)
+    assert scores == pytest.approx(expected.evaluate(expected.model))
+    assert scores["loss"] != pytest.approx(every.evaluate(every.model)["loss"])
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

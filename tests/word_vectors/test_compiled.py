@@ -1,5 +1,7 @@
 """The compiled updates against slow obvious loops, one example after the other, and against NumPy in the same order."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from bertsmith.inference.word_vectors import compiled as compiled_module
 from bertsmith.inference.word_vectors import training
 from bertsmith.inference.word_vectors.compiled import SOFTPLUS, compiled, has_compiler, train_entries, train_words
 from bertsmith.inference.word_vectors.draws import NO_WORD, RandomWords, contexts_of, reaches
+from bertsmith.inference.word_vectors.glove import GloVe
 from bertsmith.inference.word_vectors.settings import COMPILED, NUMPY, WordVectorSettings
 from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.inference.word_vectors.updates import LIMIT, SIGMOID, STEPS
@@ -106,6 +109,13 @@ def test_entries_are_learned_in_order_as_in_the_obvious_loop(kind):
     assert result == pytest.approx(cost, rel=1e-5)
     for table, lines in zip(tables, wanted, strict=True):
         np.testing.assert_allclose(table, lines, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("power", "wanted"), [(None, 0.75), (0.0, 0.0), (2.0, 2.0)])
+def test_the_weights_of_glove_follow_the_power_up_to_the_maximum_count(power, wanted):
+    settings = WordVectorSettings(method="glove", maximum_count=10.0, power=power).resolved()
+    weights = GloVe._weights(SimpleNamespace(settings=settings), np.array([2.5, 10.0, 40.0], dtype=np.float32))
+    np.testing.assert_allclose(weights, [0.25**wanted, 1.0, 1.0], rtol=1e-6)
 
 
 def test_the_loss_is_read_from_its_table_with_little_error():
