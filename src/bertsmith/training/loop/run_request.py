@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 from bertsmith.base.core.requests import Request, require_path
 from bertsmith.base.core.settings import from_dict, help_field, require, to_dict
-from bertsmith.training.loop.run_folder import RunFolder
 from bertsmith.training.loop.settings import TrainSettings
 
 Asked = TypeVar("Asked", bound=Request)
@@ -63,6 +62,8 @@ def request_of_run(
     Raises:
         RunError: there is no run in the folder, or one of another command.
     """
+    from bertsmith.training.loop.run_folder import RunFolder
+
     record, where = RunFolder.open(Path(run)).record["settings"], f"{run}/settings.json"
     require(
         record.get("task") == task,
