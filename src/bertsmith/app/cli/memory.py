@@ -43,4 +43,4 @@ def answer(request: "AnswerMemoryRequest", json: JsonOption = False) -> None:
         else:
             say(f"{result.answer}\t{result.probability:.4f}")
     if unknown:
-        note(f"{counted(unknown, 'word')} not in the vocabulary of the model, read as unknown words")
+        note(f"{counted(unknown, 'word')} not in the training stories or too rare there, read as unknown")
