@@ -39,7 +39,7 @@ def searching(predictor: Predictor, **search: Any) -> Predictor:
     """A predictor that writes texts, with other settings of its search; see `Model.generate`."""
     if not search:
         return predictor
-    spec, known = predictor.task.spec, [name for name in OF_WRITING if name != "label_smoothing"]
+    spec, known = predictor.task.spec, [name for name in OF_WRITING if name not in ("label_smoothing", "copy")]
     for name in search:
         require_known("option of generate:", name, known)
     settings = from_dict(TaskSettings, {**to_dict(spec.settings), **search}, "the options of generate")

@@ -41,9 +41,10 @@ class Decoder(nn.Module):
         encoder: whose layers they have the shape of.
         depth: the number of layers; 0 for as many as the encoder has.
         head: turns states and word table into logits, see `PIECE_HEADS`.
+        copies: whether pieces of the source can be copied, see `copying.py`.
     """
 
-    def __init__(self, encoder: Encoder, depth: int, head: nn.Module) -> None:
+    def __init__(self, encoder: Encoder, depth: int, head: nn.Module, *, copies: bool = False) -> None:
         super().__init__()
         below = require_layers(encoder)
         config, stack = below.config, below.stack
@@ -59,6 +60,11 @@ class Decoder(nn.Module):
         if config.norms_last:
             self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
         self.head = head
+        self.copy: nn.Module | None = None
+        if copies:
+            from bertsmith.models.heads.copying import Copying
+
+            self.copy = Copying(config.hidden_size)
 
     def forward(
         self,
@@ -93,6 +99,8 @@ class Decoder(nn.Module):
         if earlier is not None:
             earlier.save()
         logits = self.head(hidden.to(dtype), encoder.word_table)
+        if self.copy is not None:
+            logits = self.copy(logits, hidden.to(dtype), source, batch.lengths)
         assert isinstance(logits, Tensor)
         return logits
 
@@ -120,6 +128,8 @@ def starts_of(encoder: Encoder, decoder: Decoder) -> Iterator[tuple[str, str]]:
     stack, distinct = require_layers(encoder).stack, list(encoder.layers)
     for name, _ in decoder.named_parameters():
         part, _, rest = name.partition(".")
+        if part == "copy":
+            continue
         if part != "layers":
             yield f"{DECODER}.{name}", f"mlm.{rest}" if part == "head" else f"{PREFIX}{name}"
             continue

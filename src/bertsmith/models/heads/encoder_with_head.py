@@ -173,7 +173,7 @@ class EncoderForTask(_OnEncoder):
             from bertsmith.models.heads.decoder import Decoder
 
             pieces = PIECE_HEADS[config.piece_head](config)
-            self.add_module(head.saved_part, Decoder(encoder, head.layers_of_decoder, pieces))
+            self.add_module(head.saved_part, Decoder(encoder, head.layers_of_decoder, pieces, copies=head.copies))
         elif outputs or not head.is_vector:
             layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
             self.add_module(head.saved_part, layer)
@@ -317,7 +317,8 @@ class EncoderForTask(_OnEncoder):
         from bertsmith.models.parts.source import SourceStates
 
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
-            return SourceStates(self.encoder(batch, noise=noise, dtype=dtype), batch.lengths)
+            states = self.encoder(batch, noise=noise, dtype=dtype)
+            return SourceStates(states, batch.lengths, pieces=batch.token_ids)
 
     def decode(
         self,

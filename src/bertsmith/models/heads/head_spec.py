@@ -43,6 +43,7 @@ class Head:
         windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
             each row is read by itself.
         layers_of_decoder: of a head that writes a text, the number of its layers; 0 for as many as the encoder has.
+        copies: whether it can copy pieces of the source, see `copying.py`.
     """
 
     part: str
@@ -58,6 +59,7 @@ class Head:
     normalized: bool = False
     windows: str = ""
     layers_of_decoder: int = 0
+    copies: bool = False
 
     def __post_init__(self) -> None:
         assert self.reads in (READS if self.pooled else ("pooler", BILSTM)), self.reads

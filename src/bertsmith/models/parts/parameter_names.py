@@ -58,7 +58,7 @@ _OF_NO_OTHER_LIBRARY = (OWN_HEAD, BLOCKS, READER, DECODER)  # parts that keep ou
 # What their names begin with; `decoder.bias` of other libraries is an output layer.
 _OURS = (
     *(f"{part}." for part in _OF_NO_OTHER_LIBRARY[:-1]),
-    *(f"{DECODER}.{part}." for part in ("layers", "final_norm", "head")),
+    *(f"{DECODER}.{part}." for part in ("layers", "final_norm", "head", "copy")),
 )
 
 

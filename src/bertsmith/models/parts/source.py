@@ -23,12 +23,14 @@ class SourceStates:
         kept: keys and values [S, D] by name, of the layers that have read them. Without gradients they are computed
             once, when the first token of a translation is.
         starts: by name, the state [N, D] with which a recurrent decoder starts.
+        pieces: the ids of the tokens, int64 [S], for a decoder that copies them.
     """
 
     states: Tensor
     lengths: tuple[int, ...]
     kept: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     starts: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    pieces: Tensor | None = None
 
     def projected(self, name: str, compute: Callable[[Tensor], Tensor]) -> Tensor:
         """The keys or values [S, D] of this name, computed from the states unless they are kept."""
@@ -45,4 +47,5 @@ class SourceStates:
         kept = {name: tensor[index] for name, tensor in self.kept.items()}
         chosen = torch.tensor(list(rows), device=self.states.device)
         starts = {name: tensor[chosen] for name, tensor in self.starts.items()}
-        return SourceStates(self.states[index], tuple(lengths[list(rows)].tolist()), kept, starts)
+        pieces = None if self.pieces is None else self.pieces[index]
+        return SourceStates(self.states[index], tuple(lengths[list(rows)].tolist()), kept, starts, pieces)

@@ -50,7 +50,14 @@ class GenerationTask(TaskWithLoss):
         """A decoder."""
         from bertsmith.models.heads.head_spec import Head
 
-        return Head(part=DECODER, outputs=0, pooled=False, layers_of_decoder=self.spec.decoder_layers)
+        spec = self.spec
+        return Head(
+            part=DECODER,
+            outputs=0,
+            pooled=False,
+            layers_of_decoder=spec.decoder_layers,
+            copies=spec.settings.copy,
+        )
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has a source and, with `gold`, a target; see `Task.check`."""

@@ -210,9 +210,9 @@ def default_settings(name: str) -> TaskSettings:
     Of texts to write, those that usual data sets need.
     """
     if name == SUMMARIZATION:
-        return TaskSettings(max_length=256, no_repeat_ngram=3)
-    if name in (PARSING, TRANSLATION):
-        return TaskSettings(max_target_length=256 if name == PARSING else 128)
+        return TaskSettings(max_length=256, no_repeat_ngram=3, copy=True)
+    if name in WRITTEN:
+        return TaskSettings(max_target_length={PARSING: 256, TRANSLATION: 128}.get(name, 64), copy=True)
     return TaskSettings(max_length=384 if name in QUESTIONS else 128)
 
 

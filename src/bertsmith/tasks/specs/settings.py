@@ -20,7 +20,8 @@ WINDOWED = ("windows", *HIERARCHICAL)
 LONG_TEXTS = (*TRUNCATIONS, *WINDOWED)
 # The settings of texts to write, which no other kind of task has.
 OF_WRITING = (
-    "max_target_length", "min_target_length", "beam", "length_penalty", "no_repeat_ngram", "answers", "label_smoothing"
+    "max_target_length", "min_target_length", "beam", "length_penalty", "no_repeat_ngram", "answers", "label_smoothing",
+    "copy",
 )  # fmt: skip
 POOLINGS = ("mean", "max", "sum")
 
@@ -87,6 +88,11 @@ class TaskSettings:
     label_smoothing: float = help_field(
         0.1,
         "tasks that write text: fraction of the target probability that is spread evenly over all pieces in training",
+    )
+    copy: bool = help_field(
+        False,
+        "texts to write: the model can copy pieces of the source (pointer-generator), so that it writes words that no "
+        "training example has",
     )
     constrained_tags: bool = help_field(
         True,
