@@ -104,7 +104,16 @@ class TorchEngine(Engine):
         rows = [part.features.rows.row(number)[0] for number in part.rows.tolist()]
         model, device = cast("EncoderForTask", self._model), self.runtime.device
         limits = [min(writing.longest, self.max_tokens - 1)] * len(rows)
-        texts = write_texts(model, rows, limits, writing, device=device, dtype=self.runtime.dtype)
+        guides = part.features.guides
+        texts = write_texts(
+            model,
+            rows,
+            limits,
+            writing,
+            guides=None if guides is None else [guides[number] for number in part.rows.tolist()],
+            device=device,
+            dtype=self.runtime.dtype,
+        )
         return np.stack([writing.as_numbers(answers) for answers in texts])
 
     def new_memory(self) -> "Memory | None":

@@ -11,7 +11,7 @@ for the length penalty; Paulus et al. (2018), "A Deep Reinforced Model for Abstr
 runs of pieces that do not repeat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.models.parts.batch import Batch, cut_by_tokens
-from bertsmith.tasks.encoding.writing import Finished, Writing
+from bertsmith.tasks.encoding.writing import Finished, Guide, Writing
 from bertsmith.text.tokenizers.encoded import Ids
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def write_texts(
     limits: Sequence[int],
     writing: Writing,
     *,
+    guides: Sequence[Guide] | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> list[list[Finished]]:
@@ -63,6 +64,8 @@ def write_texts(
 
     Args:
         limits: the most pieces of the text for each row.
+        guides: what may be written for each row; they alone decide, in place of `writing`'s minimum length, its
+            repeated runs and its ids that are not written.
     """
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     order = np.argsort(lengths, kind="stable")
@@ -71,14 +74,20 @@ def write_texts(
     for part in cut_by_tokens(order, weights, _TOKENS) if len(order) else ():
         chosen = part.tolist()
         source = Batch.from_rows([rows[number] for number in chosen], device=device)
-        texts = _search(model, source, [limits[number] for number in chosen], writing, dtype)
+        guided = None if guides is None else [guides[number] for number in chosen]
+        texts = _search(model, source, [limits[number] for number in chosen], writing, dtype, guided)
         results |= zip(chosen, texts, strict=True)
     return [results[number] for number in range(len(rows))]
 
 
 @torch.no_grad()
 def _search(
-    model: Writer, batch: Batch, limits: Sequence[int], writing: Writing, dtype: torch.dtype | None
+    model: Writer,
+    batch: Batch,
+    limits: Sequence[int],
+    writing: Writing,
+    dtype: torch.dtype | None,
+    guides: Sequence[Guide] | None,
 ) -> list[list[Finished]]:
     """The finished texts of the sources of one batch."""
     from bertsmith.models.parts.memory import Memory
@@ -92,7 +101,11 @@ def _search(
     while owners:
         last_pieces = Batch.from_rows([np.array([id]) for id in last], device=device)
         logits = model.decode(last_pieces, source, dtype=dtype, memory=memory)
-        best = _best(logits, written, scores, writing)
+        allowed = None
+        if guides is not None:
+            places = zip(guides, owners, written, strict=True)
+            allowed = [guide.allowed(limits[owner] - len(before)) for guide, owner, before in places]
+        best = _best(logits, written, scores, writing, allowed)
         extended: list[Continuation] = []
         for owner in dict.fromkeys(owners):
             of_text = [number for number, other in enumerate(owners) if other == owner]
@@ -115,6 +128,8 @@ def _search(
             memory = memory.of_rows(parents)
             if owners != before:  # hypotheses of one text have the same source
                 source = source.of_rows(parents)
+        if guides is not None:
+            guides = [guides[number].after(id) for number, id, _ in extended]
         written, last = [(*written[number], id) for number, id, _ in extended], [id for _, id, _ in extended]
         scores = [total for *_, total in extended]
     ranking = [sorted(texts, key=lambda text: (text.has_ended, text.score), reverse=True) for texts in finished]
@@ -122,16 +137,33 @@ def _search(
 
 
 def _best(
-    logits: Tensor, written: Sequence[tuple[int, ...]], scores: Sequence[float], writing: Writing
+    logits: Tensor,
+    written: Sequence[tuple[int, ...]],
+    scores: Sequence[float],
+    writing: Writing,
+    allowed: Sequence[Collection[int]] | None,
 ) -> list[list[Continuation]]:
     """The best B continuations of each hypothesis."""
     log_probabilities = logits.double().log_softmax(dim=1)[:, : writing.pieces]  # [H, V]
+    if allowed is not None:
+        rows = np.repeat(np.arange(len(allowed)), [len(ids) for ids in allowed])
+        index = tuple(
+            torch.from_numpy(part).to(logits.device) for part in (rows, np.array([id for ids in allowed for id in ids]))
+        )
+        limited = torch.full_like(log_probabilities, -torch.inf)
+        limited[index] = log_probabilities[index]
+        return _continuations(limited, scores, writing)
     log_probabilities[:, list(writing.never)] = -torch.inf
     for row, before in enumerate(written):
         if banned := writing.banned(before):
             log_probabilities[row, sorted(banned)] = -torch.inf
     if len(written[0]) < writing.shortest:  # all have the same length
         log_probabilities[:, writing.end] = -torch.inf
+    return _continuations(log_probabilities, scores, writing)
+
+
+def _continuations(log_probabilities: Tensor, scores: Sequence[float], writing: Writing) -> list[list[Continuation]]:
+    """The B most likely continuations of each hypothesis."""
     totals, ids = log_probabilities.topk(min(2 * writing.beam, log_probabilities.shape[1]), dim=1)  # [H, B]
     totals = totals + torch.tensor(scores, dtype=torch.float64, device=totals.device).unsqueeze(1)
     rows = zip(ids.tolist(), totals.tolist(), strict=True)

@@ -189,10 +189,13 @@ def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
 
     If different positions are read in equal rows, all of them are read in the row that represents them.
     """
-    rows, which = features.rows.distinct()
+    guides = features.guides
+    rows, which = features.rows.distinct(guides)
+    if guides is not None:
+        guides = [guides[row] for row in np.unique(which, return_index=True)[1]]
     if features.read is None:
         read, position = None, rows_index(rows.lengths, which)
     else:
         shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
         read, position = np.unique(features.read + shift, return_inverse=True)
-    return dataclasses.replace(separate_rows(rows, read), writing=features.writing), position
+    return dataclasses.replace(separate_rows(rows, read), writing=features.writing, guides=guides), position

@@ -10,7 +10,7 @@ Outside training, rows do not depend on each other; see `passes.py`. Only the mi
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +25,7 @@ from bertsmith.models.parts.batch import (
     gather_rows,
     rows_index,
 )
-from bertsmith.tasks.encoding.writing import Writing
+from bertsmith.tasks.encoding.writing import Guide, Writing
 from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 from bertsmith.text.tokenizers.pack import PackedRows
 
@@ -55,6 +55,7 @@ class EncodedExamples:
             first text; None if rows do not depend on each other.
         target_rows: for a head that writes, the text to write for each unit, with special tokens; None without gold.
         writing: how such a head writes; None for heads that give logits.
+        guides: what it may write for each row; None for any text.
         extra: data that the task needs for decoding, by name; arrays or lists over rows or examples.
     """
 
@@ -67,6 +68,7 @@ class EncodedExamples:
     windows_of_first: Ints | None = None
     target_rows: PackedRows | None = None
     writing: Writing | None = None
+    guides: Sequence[Guide] | None = None
     extra: dict[str, object] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -5,9 +5,10 @@ score, whether the model ended the text, the count of its pieces, and their ids,
 fp32.
 """
 
+import abc
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,21 @@ if TYPE_CHECKING:  # the importer has it already; here it would be one more link
     from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 _FIXED = 3  # numbers of an answer in front of its pieces
+
+
+class Guide(abc.ABC):
+    """What may follow in a text that is being written for one source, by the form of the task's texts.
+
+    It is a value: guides of the same source at the same place are equal.
+    """
+
+    @abc.abstractmethod
+    def allowed(self, left: int) -> Collection[int]:
+        """The ids that may follow, at least one, where `left` pieces are left, the end of the text included."""
+
+    @abc.abstractmethod
+    def after(self, id: int) -> "Guide":
+        """The guide behind a piece that may follow."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ from bertsmith.tasks.specs.predictions import TextPrediction
 from bertsmith.tasks.specs.settings import OF_WRITING, WINDOWED
 from bertsmith.tasks.specs.task import GENERATION, TaskWithLoss
 from bertsmith.tasks.specs.tokenized import encoded_texts
-from bertsmith.tasks.specs.written_forms import form_of_texts
+from bertsmith.tasks.specs.written_forms import WrittenForm, form_of_texts
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -44,6 +44,11 @@ class GenerationTask(TaskWithLoss):
 
     kind = GENERATION
     settings_used = frozenset({"long_text", *OF_WRITING})
+
+    @property
+    def _form(self) -> WrittenForm:
+        """How the texts are spelled."""
+        return form_of_texts(self.spec.name)
 
     @property
     def head(self) -> "Head":
@@ -80,7 +85,7 @@ class GenerationTask(TaskWithLoss):
                     expected=f"a target in {example.location}", found="none", fix="add it or remove the row"
                 )
             if gold:
-                form_of_texts(self.spec.name).check(example)
+                self._form.check(example)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example, [CLS] source [SEP], and the first target between the same tokens; see `Task.encode`."""
@@ -103,6 +108,7 @@ class GenerationTask(TaskWithLoss):
             targets_per=PER_PIECE,
             target_rows=targets,
             writing=self._writing(tokenizer),
+            guides=self._form.guides([example.source for example in sequences], self.spec.labels, tokenizer),
         )
 
     def _targets(
@@ -111,10 +117,10 @@ class GenerationTask(TaskWithLoss):
         """The first target of each example as a row; one that is too long has no end, so that none is learned there."""
         if not examples or not all(example.targets for example in examples):
             return None
-        encoded = tokenizer.encode_batch(
-            [form_of_texts(self.spec.name).as_written(example.targets[0]) for example in examples]
-        )
+        encoded = self._form.encoded([example.targets[0] for example in examples], tokenizer)
         template, longest = tokenizer.template, self.spec.settings.max_target_length
+        if training:
+            self._form.require_spelling(self.spec.labels, tokenizer)
         kept = np.minimum(encoded.lengths, longest)
         cut = encoded.lengths - kept
         several = sum(len(example.targets) > 1 for example in examples)
@@ -190,11 +196,12 @@ class GenerationTask(TaskWithLoss):
         """
         writing, predictions = features.writing, []
         assert writing is not None, "sources have a way to write"
-        form, labels = form_of_texts(self.spec.name), self.spec.labels
-        for example, numbers, cut in zip(_sequences(examples), logits, features.rows.cut_by_row.tolist(), strict=True):
+        guides = features.guides or (None,) * len(examples)
+        rows = zip(_sequences(examples), guides, logits, features.rows.cut_by_row.tolist(), strict=True)
+        for example, guide, numbers, cut in rows:
             texts = writing.from_numbers(numbers)
             answers = tuple(
-                (form.read_back(tokenizer.decode(text.ids), example.source, labels), text.score) for text in texts
+                (self._form.read_back(text.ids, example.source, guide, tokenizer), text.score) for text in texts
             )
             text, score = answers[0]
             predictions.append(

@@ -1,22 +1,21 @@
 """How the targets of a task are spelled for the model that writes them, and read back from what it wrote.
 
-Most texts are written as they are. A tree of constituents is written without its words, of which only places are left,
-and without parts of speech: "(S (NP (NNP Ann)) (VP (VBZ reads)))" as "( S ( NP . ) ( VP . ) )". Reading back gives
-every word of the source its place, whatever was written, so that the result is always a tree of the whole source.
+Most texts are written as they are. A tree of constituents is written with its words and without parts of speech:
+"(S (NP (NNP Ann)) (VP (VBZ reads)))" as "( S ( NP Ann ) ( VP reads ) )". So the decoder sees which word is next, the
+words can be copied from the source, and a guide (`tree_guide.py`) leaves only what becomes a tree of all words.
 
-Source: Vinyals et al. (2015), "Grammar as a Foreign Language", section 2, for trees as sequences.
+Source: Vinyals et al. (2015), "Grammar as a Foreign Language", section 2, for trees as sequences; there without words.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.tasks.datasets.examples import SequenceExample
-from bertsmith.tasks.metrics.brackets import DEEPEST, Tree, read_tree
-
-WORD, TAG = ".", "XX"  # the place of a word, and the part of speech of words read back
-_SENTENCE = "S"  # the label of what is around several trees
-_TOKENS = re.compile(r"[()]|\.|[^\s().]+")
+from bertsmith.tasks.encoding.writing import Guide
+from bertsmith.tasks.metrics.brackets import Tree, read_tree
+from bertsmith.tasks.specs.tree_guide import CLOSE, OPEN, SENTENCE, TreeGuide, TreeSpelling, pieces_of_words
+from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 
 class WrittenForm:
@@ -25,13 +24,20 @@ class WrittenForm:
     def check(self, example: SequenceExample) -> None:
         """Refuses targets that cannot be written, or do not fit their source."""
 
-    def as_written(self, target: str) -> str:
-        """A target as the model writes it."""
-        return target
+    def require_spelling(self, labels: Sequence[str], tokenizer: Tokenizer) -> None:
+        """Refuses to train where the vocabulary cannot spell the texts; `labels` are those of the training."""
 
-    def read_back(self, written: str, source: str, labels: Sequence[str]) -> str:
-        """The text in what a model wrote for a source; `labels` are those of the training."""
-        return written
+    def encoded(self, targets: Sequence[str], tokenizer: Tokenizer) -> Encoded:
+        """The pieces that the model writes for each target."""
+        return tokenizer.encode_batch(targets)
+
+    def guides(self, sources: Sequence[str], labels: Sequence[str], tokenizer: Tokenizer) -> list[Guide] | None:
+        """What may be written for each source; None for any text."""
+        return None
+
+    def read_back(self, ids: Sequence[int], source: str, guide: Guide | None, tokenizer: Tokenizer) -> str:
+        """The text in what a model wrote for a source, under its guide."""
+        return tokenizer.decode(ids)
 
 
 class Trees(WrittenForm):
@@ -53,18 +59,31 @@ class Trees(WrittenForm):
                     fix=f"write {' '.join(map(str, words))[:60]!r}",
                 )
 
-    def as_written(self, target: str) -> str:
+    def require_spelling(self, labels: Sequence[str], tokenizer: Tokenizer) -> None:
+        """See `WrittenForm`; brackets and labels are told apart."""
+        if TreeSpelling.of(labels, tokenizer).is_ambiguous(labels):
+            raise ConfigError(
+                expected=f"a vocabulary that spells {OPEN}, {CLOSE} and each label of the trees with other pieces",
+                found="some of them with the same, or unknown",
+                fix="use a model with a larger vocabulary",
+            )
+
+    def encoded(self, targets: Sequence[str], tokenizer: Tokenizer) -> Encoded:
         """See `WrittenForm`."""
-        return _spelled(read_tree(target))
+        spelled = [_spelled(_constituent(read_tree(target))) for target in targets]
+        pieces = tokenizer.encode_repeated_words([part for parts in spelled for part in parts])
+        return Encoded(pieces.ids, pieces.offsets[offsets_of([len(parts) for parts in spelled])])
 
-    def read_back(self, written: str, source: str, labels: Sequence[str]) -> str:
-        """See `WrittenForm`; "" for a source without words.
+    def guides(self, sources: Sequence[str], labels: Sequence[str], tokenizer: Tokenizer) -> list[Guide] | None:
+        """See `WrittenForm`."""
+        spelling, words = TreeSpelling.of(labels, tokenizer), [_words(source) for source in sources]
+        pieces = iter(pieces_of_words([word for of_source in words for word in of_source], tokenizer))
+        return [TreeGuide(spelling, tuple(next(pieces) for _ in of_source)) for of_source in words]
 
-        >>> Trees().read_back("( s ( np . . ) ( vp", "the cat sleeps", ["NP", "S", "VP"])
-        '(S (NP (XX the) (XX cat)) (XX sleeps))'
-        """
-        words = source.split()
-        return str(_read(written, words, {_plain(label): label for label in labels})) if words else ""
+    def read_back(self, ids: Sequence[int], source: str, guide: Guide | None, tokenizer: Tokenizer) -> str:
+        """See `WrittenForm`; a tree of all words, or "" for a source without words."""
+        assert isinstance(guide, TreeGuide)
+        return str(guide.tree(ids, _words(source)) or "")
 
 
 WRITTEN_FORMS: Mapping[str, WrittenForm] = {"parsing": Trees()}  # by the name of the task; for others as they are
@@ -92,45 +111,22 @@ def labels_of_trees(examples: Sequence[SequenceExample]) -> tuple[str, ...]:
     return tuple(sorted(labels))
 
 
-def _spelled(tree: Tree) -> str:
+def _words(source: str) -> list[str]:
+    """The words of a source as a tree spells them: brackets by their names in the Treebank.
+
+    >>> _words("a (b)")
+    ['a', '-LRB-b-RRB-']
+    """
+    return source.replace(OPEN, "-LRB-").replace(CLOSE, "-RRB-").split()
+
+
+def _constituent(tree: Tree) -> Tree:
+    """The tree, around a single word a sentence."""
+    return tree if tree.word is None else Tree(SENTENCE, (tree,))
+
+
+def _spelled(tree: Tree) -> list[str]:
+    """Brackets, labels and words as they are written."""
     if tree.word is not None:
-        return WORD
-    return f"( {tree.label} {' '.join(map(_spelled, tree.children))} )"
-
-
-def _plain(label: str) -> str:
-    """A label as it may come back: in lower case, with spaces and signs lost."""
-    return "".join(character for character in label.casefold() if character.isalnum())
-
-
-def _read(written: str, words: Sequence[str], labels: Mapping[str, str]) -> Tree:
-    """The tree of the words; missing brackets are closed at the end, where missing words are added."""
-    left = iter(words)
-    label: str | None = ""  # of the innermost constituent, while it is being written
-    open_: list[tuple[str, list[Tree]]] = [(_SENTENCE, [])]
-
-    def close() -> None:
-        name, children = open_.pop()
-        if children:
-            open_[-1][1].append(Tree(name, tuple(children)))
-
-    for token in _TOKENS.findall(written):
-        if token not in ("(", ")", WORD):
-            if label is not None and len(open_) > 1:
-                label += token
-                open_[-1] = (labels.get(_plain(label), label.upper()), open_[-1][1])
-            continue
-        label = "" if token == "(" else None
-        if token == "(" and len(open_) < DEEPEST - 1:
-            open_.append((_SENTENCE, []))
-        elif token == WORD and (word := next(left, None)) is not None:
-            open_[-1][1].append(Tree(TAG, word=word))
-        elif token == ")" and len(open_) > 1:
-            close()
-    while len(open_) > 1:
-        close()
-    missing = tuple(Tree(TAG, word=word) for word in left)
-    trees = open_[0][1]
-    if len(trees) == 1 and trees[0].word is None:
-        return Tree(trees[0].label, (*trees[0].children, *missing))
-    return Tree(_SENTENCE, (*trees, *missing))
+        return [tree.word]
+    return [OPEN, tree.label, *(part for child in tree.children for part in _spelled(child)), CLOSE]

@@ -13,7 +13,7 @@ run_classifier.py; Sun et al. (2019), section 5.3.1 (head and tail).
 import dataclasses
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -83,11 +83,14 @@ class PackedRows:
         places = places_of(self.offsets[rows], lengths.astype(np.int64))
         return PackedRows(self.token_ids[places], self.segment_ids[places], lengths, self.cut_by_row[rows])
 
-    def distinct(self) -> tuple["PackedRows", Counts]:
+    def distinct(self, also: Sequence[Hashable] | None = None) -> tuple["PackedRows", Counts]:
         """The distinct rows, each once, and the index of each row among them, int64 [N].
 
         Rows with the same tokens and segments are equal, however many tokens were cut from them; `cut_by_row` is that
         of the first.
+
+        Args:
+            also: what else is the same of equal rows, one for each.
 
         >>> rows = PackedRows(np.array([2, 7, 2, 2, 7]), np.zeros(5, int), np.array([2, 1, 2]), np.zeros(3, int))
         >>> different, number_of_row = rows.distinct()
@@ -95,9 +98,12 @@ class PackedRows:
         ([2, 7, 2], [0, 1, 0])
         """
         tokens = np.stack([self.token_ids, self.segment_ids], axis=1)
-        numbers: dict[bytes, int] = {}
+        numbers: dict[Hashable, int] = {}
         spans = itertools.pairwise(self.offsets.tolist())
-        number_of_row = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in spans]
+        keys = [tokens[begin:end].tobytes() for begin, end in spans]
+        number_of_row = [
+            numbers.setdefault(key, len(numbers)) for key in (keys if also is None else zip(keys, also, strict=True))
+        ]
         if len(numbers) == len(self):
             return self, np.arange(len(self))
         return self.select(np.unique(number_of_row, return_index=True)[1]), np.array(number_of_row, dtype=np.int64)
