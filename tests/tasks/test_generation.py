@@ -403,3 +403,42 @@ def test_the_library_trains_loads_and_writes(tmp_path: Path) -> None:
         model.generate([3])  # type: ignore[list-item]
     with pytest.raises(BertsmithError, match="a model with the ability classify"):
         model.classify(["anna"])
+
+
+@pytest.mark.parametrize("architecture", DECODABLE)
+def test_a_decoder_that_shares_layers_is_one_that_starts_as_them_and_stores_them_once(architecture: str) -> None:
+    shared_head = dataclasses.replace(task_for(SPEC).head, shares_layers=True)
+    shared = EncoderForTask(encoder_of(architecture), shared_head, seed=3).double().eval()
+    copied = EncoderForTask(encoder_of(architecture), task_for(SPEC).head, seed=3).double().eval()
+    names = {name for name in shared.state_dict() if name.startswith("decoder.layers.")}
+    assert {name.split(".")[3].split("_")[0] for name in names} == {"source"}
+    assert isinstance(copied.output_layer, Decoder)
+    own, starts = shared.state_dict(), dict(starts_of(copied.encoder, copied.output_layer))
+    with torch.no_grad():
+        for name, parameter in copied.named_parameters():
+            parameter.copy_(own[starts[name] if name not in own else name])
+    rows, target = rows_of(architecture, 3), Batch.from_rows([np.array([5, 6, 7])] * 3)
+    outputs = [model(Batch.from_rows(rows), target=target) for model in (shared, copied)]
+    torch.testing.assert_close(outputs[0], outputs[1])
+    for output in outputs:
+        output.square().sum().backward()
+    for name, parameter in shared.named_parameters():
+        others = [copied.get_parameter(other) for other, start in starts.items() if start == name and other not in own]
+        parts = [part.grad for part in (copied.get_parameter(name), *others) if part.grad is not None]
+        assert (parameter.grad is None) == (not parts), name
+        if parts:
+            torch.testing.assert_close(parameter.grad, sum(parts[1:], parts[0]))
+
+
+def test_a_training_with_shared_layers_stores_a_model_that_writes_the_same(tmp_path: Path) -> None:
+    data = TaskData(train=examples_of(KIND, 32), dev=examples_of(KIND, 12, seed=1))
+    settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", decoder_start="shared")
+    job = FinetuningJob.prepare(write_base_model(tmp_path / "base"), SPEC, data, settings, RecipeSettings(log_every=1))
+    assert "a decoder of 9,728 parameters on top, whose layers are those of the encoder" in opening_lines(job)[0]
+    job.train_once(tmp_path / "run", 1)
+    recorded = [json.loads(line) for line in (tmp_path / "run/predictions.jsonl").read_text().splitlines()]
+    folder = load_any(tmp_path / "run/model")
+    assert not {name for name in folder.tensors if name.startswith("decoder.layers.0.query")}
+    loaded = bertsmith.load(tmp_path / "run/model")
+    written = loaded.generate([row.source for row in data.dev])  # type: ignore[union-attr]
+    assert [prediction.text for prediction in written] == [line["prediction"]["text"] for line in recorded]

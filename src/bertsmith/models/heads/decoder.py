@@ -3,11 +3,11 @@
 Letters: T target tokens, D width, V vocabulary.
 
 Its layers are those of the encoder, with a second attention to the encoder's states, and read from left to right. They
-start as layers of the encoder with that attention new, and the layer that scores pieces starts as the masked-LM head of
-the model, if it has one.
+start as layers of the encoder with that attention new, or are these layers, and the layer that scores pieces starts as
+the masked-LM head of the model, if it has one.
 
 Source: Rothe, Narayan and Severyn (2020), "Leveraging Pre-trained Checkpoints for Sequence Generation Tasks", of
-BERT2BERT.
+BERT2BERT and BERTShare.
 """
 
 import functools
@@ -42,9 +42,12 @@ class Decoder(nn.Module):
         depth: the number of layers; 0 for as many as the encoder has.
         head: turns states and word table into logits, see `PIECE_HEADS`.
         copies: whether pieces of the source can be copied, see `copying.py`.
+        shares_layers: whether the layers are those of the encoder, with attention to the source of their own.
     """
 
-    def __init__(self, encoder: Encoder, depth: int, head: nn.Module, *, copies: bool = False) -> None:
+    def __init__(
+        self, encoder: Encoder, depth: int, head: nn.Module, *, copies: bool = False, shares_layers: bool = False
+    ) -> None:
         super().__init__()
         below = require_layers(encoder)
         config, stack = below.config, below.stack
@@ -56,6 +59,9 @@ class Decoder(nn.Module):
         )
         self.starts = spread(depth or len(stack), len(stack))
         self.layers = nn.ModuleList(below.new_decoder_layer(number) for number in self.starts)
+        if shares_layers:
+            for layer, number in zip(self.layers, self.starts, strict=True):
+                _share(layer, stack[number])
         self.final_norm: nn.LayerNorm | None = None
         if config.norms_last:
             self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps, bias=config.has_biases)
@@ -118,6 +124,16 @@ def require_layers(encoder: Encoder) -> TransformerEncoder:
             fix="use a BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet or ModernBERT",
         )
     return encoder
+
+
+def _share(layer: nn.Module, other: nn.Module) -> None:
+    """Puts the parts of another layer in place of a layer's own, of which only attention to the source is left.
+
+    They remain parts of the other one alone, so they are trained and stored once.
+    """
+    for name, part in other.named_children():
+        del layer._modules[name]
+        object.__setattr__(layer, name, part)
 
 
 def starts_of(encoder: Encoder, decoder: Decoder) -> Iterator[tuple[str, str]]:

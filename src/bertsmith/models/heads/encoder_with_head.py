@@ -173,7 +173,8 @@ class EncoderForTask(_OnEncoder):
             from bertsmith.models.heads.decoder import Decoder
 
             pieces = PIECE_HEADS[config.piece_head](config)
-            self.add_module(head.saved_part, Decoder(encoder, head.layers_of_decoder, pieces, copies=head.copies))
+            options = {"copies": head.copies, "shares_layers": head.shares_layers}
+            self.add_module(head.saved_part, Decoder(encoder, head.layers_of_decoder, pieces, **options))
         elif outputs or not head.is_vector:
             layer = nn.Linear(width, outputs) if head.own is None else new_own_head(head.own, config, outputs)
             self.add_module(head.saved_part, layer)

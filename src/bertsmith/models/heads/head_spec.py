@@ -43,6 +43,7 @@ class Head:
         windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
             each row is read by itself.
         layers_of_decoder: of a head that writes a text, the number of its layers; 0 for as many as the encoder has.
+        shares_layers: whether these are layers of the encoder.
         copies: whether it can copy pieces of the source, see `copying.py`.
     """
 
@@ -59,6 +60,7 @@ class Head:
     normalized: bool = False
     windows: str = ""
     layers_of_decoder: int = 0
+    shares_layers: bool = False
     copies: bool = False
 
     def __post_init__(self) -> None:

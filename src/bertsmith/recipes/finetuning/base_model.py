@@ -21,7 +21,7 @@ from bertsmith.models.parts.our_names import (
     TRIPLET,
     WITH_LAYER,
 )
-from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, FinetuningSettings
+from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, RANDOM, SHARED, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 
@@ -77,7 +77,7 @@ def loading_options(folder: ModelFolder, settings: FinetuningSettings) -> dict[s
         "changes": changes,
         "reinit_layers": settings.reinit_layers,
         "predicts": predicts,
-        "copies_layers": settings.decoder_start == ENCODER,
+        "copies_layers": settings.decoder_start != RANDOM,
     }
 
 
@@ -187,7 +187,8 @@ def _with_decoder(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
         found="a language-model loss",
         fix="leave --language-model-loss out",
     )
-    return dataclasses.replace(spec, decoder_layers=settings.decoder_layers or 0)
+    shares = settings.decoder_start == SHARED
+    return dataclasses.replace(spec, decoder_layers=settings.decoder_layers or 0, shares_layers=shares)
 
 
 def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFolder) -> TaskSpec:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.progress import counted
-from bertsmith.recipes.finetuning.settings import ENCODER
+from bertsmith.recipes.finetuning.settings import ENCODER, SHARED
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.job import FinetuningJob
@@ -24,7 +24,10 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
     before = job.folder.metadata.spec
     top = f"{added:,} new parameters on top"
     if job.head.is_decoder:
-        copied = ", most of them copied from the encoder" if job.settings.decoder_start == ENCODER else ""
+        copied = {
+            ENCODER: ", most of them copied from the encoder",
+            SHARED: ", whose layers are those of the encoder",
+        }.get(job.settings.decoder_start, "")
         top = f"a decoder of {added:,} parameters on top{copied}"
     lines = [
         f"{job.task.spec.name}: {examples}, {steps}; {top}"

@@ -26,8 +26,8 @@ FINETUNING_RECIPES = (*OF_ONE_TRAINING, SETFIT)
 FREEZE = ("nothing", "embeddings", "body")
 STARTS = ("random", "linear")
 _MANY_STEPS = 10**9  # more than any warm-up
-ENCODER = "encoder"
-DECODER_STARTS = (ENCODER, "random")
+ENCODER, SHARED, RANDOM = "encoder", "shared", "random"
+DECODER_STARTS = (ENCODER, SHARED, RANDOM)
 CLASS_WEIGHTS = ("none", "balanced")
 KEEPS = ("best", "last")
 MERGES = ("best", "average")
@@ -104,7 +104,8 @@ class FinetuningSettings:
     decoder_start: str = help_field(
         ENCODER,
         "tasks that write text: initial values of the decoder: encoder (its layers, at equal distances, and the head "
-        "that predicts masked pieces; attention to the source is new) or random",
+        "that predicts masked pieces; attention to the source is new), shared (the same, but its layers remain those "
+        "of the encoder: about half the parameters) or random",
     )
     class_weights: str = help_field(
         "none",

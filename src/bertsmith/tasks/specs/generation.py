@@ -61,6 +61,7 @@ class GenerationTask(TaskWithLoss):
             outputs=0,
             pooled=False,
             layers_of_decoder=spec.decoder_layers,
+            shares_layers=spec.shares_layers,
             copies=spec.settings.copy,
         )
 

@@ -81,6 +81,7 @@ class TaskSpec:
     # of a task of vectors, how many of their first numbers were trained to be vectors of their own
     widths: tuple[int, ...] = ()
     decoder_layers: int = 0  # of texts to write; 0 for as many as the encoder has
+    shares_layers: bool = False  # of texts to write, whether the decoder's layers are the encoder's
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
 
     def __post_init__(self) -> None:
@@ -147,7 +148,7 @@ class TaskSpec:
         if not self.objective:
             del values["objective"], values["widths"]
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
-        for name in ("activation", "prompt", "parents", "thresholds", "decoder_layers"):
+        for name in ("activation", "prompt", "parents", "thresholds", "decoder_layers", "shares_layers"):
             if not values[name]:
                 del values[name]
         if not self.settings.label_thresholds:
