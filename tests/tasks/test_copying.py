@@ -1,11 +1,13 @@
 """Copying from the source: a mixture of two distributions, the same in any batch, that writes words never seen."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import bertsmith
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads.copying import Copying
@@ -150,8 +152,8 @@ def test_words_that_no_example_has_are_copied_and_without_copying_are_not_writte
     assert copies_learned(copy=False) < 0.1
 
 
-def test_whether_a_model_copies_is_stored_with_it_and_tasks_of_earlier_models_do_not(tmp_path: object) -> None:
-    folder = write_task_model(f"{tmp_path}/model", SPEC)
+def test_whether_a_model_copies_is_stored_with_it_and_tasks_of_earlier_models_do_not(tmp_path: Path) -> None:
+    folder = write_task_model(tmp_path / "model", SPEC)
     tensors = load_any(folder).tensors
     names = {name for name in tensors if name.startswith("decoder.copy.")}
     assert names == {
@@ -165,3 +167,10 @@ def test_whether_a_model_copies_is_stored_with_it_and_tasks_of_earlier_models_do
     assert not TaskSpec.from_dict(stored, "a model").settings.copy
     assert all(default_settings(name).copy for name in WRITTEN)
     assert "copy" not in SPECS["single"].to_dict()["settings"]
+
+
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+def test_a_model_that_copies_writes_in_every_precision(precision: str, tmp_path: Path) -> None:
+    folder = write_task_model(tmp_path / "model", SPEC)
+    answers = bertsmith.load(folder, device="cpu", precision=precision).generate(["anna rome", "oslo"])
+    assert all(np.isfinite(answer.score) and answer.score < 0 for answer in answers)

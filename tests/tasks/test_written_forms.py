@@ -189,6 +189,8 @@ def test_a_vocabulary_that_cannot_spell_trees_is_refused_in_training() -> None:
     with pytest.raises(ConfigError, match=r"a vocabulary that spells \(, \) and each label"):
         task.encode([example()], WITHOUT_BRACKETS, training=True)
     task.encode([example()], TOKENIZER, training=True)
+    ignored = task_for(spec_for("parsing", [example()], TaskSettings(no_repeat_ngram=3, beam=2))).ignored_settings()
+    assert ignored == ["no_repeat_ngram"]
 
 
 @pytest.mark.parametrize(

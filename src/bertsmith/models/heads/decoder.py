@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import require
+from bertsmith.models.heads.copying import Copying
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.layers import norm
@@ -68,8 +69,6 @@ class Decoder(nn.Module):
         self.head = head
         self.copy: nn.Module | None = None
         if copies:
-            from bertsmith.models.heads.copying import Copying
-
             self.copy = Copying(config.hidden_size)
 
     def forward(

@@ -25,7 +25,7 @@ from bertsmith.tasks.encoding.units import PER_PIECE, EncodedExamples, Logits
 from bertsmith.tasks.encoding.writing import Writing
 from bertsmith.tasks.metrics.texts import TEXT_METRICS, is_same, text_scores
 from bertsmith.tasks.specs.predictions import TextPrediction
-from bertsmith.tasks.specs.settings import OF_WRITING, WINDOWED
+from bertsmith.tasks.specs.settings import OF_WRITING, WINDOWED, TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskWithLoss
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.tasks.specs.written_forms import WrittenForm, form_of_texts
@@ -64,6 +64,12 @@ class GenerationTask(TaskWithLoss):
             shares_layers=spec.shares_layers,
             copies=spec.settings.copy,
         )
+
+    def ignored_settings(self) -> list[str]:
+        """The ignored settings of `Task`, and those that a guide takes the place of."""
+        plain, settings = TaskSettings(), self.spec.settings
+        unread = [name for name in self._form.unread if getattr(settings, name) != getattr(plain, name)]
+        return [*super().ignored_settings(), *unread]
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has a source and, with `gold`, a target; see `Task.check`."""

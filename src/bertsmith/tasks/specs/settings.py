@@ -91,7 +91,7 @@ class TaskSettings:
     )
     copy: bool = help_field(
         False,
-        "texts to write: the model can copy pieces of the source (pointer-generator), so that it writes words that no "
+        "tasks that write text: the model can copy pieces of the source (pointer-generator), so that it writes words that no "
         "training example has",
     )
     constrained_tags: bool = help_field(

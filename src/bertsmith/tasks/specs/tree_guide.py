@@ -72,6 +72,7 @@ class TreeGuide(Guide):
 
     Attributes:
         words: the pieces of each word of the source.
+        unwritten: the pieces of words that are not written yet.
         word, piece: the next word, and how many of its pieces are written.
         parts: of each open constituent, from the outermost, whether it has a part.
         label: the pieces of a label that is being written; None elsewhere.
@@ -80,39 +81,47 @@ class TreeGuide(Guide):
 
     spelling: TreeSpelling
     words: tuple[_Ids, ...]
+    unwritten: int
     word: int = 0
     piece: int = 0
     parts: tuple[bool, ...] = ()
     label: _Ids | None = None
     is_begun: bool = False
 
+    @staticmethod
+    def of(spelling: TreeSpelling, words: Sequence[_Ids]) -> "TreeGuide":
+        """The guide at the beginning of a tree of these words."""
+        return TreeGuide(spelling, tuple(words), sum(map(len, words)))
+
     def allowed(self, left: int) -> list[int]:
         """See `Guide`; where no tree can be completed in the pieces that are left, the shortest way to one."""
-        needs = {id: state.needed for id, state in self._next.items()}
+        needs = {id: self._needed_after(kind, id) for id, kind in self._kinds.items()}
         most = max(left - 1, min(needs.values()))
         return [id for id, needed in needs.items() if needed <= most]
 
     def after(self, id: int) -> "TreeGuide":
-        """See `Guide`."""
-        return self._next[id]
+        """See `Guide`; after the end, the same."""
+        return self._state(self._kinds[id], id)
 
-    @functools.cached_property
+    @property
     def needed(self) -> int:
         """The fewest pieces that complete the tree, its end included."""
-        if not self.words or (self.is_begun and not self.parts):
-            return 1
-        label = 1 + self.spelling.shortest[()] + 1 if not self.is_begun else self.spelling.shortest[self.label or ()]
-        label = 0 if self.is_begun and self.label is None else label
-        return label + sum(self._lengths[self.word :]) - self.piece + len(self.parts) + 1
+        if not self.words or self.is_begun:
+            return self._label + self.unwritten + len(self.parts) + 1
+        return 1 + self.spelling.shortest[()] + self.unwritten + 2
 
-    @functools.cached_property
-    def _lengths(self) -> tuple[int, ...]:
-        return tuple(map(len, self.words))
+    @property
+    def _label(self) -> int:
+        """The fewest pieces that complete the label that is being written."""
+        return 0 if self.label is None else self.spelling.shortest[self.label]
 
-    @functools.cached_property
-    def _next(self) -> dict[int, "TreeGuide"]:
-        """The state after each piece that may follow; after the end, the same."""
-        return {id: self._state(kind, id) for id, kind in self._kinds.items()}
+    def _needed_after(self, kind: str, id: int) -> int:
+        """What is needed after one of the pieces that may follow."""
+        if kind == _LABEL:
+            return self.needed - self._label + self.spelling.shortest[(*(self.label or ()), id)]
+        if kind == _OPEN and self.is_begun:
+            return self.needed + self.spelling.shortest[()] + 1
+        return self.needed - 1
 
     @functools.cached_property
     def _kinds(self) -> dict[int, str]:
@@ -147,7 +156,13 @@ class TreeGuide(Guide):
             return self
         is_last = self.piece + 1 == len(self.words[self.word])
         parts = (*self.parts[:-1], True)
-        return changed(word=self.word + is_last, piece=0 if is_last else self.piece + 1, parts=parts, label=None)
+        return changed(
+            unwritten=self.unwritten - 1,
+            word=self.word + is_last,
+            piece=0 if is_last else self.piece + 1,
+            parts=parts,
+            label=None,
+        )
 
     def tree(self, written: Iterable[int], words: Sequence[str]) -> Tree | None:
         """The tree in what was written from here on; None without words.
@@ -167,8 +182,8 @@ class TreeGuide(Guide):
             elif kind == _CLOSE:
                 whole = _closed(open_)
             state = state.after(id)
-            if kind == _LABEL and state.label in state.spelling.labels:
-                open_[-1] = (state.spelling.labels[state.label], open_[-1][1])
+            if kind == _LABEL and state.label is not None:
+                open_[-1] = (state.spelling.labels.get(state.label, SENTENCE), open_[-1][1])
         while open_:
             whole = _closed(open_)
         label, parts = whole

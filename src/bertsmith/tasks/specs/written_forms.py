@@ -19,7 +19,13 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 
 class WrittenForm:
-    """Texts as they are."""
+    """Texts as they are.
+
+    Attributes:
+        unread: settings that have no effect on such texts.
+    """
+
+    unread: tuple[str, ...] = ()
 
     def check(self, example: SequenceExample) -> None:
         """Refuses targets that cannot be written, or do not fit their source."""
@@ -42,6 +48,8 @@ class WrittenForm:
 
 class Trees(WrittenForm):
     """Trees in brackets over the words of the source, which white space separates."""
+
+    unread = ("min_target_length", "no_repeat_ngram")
 
     def check(self, example: SequenceExample) -> None:
         """See `WrittenForm`; the tree has the words of the source."""
@@ -78,7 +86,7 @@ class Trees(WrittenForm):
         """See `WrittenForm`."""
         spelling, words = TreeSpelling.of(labels, tokenizer), [_words(source) for source in sources]
         pieces = iter(pieces_of_words([word for of_source in words for word in of_source], tokenizer))
-        return [TreeGuide(spelling, tuple(next(pieces) for _ in of_source)) for of_source in words]
+        return [TreeGuide.of(spelling, [next(pieces) for _ in of_source]) for of_source in words]
 
     def read_back(self, ids: Sequence[int], source: str, guide: Guide | None, tokenizer: Tokenizer) -> str:
         """See `WrittenForm`; a tree of all words, or "" for a source without words."""
