@@ -91,8 +91,8 @@ class TaskSettings:
     )
     copy: bool = help_field(
         False,
-        "tasks that write text: the model can copy pieces of the source (pointer-generator), so that it writes words that no "
-        "training example has",
+        "tasks that write text: the model can copy pieces of the source (pointer-generator), so that it writes words "
+        "that no training example has",
     )
     constrained_tags: bool = help_field(
         True,
