@@ -92,7 +92,7 @@ class TaskSettings:
     copy: bool = help_field(
         False,
         "tasks that write text: the model can copy pieces of the source (pointer-generator), so that it writes words "
-        "that no training example has",
+        "that no training example has; new models of these tasks have it unless --no-copy says otherwise",
     )
     constrained_tags: bool = help_field(
         True,
