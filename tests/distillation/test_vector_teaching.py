@@ -174,8 +174,13 @@ def test_rows_that_are_longer_than_the_teacher_reads_are_announced(
     short, config = tmp_path / "short", dataclasses.replace(CONFIG, max_position_embeddings=16)
     metadata = ModelMetadata.from_dict({"task": "pretraining"})
     save_pretrained(str(short), untrained(config, 6), TOKENIZER, metadata)
-    distill_corpus(short, corpus, tmp_path / "longer", **given)
-    assert "rows have up to 32 tokens, and the teacher reads 16" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="the teacher: max_length of at most 16, the positions"):
+        distill_corpus(short, corpus, tmp_path / "longer", **given)
+    of_recipe = {**given, "student": "tiny"}
+    del of_recipe["max_length"]
+    with pytest.raises(ConfigError, match="a narrower --student"):
+        distill_corpus(short, corpus, tmp_path / "new", **of_recipe)
+    assert "rows have up to 128 tokens, and the teacher reads 16" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("of_size", [True, False])

@@ -34,6 +34,7 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.finetuning.base_model import require_lengths
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -214,6 +215,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             pair=texts[0].second is not None,
             settings=TaskSettings(**parts[TaskSettings]),
         )
+        require_lengths(spec, model, () if spec.settings.max_length == TaskSettings().max_length else {"max_length"})
         with tempfile.TemporaryDirectory(prefix="bertsmith-classifier-") as folder:
             out = Path(folder) / "run" if self.out is None else Path(self.out)
             with silently(not self.verbose):

@@ -17,6 +17,7 @@ from bertsmith.base.storage.locks import require_new_or_started, require_new_run
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.our_names import MARGIN
+from bertsmith.recipes.finetuning.base_model import require_lengths
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
 from bertsmith.recipes.finetuning.recipes import (
     reads_of_run,
@@ -79,6 +80,7 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
         on_first_rank(lambda: require_new_run(out), rank)
     examples = read_examples(request)
     folder = load_any(request.source)
+    require_lengths(examples.spec, folder, request.given)
     chosen = choose_settings(request, examples, folder, rank, resume=resume)
     base, source = base_model(request, examples, folder, chosen, rank, resume=resume)
     spec, data, prepared = examples

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from bertsmith.base.core.errors import nearest
-from bertsmith.base.core.settings import require
+from bertsmith.base.core.settings import require, require_number
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.encoded import Encoded
-from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.pack import pack_rows, require_positions
 
 # Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them.
 QUERY_PROMPTS, PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
@@ -68,12 +68,9 @@ class Embedder:
         limit = encoder.model.max_tokens
         self.max_length = limit if max_length is None else max_length
         shortest = encoder.tokenizer.template.num_special(1) + 1
-        require(
-            shortest <= self.max_length <= limit,
-            expected=f"max_length from {shortest} to {limit}, the model's number of positions",
-            found=self.max_length,
-            fix="choose a value in that range",
-        )
+        windows = "longer texts lose their end: embed their parts, or take vectors of tokens (`bertsmith features`)"
+        require_positions(self.max_length, limit, fix=windows)
+        require_number("max_length", self.max_length, least=shortest)
         self.prompt, self.special_tokens = prompt, special_tokens
         self.prompts, self.pools_prompt = dict(prompts or {}), pools_prompt
         require(

@@ -23,7 +23,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.inference.vectors.request import UNITS
 from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
-from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
+from bertsmith.text.tokenizers.pack import pack_rows, require_positions, room_for_text
 from bertsmith.text.tokenizers.windows import windows
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class TokenFeatures:
         self.encoder, self.unit, self.choice = encoder, unit, encoder.choice(layers)
         self._limit = encoder.model.max_tokens
         self.max_length = self._limit if max_length is None else max_length
+        require_positions(self.max_length, self._limit, fix="longer texts are read in windows")
         self._room = room_for_text(self.max_length, encoder.tokenizer.template, texts=1, model_limit=self._limit)
         self.width = self.choice.width(encoder.hidden_size)
         self.long_texts = self.empty_texts = 0

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import AUTO, require
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.assembly import load_pretrained
@@ -74,6 +75,8 @@ def prepare(
     tokenizer, added = _vocabulary_of(before, text, chosen)
     runtime = choose(settings.device, settings.precision)
     length = min(settings.max_length, folder.config.max_tokens)
+    if length < settings.max_length:
+        warn(f"max_length reduced from {settings.max_length} to {length}, the positions of the model")
     return Prepared(
         folder=folder,
         paths=paths,

@@ -47,6 +47,7 @@ from bertsmith.recipes.adaptation.report import (
 from bertsmith.recipes.adaptation.settings import ADAPTED, AS_IT_IS, FROM_SCRATCH, AdaptationSettings, AdaptRequest
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.text.documents.readers import ReadingSettings
+from bertsmith.text.tokenizers.pack import require_positions
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.vocabularies.word_counts import count_words
 from bertsmith.training.loop.run import Run
@@ -73,11 +74,19 @@ class AdaptationResult:
         return lines_below(self.report)
 
 
+def _require_lengths(request: AdaptRequest, folder: ModelFolder) -> None:
+    """Refuses rows, if their length was given, for which the model has no positions; the default is reduced to fit."""
+    if "max_length" in request.given:
+        fix = "a longer document fills several rows"
+        require_positions(request.max_length, folder.config.max_tokens, fix=fix)
+
+
 @takes(AdaptRequest)
 def forecast_adaptation(request: AdaptRequest) -> Forecast:
     """Whether the text is enough, whether the vocabulary fits, and how long an adaptation takes; nothing is trained."""
     chosen, reading = request.part(AdaptationSettings), request.part(ReadingSettings)
     folder, paths = load_any(request.model), _paths(request.texts)
+    _require_lengths(request, folder)
     return prepare(folder, paths, chosen, reading, from_scratch=request.from_scratch).forecast
 
 
@@ -104,6 +113,7 @@ def adapt(request: AdaptRequest) -> AdaptationResult:
         if chosen.vocabulary == AUTO and run.is_resumed:
             chosen = dataclasses.replace(chosen, vocabulary=_way_before(run))
         folder, paths, general_paths = load_any(model), _paths(request.texts), _paths(request.general)
+        _require_lengths(request, folder)
         domain_task = None
         if request.task is not None:
             domain_task = DomainTask.read(

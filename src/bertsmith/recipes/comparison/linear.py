@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith.base.core.progress import warn
 from bertsmith.inference.word_vectors.formats import load_word_vectors
 from bertsmith.recipes.results.resampling import Line, example_lines
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, WordSpace, cut_text
@@ -157,6 +158,8 @@ class EncoderMeans(TextVectors):
     def __init__(self, source: str, spec: TaskSpec, device: str) -> None:
         self._encoder = load_frozen_encoder(source, device=device)
         longest = min(spec.settings.max_length, self._encoder.model.max_tokens)
+        if longest < spec.settings.max_length:
+            warn(f"max_length reduced from {spec.settings.max_length} to {longest}, the positions of '{source}'")
         settings = dataclasses.replace(spec.settings, max_length=longest)
         self._task = task_for(dataclasses.replace(spec, pair=False, reads="mean", settings=settings))
         self.parameters = sum(parameter.numel() for parameter in self._encoder.model.parameters())

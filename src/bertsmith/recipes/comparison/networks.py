@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.storage.files import digest_bytes, write_text
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.checkpoints.load import locate
+from bertsmith.models.checkpoints.load import load_any, locate
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.sources import SEED, Kept, Made, Source
@@ -35,6 +36,10 @@ class Pretraining(Kept):
     name: str
     architecture: str | None = None  # its architecture, None for that of BERT
     objective: str | None = None  # of the pre-training, None for that of the recipe
+
+    def max_tokens(self) -> int:
+        """See `Source.max_tokens`."""
+        return ARCHITECTURES[self.architecture or "bert"].config().max_tokens
 
     def recipe(self, bench: Bench) -> Recipe:
         """The settings of the run, with the budget of the comparison."""
@@ -90,6 +95,10 @@ class ContinuedOnTask(Kept):
 
     name: str  # the beginning of the name of its folder, which ends with a digest of the texts
     base: Pretraining
+
+    def max_tokens(self) -> int:
+        """See `Source.max_tokens`."""
+        return self.base.max_tokens()
 
     def place(self, bench: Bench) -> Path:
         """See `Kept.place`."""
@@ -151,6 +160,10 @@ class Untrained(Source):
 
     like: Pretraining
 
+    def max_tokens(self) -> int:
+        """See `Source.max_tokens`."""
+        return self.like.max_tokens()
+
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`."""
         place = scratch / "base"
@@ -175,6 +188,10 @@ class Given(Source):
 
     needs_text: ClassVar[bool] = False
     model: str  # a model folder, a run folder, a Google checkpoint, a hub id, or "starter"
+
+    def max_tokens(self) -> int:
+        """See `Source.max_tokens`."""
+        return load_any(self.model).config.max_tokens
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`; a model of the hub is downloaded unless it is in the cache."""

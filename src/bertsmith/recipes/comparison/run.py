@@ -34,6 +34,7 @@ from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.text.tokenizers.pack import require_positions
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import RunFolder
 
@@ -88,6 +89,10 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
             require_other(reads_text or value is None, name, reader, f"add one to --systems, or leave {name} out")
         if texts and not reads_text:
             warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
+        for name, system in chosen.items():
+            limit = None if system.source is None else system.source.max_tokens()
+            if limit is not None and "max_length" in request.given:
+                require_positions(request.max_length, limit, name=f"for {name} a max_length")
         seeds = request.seeds or int(before.get("seeds", SEEDS))
         budget = Budget.of(minutes, tokens, size)
         if before.get("text") and (minutes, tokens, size) == (None, None, None):

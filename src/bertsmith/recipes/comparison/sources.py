@@ -42,6 +42,10 @@ class Source(abc.ABC):
 
     needs_text: ClassVar[bool] = True
 
+    def max_tokens(self) -> int | None:
+        """The positions of the network; None if it has no network."""
+        return None
+
     @abc.abstractmethod
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """What was made, now or earlier.

@@ -35,6 +35,7 @@ from bertsmith.recipes.distillation.task_teaching import summary_of
 from bertsmith.recipes.distillation.vector_teaching import VectorTeaching, principal_directions
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.text.corpus.shards import Corpus
+from bertsmith.text.tokenizers.pack import require_positions
 from bertsmith.training.loop.result import TrainResult
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import START
@@ -116,6 +117,7 @@ def _lesson_of_model(
     origin = {"teacher": summary_of(folder), **student.record()}
     digest = digest_of_tensors(folder.tensors)
     teaching = CorpusTeaching(loaded, student.folder.config, settings, digest, origin, runtime.dtype)
+    _require_positions_of_teacher(folder.config, given)
     parts = settings_from_recipe({**RECIPE, **given, "init": start})
     tell(
         f"teacher: {summary_of(folder)}; student: {student.folder.config.display_name}, {student.about}, "
@@ -157,6 +159,7 @@ def _lesson_of_vectors(
         raise ConfigError(
             expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"
         )
+    _require_positions_of_teacher(embedder.encoder.model.config, given)
     longest = max(data.max_length, of_run.long_length or 0)
     if longest > embedder.max_length:
         warn(
@@ -169,6 +172,14 @@ def _lesson_of_vectors(
     is_new = "size" in student
     teaching = VectorTeaching(embedder, directions, source.tokenizer, settings, origin, is_new=is_new)
     return teaching, (of_run, data, training), taken
+
+
+def _require_positions_of_teacher(config: EncoderConfig, given: Mapping[str, Any]) -> None:
+    """Refuses rows, if their length was given, for which the teacher has no positions."""
+    for name in ("max_length", "long_length"):
+        if given.get(name) is not None:
+            fix = "a longer document fills several rows"
+            require_positions(int(given[name]), config.max_tokens, name=f"the teacher: {name}", fix=fix)
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:

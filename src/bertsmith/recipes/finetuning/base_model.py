@@ -1,6 +1,7 @@
 """The base model of a fine-tuning: what the settings require of it, and how it is loaded."""
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
 from bertsmith.base.core.errors import nearest
@@ -24,6 +25,7 @@ from bertsmith.models.parts.our_names import (
 from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, RANDOM, SHARED, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
+from bertsmith.text.tokenizers.pack import require_positions
 
 # The losses of the tasks of vectors, the default first; those of any task with a teacher besides.
 _LOSSES = {
@@ -152,15 +154,37 @@ def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
     )
 
 
+def require_lengths(spec: TaskSpec, folder: ModelFolder, given: Collection[str]) -> None:
+    """Returns if the model has the positions for the lengths that were given, by the names of their settings.
+
+    Raises:
+        ConfigError: it has fewer; a length that was not given is reduced instead, with a warning.
+    """
+    used = task_for(spec).settings_used
+    fix = "longer texts are read in windows" if "stride" in used else "longer texts are cut"
+    if {"stride", "long_text"} <= used:
+        fix = f"use --long-text windows{' or hierarchical' if spec.kind == 'classification' else ''} for longer texts"
+    for name, most in _limits(spec, folder).items():
+        if name in given:
+            require_positions(getattr(spec.settings, name), most, name=name, fix=fix)
+
+
+def _limits(spec: TaskSpec, folder: ModelFolder) -> dict[str, int]:
+    """The most tokens that the model has positions for, by the names of the settings."""
+    limits = {"max_length": folder.config.max_tokens}
+    if "max_target_length" in task_for(spec).settings_used:
+        limits["max_target_length"] = folder.config.max_tokens - 1  # the first position is that of [CLS]
+    return limits
+
+
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
     """The spec with rows no longer than the model reads, and without a pooler where the encoder has none."""
     if not folder.config.can_pool and spec.reads == "pooler":
         spec = dataclasses.replace(spec, reads="cls")
     limit = folder.config.max_tokens
-    limits = {"max_length": limit}
-    if "max_target_length" in task_for(spec).settings_used:
-        limits["max_target_length"] = limit - 1  # the first position is that of [CLS]
-    changes: dict[str, Any] = {name: most for name, most in limits.items() if getattr(spec.settings, name) > most}
+    changes: dict[str, Any] = {
+        name: most for name, most in _limits(spec, folder).items() if getattr(spec.settings, name) > most
+    }
     for name, most in changes.items():
         warn(f"{name} reduced from {getattr(spec.settings, name)} to {most}: the model has only {limit} positions")
     return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, **changes)) if changes else spec

@@ -19,7 +19,7 @@ from bertsmith.base.machine.runtime import Runtime, memory_bytes
 from bertsmith.models.parts.layer_choice import LayerChoice, layer_choice
 from bertsmith.tasks.encoding.passes import Parallel, computed
 from bertsmith.tasks.encoding.units import EncodedExamples, Ints, RowPart
-from bertsmith.text.tokenizers.pack import PackedRows
+from bertsmith.text.tokenizers.pack import PackedRows, require_positions
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 POOLINGS = ("mean", "cls", "pooler", "max")
@@ -199,10 +199,4 @@ class RowEncoder(abc.ABC):
 
     def require_positions(self, max_length: int) -> None:
         """Checks that the model can read rows of `max_length` tokens."""
-        limit = self.model.max_tokens
-        require(
-            max_length <= limit,
-            expected=f"max_length of at most {limit}, the positions of the model",
-            found=max_length,
-            fix="lower max_length",
-        )
+        require_positions(max_length, self.model.max_tokens)

@@ -160,6 +160,23 @@ def pack_rows(
     return _assemble(texts, kept, cuts, truncation, template, cut_by_row)
 
 
+def require_positions(
+    max_length: int, limit: int, *, name: str = "max_length", fix: str = "longer texts are cut or read in windows"
+) -> None:
+    """Raises ConfigError if rows of `max_length` tokens have more tokens than a model has positions.
+
+    Args:
+        name: the setting, for the message.
+        fix: what happens to longer texts then, or can.
+    """
+    require(
+        max_length <= limit,
+        expected=f"{name} of at most {limit}, the positions of the model",
+        found=max_length,
+        fix=f"lower it; {fix}",
+    )
+
+
 @functools.cache
 def room_for_text(max_length: int, template: Template, *, texts: int, model_limit: int = MODEL_LIMIT) -> int:
     """The number of text tokens that fit into `max_length` next to the special tokens of the template.
@@ -167,12 +184,7 @@ def room_for_text(max_length: int, template: Template, *, texts: int, model_limi
     >>> room_for_text(128, Template(start=(2,), between=(3,), end=(3,)), texts=2)
     125
     """
-    require(
-        max_length <= model_limit,
-        expected=f"max_length of at most {model_limit}, the positions of the model",
-        found=max_length,
-        fix="lower max_length; cut long texts (truncation) or read them in windows",
-    )
+    require_positions(max_length, model_limit)
     special = template.num_special(texts)
     room = max_length - special
     if room < texts:

@@ -26,7 +26,7 @@ from bertsmith.training.planning.memory import ProcessMemory, bare_model, counts
 from bertsmith.training.planning.plan import RunPlan, seconds_of, size, steps_of
 from bertsmith.training.planning.rates import ESTIMATED, MEASURED, Rates, estimated_rates, measure_rates, read_rates
 from bertsmith.training.planning.settings import PlanRequest, PlanSettings
-from bertsmith.training.pretraining.fit import check_fit, check_precision
+from bertsmith.training.pretraining.fit import check_fit, check_precision, check_row_lengths
 from bertsmith.training.pretraining.initialization import initialize_from_corpus
 from bertsmith.training.pretraining.objectives import OBJECTIVES
 from bertsmith.training.pretraining.recipes import settings_from_recipe
@@ -71,6 +71,7 @@ class _Planning:
         self.started = time.monotonic()
         self.corpus = open_corpus(Path(corpus), self.run, Rank(), verify=self.is_here)
         self.config = config_of(self.run, self.data, self.corpus)
+        check_row_lengths(self.config, self.run, self.data)
         if self.is_here:
             check_fit(self.config, self.run, self.data, self.corpus)
         self.parameters = sum(parameter.numel() for parameter in bare_model(self.config).parameters())

@@ -11,6 +11,7 @@ from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.text.corpus.manifest import PIPELINE
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.pack import require_positions
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.training.pretraining.objectives import OBJECTIVES
@@ -73,6 +74,16 @@ def tell_of_few_held_out(held_out: Corpus | None) -> None:
         )
 
 
+def check_row_lengths(config: EncoderConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings) -> None:
+    """Returns if the model has a position for each token of the longest rows.
+
+    Raises:
+        ConfigError: it has fewer.
+    """
+    for name, length in (("max_length", data.max_length), ("long_length", settings.long_length or 0)):
+        require_positions(length, config.max_tokens, name=name, fix="a longer document fills several rows")
+
+
 def check_fit(
     config: EncoderConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
 ) -> None:
@@ -133,13 +144,7 @@ def check_fit(
         found=pieces,
         fix="leave --whole-word out, or build the corpus with a vocab.txt",
     )
-    longest = max(data.max_length, settings.long_length or 0)
-    require(
-        longest <= config.max_tokens,
-        expected=f"rows of at most {config.max_tokens} tokens, the model's positions",
-        found=longest,
-        fix="lower max_length or long_length",
-    )
+    check_row_lengths(config, settings, data)
     needed = BYTES_PER_PARAMETER * config.num_parameters(heads=True)
     available = memory_bytes()
     require(
