@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from bertsmith.inference.word_vectors.training import train_word_vectors
     from bertsmith.models.heads.own_head import OwnHead
     from bertsmith.recipes.adaptation.run import adapt
+    from bertsmith.recipes.codes.folder import build_codes
     from bertsmith.recipes.comparison.run import compare_systems
     from bertsmith.recipes.memory.run import train_memory
     from bertsmith.recipes.translation.run import train_translation
@@ -79,6 +80,7 @@ _LAZY = {
     "analogy": "bertsmith.inference.word_vectors.answers",
     "answer_from_memory": "bertsmith.app.library.memory",
     "ask_document": "bertsmith.app.library.documents",
+    "build_codes": "bertsmith.recipes.codes.folder",
     "build_corpus": "bertsmith.text.corpus.build",
     "check_corpus": "bertsmith.text.corpus.checks",
     "compare_contexts": "bertsmith.app.library.word_senses",
@@ -140,6 +142,7 @@ __all__ = [
     "analogy",
     "answer_from_memory",
     "ask_document",
+    "build_codes",
     "build_corpus",
     "check_corpus",
     "compare_contexts",

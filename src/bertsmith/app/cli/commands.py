@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bertsmith.app.cli import (
+    codes,
     corpus,
     documents,
     inference,
@@ -117,6 +118,12 @@ COMMANDS = (
         "bertsmith memory answer --model my-memory my-facts.txt 'Where is Mary?'",
         not_run="it needs a memory network; the page on attention before the Transformer runs it",
         misplaced="quote the question",
+    ),
+    Command(
+        codes.build,
+        "codes build",
+        "bertsmith codes build my-events.csv --out my-codes",
+        not_run="it needs a table of events; the page on sequences of codes runs it",
     ),
     Command(
         whole_runs.finetune,

@@ -8,7 +8,7 @@ from typer.core import TyperCommand, TyperGroup
 # Every command, in the groups of the help; a mark follows those that a person needs first.
 GROUPS: Mapping[str, str] = {
     "Start here": "demo*",
-    "Text": "vocab*, corpus*, tokenize, inputs, check, rates",
+    "Text": "vocab*, corpus*, tokenize, inputs, check, rates, codes build",
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
     "memory train",
     "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
@@ -27,6 +27,7 @@ COMMON: Mapping[str, str] = {
     "train-translation": "out dev size minutes steps learning-rate seed device resume",
     "memory train": "out dev hops width facts support-weight starts epochs minutes steps learning-rate seed device "
     "resume",
+    "codes build": "out tree minimum-count by-day replace",
     "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
     "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
@@ -64,6 +65,7 @@ TOPICS: Mapping[str, str] = {
     "PlanSettings": "Plan",
     "TranslationSettings": "Model and data",
     "MemorySettings": "Model and data",
+    "EventSettings": "Columns and files",
     "SearchSettings": "Beam search",
     "WordVectorSettings": "Training",
     "ServerSettings": "Limits",

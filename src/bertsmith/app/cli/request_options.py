@@ -45,6 +45,7 @@ REQUESTS = Registry[type[Request]](
         "adapt": "recipes.adaptation.settings:AdaptRequest",
         "ask": "inference.search.request:AskRequest",
         "check": "text.corpus.request:CheckRequest",
+        "codes build": "recipes.codes.request:BuildCodesRequest",
         "compare": "recipes.comparison.request:CompareRequest",
         "complete": "inference.predictors.request:CompleteRequest",
         "contexts": "inference.search.request:ContextsRequest",

@@ -1,0 +1,1 @@
+"""Models of sequences of codes: from tables of events to predictions about subjects."""
