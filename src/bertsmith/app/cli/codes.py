@@ -26,6 +26,7 @@ def build(request: "BuildCodesRequest", json: JsonOption = False) -> None:
 
 
 def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The summary of a folder of codes, a line per kind of codes."""
     once = summary["subjects_with_one_visit"]
     yield f"{counted(summary['subjects'], 'subject')}, {once:,} with one visit; {counted(summary['visits'], 'visit')}"
     for kind, numbers in summary["kinds"].items():
@@ -36,4 +37,5 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
             line += f"; {numbers['outside_the_tree']:,} not in the tree"
         yield line
     if summary["tree_nodes"]:
-        yield f"tree: {counted(summary['tree_nodes'], 'node')}"
+        nodes = counted(summary["tree_nodes"], "node")
+        yield f"tree: {nodes}, the codes of the vocabulary that are in it and their ancestors"
