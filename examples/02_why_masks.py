@@ -1,23 +1,18 @@
-"""Why masks: a bidirectional model that predicts the next word while it can see it learns only to copy.
+"""Why masks: a bidirectional model that predicts words while it can see them learns only to copy.
 
-In a bidirectional model, attention can simply pass the next word to the state of the current one. The loss falls to
-zero, yet the model never had to understand a context, so its states are useless. A left-to-right twin cannot look
-ahead, but half of every context is hidden from it. Masking removes the word itself and leaves both sides visible.
-Source: Devlin et al. (2018), sections 1 and 3.1.
+Through attention, every state of a bidirectional model sees every word, also the one to be predicted. The loss falls to
+zero, yet the model never had to understand a context, so its states are useless. A left-to-right twin predicts each
+next word, which it cannot see, but half of every context is hidden from it. Masking removes the word itself and leaves
+both sides visible. Source: Devlin et al. (2018), sections 1 and 3.1.
 """
 
 import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from toy import corpus_of, fit, small_model
+from toy import corpus_of, pretrain_small
 
-from bertsmith import Corpus
-from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
-from bertsmith.models.parts.batch import Batch
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+import bertsmith
 
 # Two kinds of things. Some nouns can be either; only the adjective, verb and place around them reveal which.
 NOUNS = (("horse", "cat", "goat", "bird"), ("lamp", "cart", "pump", "clock"))
@@ -28,8 +23,14 @@ CLUES = (
     (("stable", "nest", "meadow", "kennel"), ("workshop", "garage", "factory", "depot")),
 )
 NEUTRAL = ("very", "stays", "road")  # instead of a clue
-NOUN, PLACE = 4, 8  # positions in "[CLS] one <adjective> old <noun> <verb> near the <place> . [SEP]"
-DATA = {"max_length": 16, "short_sequence_probability": 0.0, "dynamic": True}
+NOUN, PLACE = 3, 7  # words of "one <adjective> old <noun> <verb> near the <place> ."
+# The settings of `pretrain`. Without masks, words are predicted as in the masked model, but stay visible.
+MODELS = {
+    "untrained": {"objective": "mlm", "learning_rate": 1e-9},
+    "masked": {"objective": "mlm"},
+    "left-to-right": {"objective": "left-to-right"},
+    "both sides, no masks": {"objective": "mlm", "mask_share": 0.0, "keep_share": 1.0, "random_share": 0.0},
+}
 
 
 def sentence(kind: int, shown: np.ndarray, noun: str, known: slice, rng: np.random.Generator) -> str:
@@ -38,37 +39,31 @@ def sentence(kind: int, shown: np.ndarray, noun: str, known: slice, rng: np.rand
     return f"one {words[0]} old {noun} {words[1]} near the {words[2]} ."
 
 
-@torch.no_grad()
-def states(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], length: int = 11) -> torch.Tensor:
-    """The last hidden states [texts, length, width] of the first `length` tokens of each row."""
-    vocabulary = corpus.vocabulary
-    rows = [[vocabulary.cls_id, *corpus.tokenizer.encode(t, special_tokens=True), vocabulary.sep_id] for t in texts]
-    flat = np.array(rows)[:, :length].ravel()
-    return model.encoder(Batch.from_flat(flat, 0 * flat, [length] * len(texts))).view(len(texts), length, -1)
-
-
-@torch.no_grad()
-def hidden_loss(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], masked: bool) -> float:
+def hidden_loss(model: bertsmith.Model, texts: list[str]) -> float:
     """The loss in nats for the word of place in each sentence when it is hidden: masked, or still to come."""
-    masks = [" ".join([*text.split()[: PLACE - 1], "[MASK]", "."]) for text in texts]
-    seen = states(model, corpus, masks)[:, PLACE] if masked else states(model, corpus, texts, PLACE)[:, PLACE - 1]
-    places = torch.tensor([corpus.vocabulary.index[text.split()[PLACE - 1]] for text in texts])
-    return float(F.cross_entropy(model.mlm(seen, model.encoder.word_table), places))
+    words, everything = [text.split() for text in texts], len(model.tokenizer.vocabulary)
+    before = [" ".join(sentence[:PLACE]) for sentence in words]
+    if "fill" in model.abilities:
+        guesses = [masks[0] for masks in model.fill([f"{text} [MASK] ." for text in before], top=everything)]
+    else:
+        guesses = [answer.next for answer in model.complete(before, top=everything)]
+    chances = [{guess.piece: guess.probability for guess in each} for each in guesses]
+    return -float(np.mean([np.log(each[word[PLACE]]) for each, word in zip(chances, words, strict=True)]))
 
 
-def kind_known(model: EncoderForPreTraining, corpus: Corpus, clue: int, rng: np.random.Generator) -> float:
+def kind_known(model: bertsmith.Model, clue: int, rng: np.random.Generator) -> float:
     """How often the state of an ambiguous noun is closer to the mean of its kind, with one clue in the sentence.
 
     The means are computed on sentences with half of the clue words, the test uses the other half.
     """
 
-    def nouns(kind: int, known: slice) -> torch.Tensor:
+    def nouns(kind: int, known: slice) -> np.ndarray:
         texts = [sentence(kind, np.arange(3) == clue, str(rng.choice(BOTH_KINDS)), known, rng) for _ in range(200)]
-        return states(model, corpus, texts)[:, NOUN]
+        return np.stack([vectors[NOUN].numpy() for vectors in model.features([text.split() for text in texts])])
 
-    means = torch.stack([nouns(kind, slice(0, 2)).mean(0) for kind in (0, 1)])
-    right = [torch.cdist(nouns(kind, slice(2, 4)), means).argmin(1) == kind for kind in (0, 1)]
-    return float(torch.cat(right).float().mean())
+    means = np.stack([nouns(kind, slice(0, 2)).mean(0) for kind in (0, 1)])
+    distances = [np.linalg.norm(nouns(kind, slice(2, 4))[:, None] - means, axis=-1) for kind in (0, 1)]
+    return float(np.mean([distance.argmin(1) == kind for kind, distance in enumerate(distances)]))
 
 
 def main(steps: int = 400, sentences: int = 6500) -> dict[str, tuple[float, ...]]:
@@ -77,25 +72,20 @@ def main(steps: int = 400, sentences: int = 6500) -> dict[str, tuple[float, ...]
     kinds, shown = rng.integers(2, size=sentences), rng.random((sentences, 3)) < 0.9
     nouns = [str(rng.choice(NOUNS[k] if rng.random() < 0.5 else BOTH_KINDS)) for k in kinds]
     texts = [sentence(k, s, n, slice(4), rng) for k, s, n in zip(kinds, shown, nouns, strict=True)]
-    found = {}
+    results = {}
     print("                          own loss   loss, word hidden   kind known: clue left   clue right")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, bertsmith.quiet():
         corpus = corpus_of([[text] for text in texts[500:]], Path(folder) / "corpus")
-        for name, objective, causal in (
-            ("untrained", None, False),
-            ("masked", "mlm", False),
-            ("left-to-right", "left-to-right", True),
-            ("both sides, no masks", "left-to-right", False),
-        ):
-            model, loss = small_model(corpus, is_causal=causal), float("nan")
-            if objective:
-                data = PretrainingDataSettings(objective=objective, **DATA)
-                loss = fit(model, corpus, data, steps)["held_out_loss"]
-            hidden = hidden_loss(model, corpus, texts[:500], masked=objective == "mlm")
-            known = (kind_known(model, corpus, clue, np.random.default_rng(2)) for clue in (0, 2))
-            found[name] = (loss, hidden, *known)
-            print("{:24}  {:8.3f}   {:17.3f}   {:21.0%}   {:10.0%}".format(name, *found[name]), flush=True)
-    return found
+        for name, settings in MODELS.items():
+            run, steps_of_run = Path(folder) / name, 1 if name == "untrained" else steps
+            scores = pretrain_small(
+                corpus, run, steps_of_run, max_length=16, short_sequence_probability=0.0, **settings
+            )
+            model = bertsmith.load(run, device="cpu")
+            known = (kind_known(model, clue, np.random.default_rng(2)) for clue in (0, 2))
+            results[name] = (scores["loss"], hidden_loss(model, texts[:500]), *known)
+            print("{:24}  {:8.3f}   {:17.3f}   {:21.0%}   {:10.0%}".format(name, *results[name]), flush=True)
+    return results
 
 
 if __name__ == "__main__":

@@ -6,71 +6,54 @@ add up to 1. Sources: Devlin et al. (2018), section 3 and figure 2; Vaswani et a
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from toy import corpus_of, fit, small_model, village
+from toy import corpus_of, pretrain_small, village
 
-from bertsmith.models.parts.batch import Batch
-from bertsmith.models.parts.encoder import Trace
-from bertsmith.text.tokenizers.pack import pack_rows
-from bertsmith.text.tokenizers.template import Template
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+import bertsmith
 
 FIRST, SECOND = "the gardeners [MASK] the roses .", "then they cut the hedge ."
 
 
-def show_ids(pieces: list[str], batch: Batch) -> None:
+def show_ids(pieces: Sequence[str], ids: Sequence[int], segments: Sequence[int]) -> None:
     """Prints the ids that are looked up in the three embedding tables."""
-    for name, row in (
-        ("token", pieces),
-        ("token id", batch.token_ids.tolist()),
-        ("segment id", batch.segment_ids.tolist()),
-        ("position", batch.positions.tolist()),
-    ):
+    rows = {"token": pieces, "token id": ids, "segment id": segments, "position": range(len(pieces))}
+    for name, row in rows.items():
         print(f"{name:10} " + " ".join(f"{cell!s:>{len(piece)}}" for cell, piece in zip(row, pieces, strict=True)))
 
 
-def show_weights(pieces: list[str], weights: torch.Tensor) -> None:
+def show_weights(pieces: Sequence[str], weights: np.ndarray) -> None:
     """Prints the weights [queries, keys] in percent: rows attend to columns; a dot is less than 1%."""
     print(" " * 11 + "".join(f"{piece[:4]:>5}" for piece in pieces))
     for piece, row in zip(pieces, weights.tolist(), strict=True):
         print(f"{piece:>10} " + "".join(f"{weight:5.0%}" if weight >= 0.01 else "    ." for weight in row))
 
 
-def main(steps: int = 600, documents: int = 1500) -> list[list[torch.Tensor]]:
-    """Prints and returns the weights [heads, tokens, tokens] of each layer, for each row; there is only one."""
-    with tempfile.TemporaryDirectory() as folder:
+def main(steps: int = 600, documents: int = 1500) -> np.ndarray:
+    """Prints and returns the attention weights [layers, heads, tokens, tokens] of the pair."""
+    shape = {"hidden_size": 64, "intermediate_size": 256, "initializer_range": 0.1}
+    with tempfile.TemporaryDirectory() as folder, bertsmith.quiet():
         corpus = corpus_of(village(documents, np.random.default_rng(1)), Path(folder) / "corpus")
-        model = small_model(corpus, hidden_size=64, intermediate_size=256, initializer_range=0.1)
-        fit(model, corpus, PretrainingDataSettings(max_length=24, dynamic=True), steps, learning_rate=1e-3)
-        vocabulary, encode = corpus.vocabulary, corpus.tokenizer.encode
-    parts = [[encode(text, special_tokens=True)] for text in (FIRST, SECOND)]
-    packed = pack_rows(
-        *parts, template=Template.bert(vocabulary.cls_id, vocabulary.sep_id), max_length=24, truncation="error"
-    )
-    batch = Batch.from_flat(packed.token_ids, packed.segment_ids, packed.lengths)
-    pieces = [vocabulary.pieces[id] for id in packed.token_ids]
-    show_ids(pieces, batch)
+        pretrain_small(corpus, Path(folder) / "run", steps, shape, max_length=24, learning_rate=1e-3)
+        model = bertsmith.load(Path(folder) / "run", device="cpu")
+    attention = model.attention(FIRST, SECOND)
+    pieces, weights = attention.pieces, attention.weights
+    show_ids(pieces, [model.tokenizer.vocabulary.index[piece] for piece in pieces], attention.segments)
 
-    trace = Trace(with_attentions=True)
-    with torch.no_grad():
-        hidden = model.encoder(batch, trace=trace)
-        logits = model.mlm(hidden[packed.token_ids == vocabulary.mask_id], model.encoder.word_table)
-    chance, best = logits.softmax(-1).max(-1)
-    print(f"\n[MASK] is filled with '{vocabulary.pieces[best]}' ({float(chance):.0%}). It looks most at:")
+    best = model.fill([FIRST], top=1)[0][0][0]
+    print(f"\n[MASK] of the first text is filled with '{best.piece}' ({best.probability:.0%}). It looks most at:")
     mask = pieces.index("[MASK]")
-    layers = enumerate(trace.attentions, start=1)
-    heads = {(layer, head): weights for layer, rows in layers for head, weights in enumerate(rows[0], start=1)}
-    for (layer, head), weights in heads.items():
-        order = weights[mask].argsort(descending=True)[:3].tolist()
-        looked = ", ".join(f"{pieces[i]} (position {i}) {float(weights[mask, i]):.0%}" for i in order)
-        print(f"  layer {layer}, head {head}: {looked}")
-    sharpest = max(heads, key=lambda name: float(heads[name][mask].max()))
-    print(f"\nAll weights of layer {sharpest[0]}, head {sharpest[1]}:")
-    show_weights(pieces, heads[sharpest])
-    return trace.attentions
+    for layer, head in np.ndindex(weights.shape[:2]):
+        of_mask = weights[layer, head, mask]
+        order = (-of_mask).argsort()[:3]
+        looked = ", ".join(f"{pieces[i]} (position {i}) {of_mask[i]:.0%}" for i in order)
+        print(f"  layer {layer + 1}, head {head + 1}: {looked}")
+    layer, head = np.unravel_index(weights[:, :, mask].max(-1).argmax(), weights.shape[:2])
+    print(f"\nAll weights of layer {layer + 1}, head {head + 1}:")
+    show_weights(pieces, weights[layer, head])
+    return weights
 
 
 if __name__ == "__main__":

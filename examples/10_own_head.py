@@ -6,6 +6,7 @@ with other first values. The linear head is the one of Devlin et al. (2018), sec
 second layer, with tanh.
 """
 
+import csv
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,6 @@ from base_models import base_of_presets, options
 from torch import Tensor, nn
 
 import bertsmith
-from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.specs.task import TaskSettings
-from bertsmith.tasks.task_data.split import TaskData, split_dev
 
 
 class TwoLayers(bertsmith.OwnHead):
@@ -42,26 +38,43 @@ def main(
     folder: Path, model: str | None = None, steps: int = 300, epochs: float = 60, seeds: int = 3
 ) -> dict[str, list[float]]:
     """Prints the accuracy of both heads, and returns it for each seed."""
-    settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
-    recipe = RecipeSettings()  # that of the paper
-    if model is None:  # made of the mails themselves; so small a model wants more epochs, at a higher rate
+    settings = {"recipe": "2018", "epochs": 10.0}  # the recipe of the paper
+    if model is None:  # made from the mails; such a small model needs more epochs at a higher learning rate
         model = base_of_presets(("spam",), folder, steps)
-        settings = FinetuningSettings(epochs=epochs, batch_size=16, dropout=0.2, precision="fp32", device="cpu")
-        recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
+        settings |= {"epochs": float(epochs), "dropout": 0.2, "learning_rate": 1e-3, "bias_correction": True}
 
-    spec, data = bertsmith.read_task("spam", None, None, settings=TaskSettings(max_length=64))
-    learned, asked = split_dev([*data.train, *data.dev], 1, 0.5)
-    print(f"{len(learned)} mails to learn from, {len(asked)} to ask")
-    scores: dict[str, list[float]] = {}
+    _, data = bertsmith.read_task("spam", None, None)
+    mails = [("text", "label"), *((mail.first, mail.label) for mail in (*data.train, *data.dev))]
+    order = np.random.default_rng(1).permutation(range(1, len(mails))).tolist()
+    half = len(order) // 2
+    print(f"{half} mails to learn from, {len(order) - half} to ask")
+    for name, chosen in (("learn.csv", order[:half]), ("ask.csv", order[half:])):
+        with (folder / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(mails[number] for number in (0, *chosen))
+
+    scores = {}
     for name, head in HEADS.items():
-        job = FinetuningJob.prepare(model, spec, TaskData(train=learned, dev=()), settings, recipe, head)
-        for seed in range(1, seeds + 1):
-            job.train_once(folder / f"{name}-{seed}", seed)
-            predictor = load_predictor(folder / f"{name}-{seed}", head=head)
-            scores.setdefault(name, []).append(predictor.evaluate(asked)[0]["accuracy"])
-        parameters = sum(parameter.numel() for parameter in predictor.model.output_layer.parameters())
+        # The last model is kept, so the mails to ask are not used for any choice.
+        result = bertsmith.finetune(
+            source=model,
+            task="classification",
+            train=folder / "learn.csv",
+            dev=folder / "ask.csv",
+            out=folder / name,
+            head=head,
+            seeds=seeds,
+            keep="last",
+            baselines=False,
+            batch_size=16,
+            max_length=64,
+            precision="fp32",
+            device="cpu",
+            **settings,
+        )
+        scores[name] = [run.scores["accuracy"] for run in result.runs]
         shown = ", ".join(f"{score:.0%}" for score in scores[name])
-        print(f"{name:10}  {parameters:6,} parameters  {np.mean(scores[name]):.0%} right ({shown})")
+        parameters = bertsmith.inspect_model(folder / name).sizes["parameters"]
+        print(f"{name:10}  {parameters:7,} parameters  {np.mean(scores[name]):.0%} right ({shown})")
     return scores
 
 

@@ -8,44 +8,33 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from toy import corpus_of, fit, small_model
+from toy import corpus_of, pretrain_small
 
-from bertsmith import Corpus, Document, WordPieceTokenizer, build_corpus
-from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.tasks.specs.named_tasks import bundled_examples
-from bertsmith.tasks.task_data.task_files import read_examples
-from bertsmith.text.vocabularies.learn import learn_vocabulary
-from bertsmith.text.vocabularies.word_counts import count_words
-from bertsmith.training.pretraining.settings import PretrainingDataSettings
+import bertsmith
+
+SHAPE = {"hidden_size": 64, "intermediate_size": 256, "initializer_range": 0.1}
 
 
 def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str:
-    """A model folder with 500 pieces and a masked language model, both learned from the example texts of presets."""
-    files = [path for path in map(bundled_examples, names) if path]
-    texts = [
-        example.first for name, path in zip(names, files, strict=True) for example in read_examples(name, path).examples
-    ]
-    tokenizer = WordPieceTokenizer(learn_vocabulary(count_words(texts, threads=1), 500))
-    documents = [Document(f"text {number}", [text]) for number, text in enumerate(texts)]
-    build_corpus(documents, tokenizer, folder / "corpus", held_out=0.1, workers=1)
-    return _pretrained(Corpus.open(folder / "corpus"), folder / "base", "mlm", steps)
+    """A run folder with 500 pieces and a masked language model, both learned from the example texts of presets."""
+    tasks = [bertsmith.read_task(name, None, None)[1] for name in names]
+    texts = [example.first for data in tasks for example in (*data.train, *data.dev)]
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "texts.txt"
+    file.write_text("\n\n".join(texts), encoding="utf-8")  # a blank line ends a document
+    tokenizer = bertsmith.learn_vocabulary([file], 500).tokenizer
+    bertsmith.build_corpus([file], tokenizer, folder / "corpus", held_out=0.1, workers=1)
+    return _pretrained(folder / "corpus", folder / "base", "mlm", steps)
 
 
 def base_of_language(documents: list[list[str]], folder: Path, steps: int = 600, objective: str = "mlm+nsp") -> str:
-    """A model folder with whole words as pieces, trained on masked words and, by default, next-sentence prediction."""
+    """A run folder with whole words as pieces, trained on masked words and, by default, next-sentence prediction."""
     return _pretrained(corpus_of(documents, folder / "corpus"), folder / "base", objective, steps)
 
 
-def _pretrained(corpus: Corpus, folder: Path, objective: str, steps: int) -> str:
-    model = small_model(corpus, hidden_size=64, intermediate_size=256, initializer_range=0.1)
-    data = PretrainingDataSettings(objective=objective, max_length=40, dynamic=True)
-    fit(model, corpus, data, steps, learning_rate=1e-3)
-    trained = ("mlm",) if objective == "mlm" else ("pooler", "mlm", "nsp")
-    save_pretrained(
-        folder, model, corpus.tokenizer, ModelMetadata.from_dict({"made_by": "an example"}), trained=trained
-    )
-    return str(folder)
+def _pretrained(corpus: Path, out: Path, objective: str, steps: int) -> str:
+    pretrain_small(corpus, out, steps, SHAPE, objective=objective, max_length=40, learning_rate=1e-3)
+    return str(out)
 
 
 def options(about: str | None) -> argparse.ArgumentParser:

@@ -80,11 +80,8 @@ def test_a_signature_is_what_a_dataclass_without_a_docstring_shows() -> None:
     assert (dataclasses.make_dataclass("Bare", ["field"]).__doc__ or "").startswith("Bare(")
 
 
-# Examples that look inside a model or train one of their own, for which inner modules are needed.
-INSIDE = {
-    "02_why_masks.py", "03_positions.py", "04_attention.py", "09_coreference.py", "10_own_head.py", "base_models.py",
-    "mentions.py", "pair_scorer.py", "toy.py",
-}  # fmt: skip
+# An example that trains a model of its own, for which inner modules are needed.
+INSIDE = {"09_coreference.py", "mentions.py", "pair_scorer.py"}
 INNER_IMPORT = re.compile(r"^\s*(?:from|import) bertsmith\.\S+", re.MULTILINE)
 
 
