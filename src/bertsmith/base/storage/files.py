@@ -216,6 +216,19 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
+def keep_record(path: Path, record: Mapping[str, Any]) -> list[str]:
+    """The names of the values that differ between a record and the one in the file, which is written if there is none.
+
+    The record of a folder says what the work in it is made of, so that only the same work is resumed.
+    """
+    if not path.exists():
+        write_json(path, dict(record))
+        return []
+    read, new = read_json(path), json.loads(json.dumps(dict(record)))
+    before = read if isinstance(read, dict) else {}
+    return [name for name in {**before, **new} if before.get(name) != new.get(name)]
+
+
 def regular_bytes(path: Path) -> bytes:
     """The content of a file."""
     _require_regular(path)

@@ -6,6 +6,7 @@ in place.
 """
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import shutil
@@ -24,13 +25,14 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import (
     atomic_file,
+    keep_record,
     read_json,
     remove_partials,
     require_outside,
     write_json,
     write_text,
 )
-from bertsmith.base.storage.locks import locked_folder
+from bertsmith.base.storage.locks import LOCK_FILE, locked_folder
 from bertsmith.inference.word_vectors.compiled import INSTALL, has_compiler
 from bertsmith.inference.word_vectors.glove import GloVe
 from bertsmith.inference.word_vectors.settings import AUTO, COMPILED, GLOVE, NUMPY, PPMI, WordVectorSettings
@@ -95,51 +97,57 @@ def train_word_vectors(
         RunError: there is an unfinished run that is neither resumed nor replaced, or one with other settings.
     """
     settings = dataclasses.replace(settings or WordVectorSettings(), **changes).resolved()
-    out = Path(out)
-    require_outside(out, texts)
+    out, reading = Path(out), ReadingSettings(form=form, column=column, encoding=encoding, bad_bytes=bad_bytes)
     folder = Path(f"{out.absolute()}.training")
+    require_outside(out, texts)
     settings = _with_engine(settings, folder / _SETTINGS if resume else None)
-    made_of = {
-        "settings": to_dict(settings), "texts": [str(text) for text in texts], "form": form, "column": column,
-    }  # fmt: skip
-    reading = ReadingSettings(form=form, column=column, encoding=encoding, bad_bytes=bad_bytes)
-    if (encoding, bad_bytes) != (UTF_8, "refuse"):
-        made_of |= {"encoding": encoding, "bad_bytes": bad_bytes}
-    if out.exists() and not replace:
-        if resume and not folder.exists():
-            return _finished(out, made_of)
-        raise InputError(
-            expected=f"no folder at '{out}'", found="one that exists", fix="choose another, or add --replace"
-        )
-    if replace and out.exists() and not (out.is_dir() and WORD_VECTOR_FOLDER.fits(out)):
-        raise InputError(
-            expected=f"word vectors or nothing at '{out}'", found="something else", fix="choose another folder"
-        )
+    made_of = _record(settings, texts, reading)
+    if resume and not replace and out.exists() and not folder.exists():
+        return _finished(out, made_of)
+    _require_free(out, replace=replace)
     with locked_folder(folder):
-        _prepare_folder(folder, made_of, resume=resume, replace=replace)
+        _start(folder, made_of, resume=resume, replace=replace)
         try:
             words = _prepared(texts, reading, settings, folder)
         except InputError:
             _empty(folder)  # there is nothing to resume
             raise
         vectors, losses = _trained(words, settings, folder, on_epoch)
+        about = {"text_words": words.text_words, "notes": words.notes, "loss": losses, "versions": _versions(settings)}
         result = WordVectors(
             words=words.words,
             vectors=vectors,
             counts=words.counts,
             lowercase=not settings.cased,
-            about={
-                **made_of,
-                "text_words": words.text_words,
-                "notes": words.notes,
-                "loss": losses,
-                "versions": _versions(settings),
-            },
+            about={**made_of, **about},
         )
         save_word_vectors(result, out, replace=replace)
         _empty(folder)
     shutil.rmtree(folder, ignore_errors=True)
     return result
+
+
+def _record(settings: WordVectorSettings, texts: Sequence[str | Path], reading: ReadingSettings) -> dict[str, Any]:
+    """What the vectors are made of."""
+    record = {
+        "settings": to_dict(settings), "texts": [str(text) for text in texts],
+        "form": reading.form, "column": reading.column,
+    }  # fmt: skip
+    if (reading.encoding, reading.bad_bytes) != (UTF_8, "refuse"):
+        record |= {"encoding": reading.encoding, "bad_bytes": reading.bad_bytes}
+    return record
+
+
+def _require_free(out: Path, *, replace: bool) -> None:
+    """Checks, before any work, that the vectors may be written."""
+    if out.exists() and not replace:
+        raise InputError(
+            expected=f"no folder at '{out}'", found="one that exists", fix="choose another, or add --replace"
+        )
+    if out.exists() and not (out.is_dir() and WORD_VECTOR_FOLDER.fits(out)):
+        raise InputError(
+            expected=f"word vectors or nothing at '{out}'", found="something else", fix="choose another folder"
+        )
 
 
 def _with_engine(settings: WordVectorSettings, before: Path | None) -> WordVectorSettings:
@@ -180,25 +188,20 @@ def _finished(out: Path, made_of: dict[str, Any]) -> WordVectors:
     return result
 
 
-def _prepare_folder(folder: Path, made_of: dict[str, Any], *, resume: bool, replace: bool) -> None:
-    """Makes the folder of the run ready: what is in it is of this run, or removed."""
+def _start(folder: Path, made_of: dict[str, Any], *, resume: bool, replace: bool) -> None:
+    """Starts or resumes the run in its folder: what is in it is of this run, or removed."""
     remove_partials(folder)
-    before = folder / _SETTINGS
-    if before.exists():
-        if resume:
-            if read_json(before) != made_of:
-                raise _other_run(folder)
-            return
-        if not replace:
-            raise RunError(
-                expected=f"no unfinished run in '{folder}'",
-                found="one",
-                fix="add --resume, or --replace to start again",
-            )
-    elif any(path.name != ".lock" for path in folder.iterdir()):
+    is_started = (folder / _SETTINGS).exists()
+    if is_started and not (resume or replace):
+        raise RunError(
+            expected=f"no unfinished run in '{folder}'", found="one", fix="add --resume, or --replace to start again"
+        )
+    if not is_started and any(path.name != LOCK_FILE for path in folder.iterdir()):
         raise RunError(expected=f"a run in '{folder}'", found="other files", fix="move them away")
-    _empty(folder)
-    write_json(before, made_of)
+    if not (is_started and resume):
+        _empty(folder)
+    if keep_record(folder / _SETTINGS, made_of):
+        raise _other_run(folder)
 
 
 def _prepared(
@@ -223,44 +226,52 @@ def _trained(
     words: WordList, settings: WordVectorSettings, folder: Path, on_epoch: Callable[[int], None] | None
 ) -> tuple[npt.NDArray[np.float32], list[float]]:
     """(the vectors, float32 [V, D], the mean loss of each epoch)."""
-    stream = WordStream(folder / _STREAM)
     known = int(words.counts.sum())
     tell(
         f"{counted(len(words.words), 'word')} with a vector; they make up {known / words.text_words:.1%} of "
         f"{counted(words.text_words, 'word')} of text"
     )
-    assert settings.width is not None
+    stream = WordStream(folder / _STREAM)
     if settings.method == PPMI:
-        counts = _neighbors(stream, words, settings, folder / _COUNTS)
-        rng = generator(settings.seed, "word vectors")
-        matrix = PpmiOfCounts(counts, len(words.words), memory=settings.memory * 1e6)
-        vectors = reduced(matrix, settings.width, rng)
-        counts.remove()
-        return vectors, []
-    assert settings.epochs is not None
+        return _reduced(stream, words, settings, folder / _COUNTS), []
     model: Word2Vec | GloVe
     if settings.method == GLOVE:
-        if not has_pairs(folder / _COUNTS):
-            counts = _neighbors(stream, words, settings, folder / _COUNTS)
-            write_pairs(counts, len(words.words), settings.seed, folder / _COUNTS)
-            counts.remove()
-        model = GloVe(PairFiles(folder / _COUNTS), len(words.words), settings)
-        unit, total = "pairs", model.pairs.total
+        model = GloVe(_pairs(stream, words, settings, folder / _COUNTS), len(words.words), settings)
+        train_epoch, unit, total = model.train_epoch, "pairs", model.pairs.total
     else:
         model = Word2Vec(words.counts, settings)
-        unit, total = "words", known
+        train_epoch, unit, total = functools.partial(model.train_epoch, stream), "words", known
     losses = _read_state(folder / _STATE, model.tables)
     done = len(losses)
+    assert settings.epochs is not None
     with Progress(settings.method, settings.epochs * total, unit, done=done * total) as progress:
         for epoch in range(done, settings.epochs):
             if on_epoch is not None:
                 on_epoch(epoch)
-            if isinstance(model, GloVe):
-                losses.append(model.train_epoch(epoch, progress))
-            else:
-                losses.append(model.train_epoch(stream, epoch, progress))
+            losses.append(train_epoch(epoch, progress))
             _write_state(folder / _STATE, model.tables, losses)
     return model.vectors, losses
+
+
+def _reduced(
+    stream: WordStream, words: WordList, settings: WordVectorSettings, folder: Path
+) -> npt.NDArray[np.float32]:
+    """The vectors of PPMI, float32 [V, D]."""
+    assert settings.width is not None
+    counts = _neighbors(stream, words, settings, folder)
+    matrix = PpmiOfCounts(counts, len(words.words), memory=settings.memory * 1e6)
+    vectors = reduced(matrix, settings.width, generator(settings.seed, "word vectors"))
+    counts.remove()
+    return vectors
+
+
+def _pairs(stream: WordStream, words: WordList, settings: WordVectorSettings, folder: Path) -> PairFiles:
+    """The pairs of words that GloVe learns from, in files."""
+    if not has_pairs(folder):
+        counts = _neighbors(stream, words, settings, folder)
+        write_pairs(counts, len(words.words), settings.seed, folder)
+        counts.remove()
+    return PairFiles(folder)
 
 
 def _neighbors(stream: WordStream, words: WordList, settings: WordVectorSettings, folder: Path) -> PairCounts:

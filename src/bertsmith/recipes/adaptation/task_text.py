@@ -20,7 +20,7 @@ from typing import Any
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require_number
-from bertsmith.base.storage.files import digest_file, read_json, write_json
+from bertsmith.base.storage.files import digest_file, keep_record, read_json, write_json
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.config import EncoderConfig
@@ -258,10 +258,7 @@ def _require_text(run: Run) -> None:
 
 def _require_same(path: Path, record: dict[str, Any]) -> None:
     """Checks that the text and the budget are those that were recorded."""
-    read = read_json(path)
-    before = read if isinstance(read, dict) else {}
-    differing = [name for name in {**before, **record} if before.get(name) != record.get(name)]
-    if differing:
+    if differing := keep_record(path, record):
         raise RunError(
             expected=f"the text and the budget that '{path.parent}' was started with",
             found=f"other {' and '.join(differing)}",

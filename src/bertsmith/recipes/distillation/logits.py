@@ -26,7 +26,7 @@ import safetensors.numpy
 from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import Runtime
-from bertsmith.base.storage.files import atomic_file, digest_bytes, read_json, remove_partials, write_json
+from bertsmith.base.storage.files import atomic_file, digest_bytes, keep_record, remove_partials
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.tasks.encoding.forward import task_logits
@@ -119,21 +119,12 @@ def _starts(features: EncodedExamples) -> Ints:
 
 def _require_same(place: Path, description: dict[str, Any]) -> None:
     """Writes what the logits belong to, or compares it with what is there."""
-    path = place / DESCRIPTION
-    if not path.is_file():
-        place.mkdir(parents=True, exist_ok=True)
-        write_json(path, description)
-        return
-    recorded = read_json(path)
-    before = recorded if isinstance(recorded, dict) else {}
-    if before == description:
-        return
-    other = "another teacher" if before.get("teacher") != description["teacher"] else "other examples"
-    raise InputError(
-        expected=f"the logits of this teacher on these examples in '{place}'",
-        found=f"those of {other}",
-        fix="name another folder, or remove this one",
-    )
+    if differing := keep_record(place / DESCRIPTION, description):
+        raise InputError(
+            expected=f"the logits of this teacher on these examples in '{place}'",
+            found=f"those of {'another teacher' if 'teacher' in differing else 'other examples'}",
+            fix="name another folder, or remove this one",
+        )
 
 
 def rows_of(features: EncodedExamples, begin: int, end: int) -> EncodedExamples:
