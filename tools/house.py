@@ -1,14 +1,16 @@
 """Counts of the package: lines, entries, circles, modules, and the functions that common requests pass.
 
-    python tools/house.py [--table]
+    python tools/house.py [--table | --list "functions, fine-tuning one seed"]
 
-`--table` prints the Markdown table of docs/house.md. Functions are counted with `sys.setprofile` in processes of their
+`--table` prints the Markdown table of docs/house.md; `--list` prints what one of the counts of functions or modules
+counts, by module. Functions are counted with `sys.setprofile` in processes of their
 own: those of the package that are called at least once, in any thread, while a warm model labels a text, a server of
 the library answers `/predict`, or `finetune` trains one seed. The model is the starter, fine-tuned on 40 lines.
 """
 
 import argparse
 import ast
+import json
 import subprocess
 import sys
 import tempfile
@@ -22,15 +24,17 @@ MODULES = {
     for file in sorted(SOURCE.rglob("*.py"))
 }
 COUNTED = """
-import sys, threading
+import json, sys, threading
 from pathlib import Path
 import bertsmith
 root, calls = str(Path(bertsmith.__file__).parent), set()
+def listed():
+    return json.dumps(sorted(f"{str(Path(file).relative_to(root))}: {name}" for file, name in calls))
 def note(frame, event, argument):
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(root) and not code.co_name.startswith("<"):
         calls.add((code.co_filename, code.co_qualname))
-def counted(action):
+def called(action):
     calls.clear()
     threading.setprofile(note)
     sys.setprofile(note)
@@ -39,17 +43,17 @@ def counted(action):
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return len(calls)
+    return listed()
 train, out = Path(sys.argv[1]) / "train.csv", Path(sys.argv[1]) / "run"
 def finetune(folder):
     bertsmith.finetune("starter", "classification", folder, train=train, dev=train, seeds=1, epochs=1, device="cpu")
 """
 PROGRAMS = {
-    "functions, fine-tuning one seed": "finetune(out); print(counted(lambda: finetune(Path(sys.argv[1]) / 'second')))",
+    "functions, fine-tuning one seed": "finetune(out); print(called(lambda: finetune(Path(sys.argv[1]) / 'second')))",
     "functions, warm text to label": """
 model = bertsmith.load(out, device="cpu")
 model.classify(["good day"])
-print(counted(lambda: model.classify(["a good day"])))
+print(called(lambda: model.classify(["a good day"])))
 """,
     "functions, a request to /predict": """
 import asyncio
@@ -66,11 +70,11 @@ threading.setprofile(note)
 sys.setprofile(note)
 asyncio.run(requests())
 sys.setprofile(None)
-print(len(calls))
+print(listed())
 """,
     "modules that finetune imports": """
 finetune(Path(sys.argv[1]) / "third")
-print(sum(name.startswith("bertsmith") for name in sys.modules))
+print(json.dumps(sorted(name for name in sys.modules if name.startswith("bertsmith"))))
 """,
 }
 
@@ -104,13 +108,17 @@ def _reached(module: str, graph: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def measured(program: str, folder: Path) -> int:
-    """The number that a program prints in a process of its own."""
-    command = [sys.executable, "-W", "ignore", "-c", COUNTED + program, str(folder), str(ROOT / "tests")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+def listed(label: str) -> list[str]:
+    """What a program of `PROGRAMS` counts, as it prints it in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [f"{word} day {number},{word}" for number in range(20) for word in ("good", "bad")]
+        (Path(folder) / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+        command = [sys.executable, "-W", "ignore", "-c", COUNTED + PROGRAMS[label], folder, str(ROOT / "tests")]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if result.returncode:
-        raise SystemExit(f"house: expected a count; found {result.stderr[-2000:]}")
-    return int(result.stdout.split()[-1])
+        raise SystemExit(f"house: expected a list; found {result.stderr[-2000:]}")
+    names: list[str] = json.loads(result.stdout.splitlines()[-1])
+    return names
 
 
 def counts() -> dict[str, int]:
@@ -125,12 +133,7 @@ def counts() -> dict[str, int]:
         "import circles, for types too": len(circles()),
         "lines of finetune --help": len(shown.splitlines()),
     }
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        rows = [f"{word} day {number},{word}" for number in range(20) for word in ("good", "bad")]
-        (folder / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-        numbers |= {label: measured(program, folder) for label, program in PROGRAMS.items()}
-    return numbers
+    return numbers | {label: len(listed(label)) for label in PROGRAMS}
 
 
 def _is_entry(path: Path) -> bool:
@@ -142,7 +145,12 @@ def main() -> None:
     """Prints the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", action="store_true", help="as the table of docs/house.md")
-    form = "| {} | {:,} |" if parser.parse_args().table else "{}: {:,}"
+    parser.add_argument("--list", choices=PROGRAMS, help="print what this count counts")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join(listed(arguments.list)))
+        return
+    form = "| {} | {:,} |" if arguments.table else "{}: {:,}"
     for name, number in counts().items():
         print(form.format(name, number))
 

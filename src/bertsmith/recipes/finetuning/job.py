@@ -47,7 +47,8 @@ from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.training.loop.checkpoint import take_whole
 from bertsmith.training.loop.guard import divergence_in_words
 from bertsmith.training.loop.loop import train
-from bertsmith.training.loop.run_folder import RunFolder, is_run
+from bertsmith.training.loop.run import Run
+from bertsmith.training.loop.run_folder import PREPARED, RunFolder, is_run
 from bertsmith.training.loop.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -331,21 +332,39 @@ class FinetuningJob:
         Raises:
             BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
         """
-        done, rank = path / REPORT_FILE, rank or Rank()
-        if resume and (found := result_of_first_rank(lambda: self._finished(path), rank)):
-            return SeedResult(**found)
+        rank = rank or Rank()
+        if resume and (finished := result_of_first_rank(lambda: self._finished(path), rank)):
+            return SeedResult(**finished)
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
-        record = {**self.record(), "train": to_dict(training)}
-        is_resumed = result_of_first_rank(lambda: resume and is_run(path), rank)
-        run = RunFolder.prepare(path, record, self.digests(), resume=is_resumed, rank=rank, may_change=WITHOUT_EFFECT)
-        model = self.started_model(seed, self.division(rank))
+        is_started = result_of_first_rank(lambda: resume and is_run(path), rank)
+        with Run.open(path, resume=is_started, besides=PREPARED, rank=rank) as run:
+            run.start({**self.record(), "train": to_dict(training)}, self.digests(), may_change=WITHOUT_EFFECT)
+            workload = self._workload(seed, on_scores, rank)
+            with divergence_in_words(self.runtime.precision):
+                outcome = train(workload, training, run.folder, rank=rank, label=label)
+                judged = self.judge(workload.model, rank)
+            result = SeedResult(
+                seed=seed,
+                scores=judged.scores,
+                collapsed=judged.collapsed,
+                best_step=outcome.best_step or outcome.steps,
+                steps=outcome.steps,
+                seconds=round(outcome.seconds, 3),
+                tokens=outcome.tokens,
+                learning_rate=training.learning_rate,
+            )
+            take_whole(workload.model, path, rank)
+            return SeedResult(**run.from_first_rank(lambda: self._finish(run.folder, workload.model, judged, result)))
+
+    def _workload(self, seed: int, on_scores: Callable[[Mapping[str, float]], None] | None, rank: Rank) -> Finetuning:
+        """The workload of a training with a seed."""
         work: type[Finetuning] = Finetuning
         if self.head.is_vector:
             from bertsmith.recipes.finetuning.vector_workload import VectorTraining
 
             work = VectorTraining
-        workload = work(
-            model,
+        return work(
+            self.started_model(seed, self.division(rank)),
             self.task,
             self.train,
             None if self.dev is None else (self.data.dev, self.dev),
@@ -356,29 +375,14 @@ class FinetuningJob:
             on_scores=on_scores,
             teaching=self.teaching,
         )
-        with divergence_in_words(self.runtime.precision):
-            outcome = train(workload, training, run, rank=rank, label=label)
-            judged = self.judge(workload.model, rank)
-        result = SeedResult(
-            seed=seed,
-            scores=judged.scores,
-            collapsed=judged.collapsed,
-            best_step=outcome.best_step or outcome.steps,
-            steps=outcome.steps,
-            seconds=round(outcome.seconds, 3),
-            tokens=outcome.tokens,
-            learning_rate=training.learning_rate,
-        )
-        take_whole(workload.model, path, rank)
 
-        def finish() -> dict[str, Any]:
-            self.write_predictions(path / PREDICTIONS_FILE, judged.predictions)
-            self.write_model(path / MODEL_FOLDER, workload.model, judged.spec, result)
-            write_json(done, dataclasses.asdict(result))
-            run.clear()
-            return dataclasses.asdict(result)
-
-        return SeedResult(**result_of_first_rank(finish, rank))
+    def _finish(self, run: RunFolder, model: EncoderForTask, judged: Judged, result: SeedResult) -> dict[str, Any]:
+        """The result, after the predictions and the model were written, and the report, which says that all is done."""
+        self.write_predictions(run.path / PREDICTIONS_FILE, judged.predictions)
+        self.write_model(run.path / MODEL_FOLDER, model, judged.spec, result)
+        write_json(run.path / REPORT_FILE, dataclasses.asdict(result))
+        run.clear()
+        return dataclasses.asdict(result)
 
     def judge(self, model: EncoderForTask, rank: Rank) -> Judged:
         """What the dev examples say about a model; without any, only whether it collapsed.

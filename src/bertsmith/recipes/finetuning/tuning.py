@@ -13,7 +13,6 @@ Source: Devlin et al. (2018), appendix A.3 (batch sizes 16, 32; learning rates 5
 
 import dataclasses
 import functools
-import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +23,8 @@ from bertsmith.base.core.errors import ConfigError, RunError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.machine.runtime import Rank
-from bertsmith.base.processes.distributed import (
-    from_all_ranks,
-    locked_by_first_rank,
-    on_every_rank,
-    on_first_rank,
-    result_of_first_rank,
-)
-from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.base.processes.distributed import from_all_ranks, on_first_rank, result_of_first_rank
+from bertsmith.base.storage.files import keep_record, read_json, write_json
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
@@ -39,6 +32,7 @@ from bertsmith.recipes.finetuning.settings import GRID, FinetuningSettings, Reci
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, REPORT_FILE, TABLE_FILE, SeedResult, search_folder
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
+from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_folder import CONTINUED, RunFolder
 
 JOURNAL_FILE, SEARCH_FILE = "journal.log", "search.json"
@@ -81,14 +75,12 @@ def tune(
     Raises:
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
     """
-    rank = Rank.from_environment()
     if not resume:
-        on_first_rank(lambda: require_unused(out, "name another folder", besides=(CONTINUED,)), rank)
+        on_first_rank(lambda: require_unused(out, "name another folder", besides=(CONTINUED,)), Rank.from_environment())
     folder = search_folder(out)
-    with locked_by_first_rank(folder, rank):
-        settings, recipe = search_settings(
-            source, spec, data, folder, settings, recipe, trials=trials, resume=resume, grid=grid, head=head
-        )
+    settings, recipe = search_settings(
+        source, spec, data, folder, settings, recipe, trials=trials, resume=resume, grid=grid, head=head
+    )
     return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
 
 
@@ -127,48 +119,51 @@ def search_settings(
     rank = Rank.from_environment()
     if not resume:
         on_first_rank(lambda: require_unused(out, "resume with --resume or remove it"), rank)
-    job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
-    together = job.division(rank) is not None
-    record = {
-        "digests": job.digests(),
-        "run": to_dict(settings),
-        "train": to_dict(recipe),
-        "grid": dict(grid),
-    }
-    on_first_rank(lambda: _require_same(out, record if head is None else {**record, "head": head.__name__}), rank)
-    search = _Search(job, out, settings, recipe, grid, trials)
-    study = on_first_rank(search.study, rank)
-    at_once = 1 if together else rank.count
-    while upcoming := result_of_first_rank(lambda: search.upcoming(study, at_once, drawn=rank.count > 1), rank):
-        attempts: Sequence[Mapping[str, Any] | None] = (
-            [search.attempt_of_all(study, upcoming[0], rank)] if together else search.attempts(upcoming, rank)
-        )
-        on_first_rank(functools.partial(search.enter, study, attempts), rank)
-    return _changed(settings, recipe, result_of_first_rank(lambda: search.best(study), rank))
+    is_started = result_of_first_rank(lambda: resume and (out / SEARCH_FILE).exists(), rank)
+    with Run.open(out, resume=is_started, device=settings.device, parts=(SEARCH_FILE,)) as run, run.locked():
+        job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
+        record = {
+            "digests": job.digests(),
+            "run": to_dict(settings),
+            "train": to_dict(recipe),
+            "grid": dict(grid),
+            **({} if head is None else {"head": head.__name__}),
+        }
+        run.on_first_rank(lambda: _require_same(out, record))
+        search = _Search(run, job, settings, recipe, grid, trials)
+        while upcoming := run.from_first_rank(search.upcoming):
+            attempts = search.attempts(upcoming)
+            run.on_first_rank(functools.partial(search.enter, attempts))
+        return _changed(settings, recipe, run.from_first_rank(search.best))
 
 
 class _Search:
-    """A search for the settings of a job in a folder: the study of Optuna, and the trainings that are its trials."""
+    """A search for the settings of a job: the study of Optuna, which rank 0 has, and the trainings that are its trials.
+
+    Attributes:
+        is_shared: whether all processes share every step of a trial, because the model is divided among them.
+    """
 
     def __init__(
         self,
+        run: Run,
         job: FinetuningJob,
-        out: Path,
         settings: FinetuningSettings,
         recipe: RecipeSettings,
         grid: Mapping[str, tuple[float, ...]],
         trials: int,
     ) -> None:
-        self.job, self.out, self.settings, self.recipe, self.grid = job, out, settings, recipe, grid
+        self.run, self.job, self.settings, self.recipe, self.grid = run, job, settings, recipe, grid
         self.metric = job.task.selection_metric
         self.total = min(trials, math.prod(len(choices) for choices in grid.values()))
-        self._twin: Any = None
+        self.is_shared = job.division(run.rank) is not None
 
-    def study(self) -> Any:
+    @functools.cached_property
+    def _study(self) -> Any:
         """The study of the folder, new or as an earlier start left it."""
         optuna = _optuna()
-        journal = optuna.storages.journal.JournalFileBackend(str(self.out / JOURNAL_FILE))
-        study = optuna.create_study(
+        journal = optuna.storages.journal.JournalFileBackend(str(self.run.path / JOURNAL_FILE))
+        return optuna.create_study(
             storage=optuna.storages.JournalStorage(journal),
             study_name="search",
             direction="maximize",
@@ -176,81 +171,82 @@ class _Search:
             sampler=self._sampler(),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0),
         )
-        # It draws what the study will draw, before there are scores.
-        self._twin = optuna.create_study(direction="maximize", sampler=self._sampler())
-        self._twin.add_trials(study.get_trials())
-        return study
+
+    @functools.cached_property
+    def _twin(self) -> Any:
+        """A study that draws what that of the folder will draw, before there are scores."""
+        twin = _optuna().create_study(direction="maximize", sampler=self._sampler())
+        twin.add_trials(self._study.get_trials())
+        return twin
 
     def _sampler(self) -> Any:
         space = {name: list(choices) for name, choices in self.grid.items()}
         return _optuna().samplers.GridSampler(space, seed=self.recipe.seed)
 
-    def upcoming(self, study: Any, most: int, *, drawn: bool) -> list[dict[str, Any]]:
-        """The number and the values of the next trials, at most `most`; none at the end.
+    def upcoming(self) -> list[dict[str, Any]]:
+        """The number and the values of the next trials, as many as are trained at the same time; none at the end.
 
-        Args:
-            drawn: whether they are needed; a process that trains by itself draws the values as it enters the trial.
+        A process that trains by itself draws the values as it enters the trial.
         """
         states = _optuna().trial.TrialState
-        finished = study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
-        count, first = min(most, self.total - len(finished)), len(study.get_trials(deepcopy=False))
-        if not drawn:
+        finished = self._study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
+        count = min(1 if self.is_shared else self.run.rank.count, self.total - len(finished))
+        if self.run.rank.count == 1:
             return [{}] * count
-        found = list[dict[str, Any]]()
+        drawn = list[dict[str, Any]]()
+        first = len(self._study.get_trials(deepcopy=False))
 
         def draw(trial: Any) -> float:
-            found.append({"number": first + len(found), "values": self._suggested(trial)})
+            drawn.append({"number": first + len(drawn), "values": self._suggested(trial)})
             return 0.0
 
         for _ in range(count):
             self._twin.optimize(draw, n_trials=1)
-        return found
+        return drawn
 
-    def attempts(self, upcoming: Sequence[Mapping[str, Any]], rank: Rank) -> list[dict[str, Any] | None]:
-        """For each trial, its scores after each epoch and at the end; each process trains one. None for one process."""
+    def attempts(self, upcoming: Sequence[Mapping[str, Any]]) -> Sequence[dict[str, Any] | None]:
+        """For each trial, its scores after each epoch and at the end, on every rank; None for one process.
+
+        Each process trains one, or all share one, which has no end if it falls behind.
+        """
+        rank = self.run.rank
         if rank.count == 1:
             return [None] * len(upcoming)
-        by_epoch: list[dict[str, float]] = []
+        if self.is_shared:
+            return [self._attempt(**upcoming[0], rank=rank)]
+        mine = upcoming[rank.index : rank.index + 1]
+        tried = self.run.on_every_rank(lambda: [self._attempt(**trial, rank=Rank()) for trial in mine])
+        return [attempt for attempts in from_all_ranks(tried, rank) for attempt in attempts]
 
-        def train() -> dict[str, Any] | None:
-            if rank.index >= len(upcoming):
-                return None
-            number, values = upcoming[rank.index]["number"], upcoming[rank.index]["values"]
-            trained = self._train(number, values, lambda scores: by_epoch.append(dict(scores)))
-            return {"by_epoch": by_epoch, "trained": dataclasses.asdict(trained)}
-
-        return from_all_ranks(on_every_rank(train, rank), rank)[: len(upcoming)]
-
-    def attempt_of_all(self, study: Any, upcoming: Mapping[str, Any], rank: Rank) -> dict[str, Any]:
-        """The scores of one trial whose steps all processes share, as in `attempts`; no end if it falls behind."""
+    def _attempt(self, number: int, values: Mapping[str, float], rank: Rank) -> dict[str, Any]:
         by_epoch: list[dict[str, float]] = []
 
         def judge(scores: Mapping[str, float]) -> None:
             by_epoch.append(dict(scores))
-            if result_of_first_rank(lambda: self._falls_behind(study, by_epoch), rank):
+            if self.is_shared and self.run.from_first_rank(lambda: self._falls_behind(by_epoch)):
                 raise _optuna().TrialPruned
 
         try:
-            trained = self._train(upcoming["number"], upcoming["values"], judge, rank)
+            trained = self._train(number, values, judge, rank)
         except _optuna().TrialPruned:
             return {"by_epoch": by_epoch, "trained": None}
         return {"by_epoch": by_epoch, "trained": dataclasses.asdict(trained)}
 
-    def _falls_behind(self, study: Any, by_epoch: Sequence[Mapping[str, float]]) -> bool:
+    def _falls_behind(self, by_epoch: Sequence[Mapping[str, float]]) -> bool:
         """Whether the study would prune a next trial with these scores; nothing is entered."""
         optuna = _optuna()
-        copy = optuna.create_study(direction="maximize", pruner=study.pruner)
-        copy.add_trials(study.get_trials())
+        copy = optuna.create_study(direction="maximize", pruner=self._study.pruner)
+        copy.add_trials(self._study.get_trials())
         trial = copy.ask()
         for epoch, scores in enumerate(by_epoch, start=1):
             trial.report(scores[self.metric], epoch)
         return bool(trial.should_prune())
 
-    def enter(self, study: Any, attempts: Sequence[Mapping[str, Any] | None]) -> None:
+    def enter(self, attempts: Sequence[Mapping[str, Any] | None]) -> None:
         """Enters trials into the study and the table, in order; one that no process has trained is trained now."""
         for attempt in attempts:
-            study.optimize(functools.partial(self._objective, attempt), n_trials=1)
-            write_json(self.out / TABLE_FILE, _table(study))
+            self._study.optimize(functools.partial(self._objective, attempt), n_trials=1)
+            write_json(self.run.path / TABLE_FILE, _table(self._study))
 
     def _objective(self, attempt: Mapping[str, Any] | None, trial: Any) -> float:
         """The score of a trial; reports those of its epochs, so that it may be pruned."""
@@ -265,7 +261,7 @@ class _Search:
 
         try:
             if attempt is None:
-                trained = self._train(trial.number, values, report)
+                trained = self._train(trial.number, values, report, Rank())
             else:
                 for scores in attempt["by_epoch"]:
                     report(scores)
@@ -281,36 +277,32 @@ class _Search:
         trial.set_user_attr("collapsed", trained.collapsed)
         return trained.scores[self.metric]
 
-    def best(self, study: Any) -> dict[str, float]:
+    def best(self) -> dict[str, float]:
         """The values of the best trial; warns if no trial is any good."""
-        completed = study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.COMPLETE,))
+        completed = self._study.get_trials(deepcopy=False, states=(_optuna().trial.TrialState.COMPLETE,))
         if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
             tried = [_changed(self.settings, self.recipe, trial.params) for trial in completed]
             advice = against_collapse(
                 learning_rate=min(rates.learning_rate for _, rates in tried),
-                epochs=max(one.epochs for one, _ in tried),
+                epochs=max(tuned.epochs for tuned, _ in tried),
                 bias_correction=self.recipe.bias_correction,
             )
             warn(f"all trials that were not pruned collapsed to one answer; {advice}")
-        return dict(study.best_params)
+        return dict(self._study.best_params)
 
     def _suggested(self, trial: Any) -> dict[str, float]:
         return {name: trial.suggest_categorical(name, list(choices)) for name, choices in self.grid.items()}
 
     def _train(
-        self,
-        number: int,
-        values: Mapping[str, float],
-        on_scores: Callable[[Mapping[str, float]], None],
-        rank: Rank | None = None,
+        self, number: int, values: Mapping[str, float], on_scores: Callable[[Mapping[str, float]], None], rank: Rank
     ) -> SeedResult:
         # What is there was left by a start of several processes that ended before the trial was entered.
-        on_first_rank(lambda: shutil.rmtree(self._folder(number), ignore_errors=True), rank or Rank())
+        on_first_rank(lambda: shutil.rmtree(self._folder(number), ignore_errors=True), rank)
         changed, rates = _changed(self.settings, self.recipe, values)
         return self.job.with_settings(changed, rates).train_once(self._folder(number), rates.seed, on_scores, rank=rank)
 
     def _folder(self, number: int) -> Path:
-        return self.out / f"trial-{number:03d}"
+        return self.run.path / f"trial-{number:03d}"
 
 
 def _changed(
@@ -338,24 +330,14 @@ def _table(study: Any) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["value"] is None, -(row["value"] or 0.0)))
 
 
-def _require_same(out: Path, record: dict[str, Any]) -> None:
+def _require_same(out: Path, record: Mapping[str, Any]) -> None:
     """Records the settings and files of the search, or compares them with an existing record."""
-    path = out / SEARCH_FILE
-    out.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        if read_json(path) != _as_read(record):
-            raise RunError(
-                expected=f"the settings and files that the search in '{out}' was started with",
-                found="others",
-                fix="use the same ones or name another folder",
-            )
-        return
-    write_json(path, record)
-
-
-def _as_read(record: Any) -> Any:
-    """Plain values as read back from JSON."""
-    return json.loads(json.dumps(record))
+    if keep_record(out / SEARCH_FILE, record):
+        raise RunError(
+            expected=f"the settings and files that the search in '{out}' was started with",
+            found="others",
+            fix="use the same ones or name another folder",
+        )
 
 
 def _optuna() -> Any:

@@ -50,6 +50,7 @@ class Run:
         device: str = "auto",
         parts: Collection[str] = (SETTINGS_FILE,),
         besides: Collection[str] = (),
+        rank: Rank | None = None,
     ) -> Iterator["Run"]:
         """The run in a folder that is new, or that holds a started run, in the process group of `torchrun`.
 
@@ -58,15 +59,17 @@ class Run:
                 started is resumed in any case.
             parts: entries of the folder, of which a started run has at least one; "" is the folder itself.
             besides: entries that a new run may find in its folder, see `run_folder.PREPARED`.
+            rank: this process among those that share a run inside another one, which decides whether it is resumed.
 
         Raises:
             RunError: the folder is not empty, or there is no run to resume; or a process ended before the others.
         """
-        path, rank = Path(path), Rank.from_environment()
+        path, is_inner, rank = Path(path), rank is not None, rank or Rank.from_environment()
         with contextlib.ExitStack() as held:
             if rank.count > 1:
                 held.enter_context(distributed.process_group(rank, choose(device).torch_device))
-            is_resumed = distributed.started_before(resume, rank, *(path / part for part in parts))
+            started = [path / part for part in parts]
+            is_resumed = resume if is_inner else distributed.started_before(resume, rank, *started)
             run = Run(path, rank, held, is_resumed=is_resumed)
             run.on_first_rank(lambda: require_new_or_started(path, resume=is_resumed, parts=parts, besides=besides))
             run.before = run.from_first_rank(lambda: RunFolder.open(path).record if is_resumed and is_run(path) else {})
