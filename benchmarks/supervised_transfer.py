@@ -40,7 +40,7 @@ from bertsmith.inference.word_vectors.word_vectors import WordVectors, load_fold
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.encoders.bilstm import BiLstmConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.recipes.comparison.linear import Texts, WordMeans, counting, fit_on_features, of_texts
+from bertsmith.recipes.comparison.linear import CountedColumns, Features, Texts, TextVectors, WordMeans, fit_on_features
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.metrics.numbers import spearman
 from bertsmith.tasks.metrics.uncertainty import spread
@@ -168,17 +168,13 @@ def linear(vectors: Vectors, task: str, options: argparse.Namespace, seed: int) 
     spec = spec_for(kind, pool, default_settings(kind))
     train: Texts = drawn(pool, options.labels, [seed, options.labels])  # type: ignore[assignment]
     dev: Texts = drawn(scored, MOST_SCORED, [0])  # type: ignore[assignment]
-    if isinstance(vectors, Counted):
-        features = counting(train, spec, one_hot=False)
-    else:
-        features = of_texts(_Kept(vectors))
+    counted = isinstance(vectors, Counted)
+    features: Features = CountedColumns(train, spec, one_hot=False) if counted else _Kept(vectors)
     return fit_on_features(task_for(spec), features, train, dev, seed).scores[spec.metric]
 
 
-class _Kept:
+class _Kept(TextVectors):
     """Vectors as `comparison.linear` reads them."""
-
-    parameters = 0
 
     def __init__(self, vectors: Vectors) -> None:
         self._vectors = vectors

@@ -25,29 +25,27 @@ from bertsmith.recipes.finetuning.cheaper import best_baseline, with_bag_of_word
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.run import finetune, summary_lines
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.recipes.results.baseline_lines import (
-    BAG,
-    BAG_FOLDER,
-    COSINE,
-    FROZEN_COSINE,
-    OVERLAP,
-    PAIRS,
-    SAVED,
-    TAGS,
-    VECTORS,
-    WORDS_COSINE,
-    lines_of_baselines,
-    verdict,
-)
+from bertsmith.recipes.results.baseline_lines import BAG_FOLDER, SAVED, lines_of_baselines, verdict
 from bertsmith.recipes.results.report import write_finetuning_report
 from bertsmith.recipes.results.resampling import example_lines
 from bertsmith.tasks.baselines.word_model import WordModel
-from bertsmith.tasks.baselines.written import RIGHT_BRANCHING, WRITTEN
 from bertsmith.tasks.datasets.examples import Example, SequenceExample, TextExample
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.specs.predictions import NumberPrediction
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import (
+    BAG,
+    COSINE,
+    FROZEN_COSINE,
+    OVERLAP,
+    PAIRS,
+    RIGHT_BRANCHING,
+    TAGS,
+    VECTORS,
+    WORDS_COSINE,
+    WRITTEN,
+    TaskSpec,
+)
 from bertsmith.tasks.specs.vector_gold import vector_spec
 from bertsmith.tasks.task_data.split import TaskData
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
@@ -447,7 +445,7 @@ def test_a_cosine_that_is_better_is_saved_and_scores_what_was_reported(
         spec = dataclasses.replace(SPECS["number"], pair=True, settings=SPECS["windows"].settings)
         data = TaskData(train=scored_pairs(40, 1), dev=scored_pairs(20, 2))
     systems = module._Computation._systems
-    monkeypatch.setattr(module._Computation, "_systems", lambda self: (one for one in systems(self) if one[0] == name))
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: [one for one in systems(self) if one == name])
     monkeypatch.setattr(cheaper, "is_better", lambda _: True)
     base = write_base_model(tmp_path / "base")
     report = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
@@ -537,7 +535,7 @@ def test_the_bag_of_words_is_kept_and_answers_what_the_cheap_system_answered(kin
 
 
 def test_the_bag_of_words_is_offered_if_it_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module._Computation, "_systems", lambda self: iter([(BAG, self._bag)]))
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: [BAG])
     base, data = write_base_model(tmp_path / "base"), data_of("single", 60, 40)
     report = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
     assert summary_lines(report)[-1].endswith("; it is saved as a model, RUN/bag-of-words")
@@ -558,7 +556,7 @@ def test_the_bag_of_words_is_offered_if_it_is_the_best(tmp_path: Path, monkeypat
 
 
 def test_the_linear_model_is_offered_if_it_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module._Computation, "_systems", lambda self: iter([(VECTORS, self._vectors)]))
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: [VECTORS])
     base, data = write_base_model(tmp_path / "base"), data_of("single", 60, 40)
     report = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
     assert report["better_baseline"]["folder"] == "linear"
@@ -731,7 +729,7 @@ def test_a_model_below_its_baseline_says_so_where_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     only = module._Computation._systems
-    monkeypatch.setattr(module._Computation, "_systems", lambda self: (one for one in only(self) if one[0] == name))
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: [one for one in only(self) if one == name])
     monkeypatch.setattr("bertsmith.recipes.finetuning.run.RESTARTS", 0)
     base, data, run = write_base_model(tmp_path / "base"), data_of(kind), tmp_path / "run"
     result = finetune(base, SPECS[kind], data, run, SETTINGS, HOPELESS, seeds=1)

@@ -12,7 +12,7 @@ from typing import Any
 
 from bertsmith.models.model_files.metadata import METADATA, ModelMetadata, read_metadata
 
-_LEVEL = 0.05  # p-value from which a difference is within noise
+LEVEL = 0.05  # significance level: a difference with a p-value below it is more than noise
 _GOOD = 0.9  # share of the highest score from which a tie says that the task is easy, not that the model is weak
 _TELLING = 100  # dev examples; fewer can hardly tell a model from a baseline, which says little about the model
 
@@ -59,7 +59,7 @@ def _against_baseline(metadata: ModelMetadata) -> list[str]:
         return [f"it was not better than {both}"]
     p_value, examples = _number(baseline, "p_value"), _number(baseline, "examples")
     highest = 100 if metadata.task == "span" else 1
-    if p_value is not None and p_value >= _LEVEL and (examples or 0) >= _TELLING and model < _GOOD * highest:
+    if p_value is not None and p_value >= LEVEL and (examples or 0) >= _TELLING and model < _GOOD * highest:
         return [f"it was better only within noise than {both}"]
     return []
 

@@ -8,24 +8,18 @@ are scored, nothing is fitted to the labels. Decoding and scores are those of th
 
 import abc
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bertsmith.base.core.progress import warn
 from bertsmith.inference.word_vectors.formats import load_word_vectors
-from bertsmith.recipes.results.resampling import Line, example_lines
+from bertsmith.recipes.results.resampling import Line, scored
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, WordSpace, cut_text
-from bertsmith.tasks.baselines.linear import (
-    PENALTIES,
-    PENALTIES_OF_BAGS,
-    Vectors,
-    fit_linear,
-    score_of_metric,
-)
+from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, Vectors, fit_for
+from bertsmith.tasks.baselines.n_grams import decoded
 from bertsmith.tasks.baselines.text_vectors import pair_features, text_vectors
 from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
@@ -34,42 +28,44 @@ from bertsmith.tasks.specs.predictions import SimilarityPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
 from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens
-from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
 ONE_ANSWER = "the same answer to every example"
 # Of rows of zeros and ones, whose length is the root of the number of words.
 PENALTIES_OF_ONE_HOT = (300.0, 100.0, *PENALTIES_OF_BAGS)
-
-# Tasks take targets and predictions by rows of pieces; only the number of rows matters here.
-_NO_PIECES = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES]))
 
 SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
 
 Texts = Sequence[TextExample]
 
 
-class TextVectors(abc.ABC):
-    """What computes one vector for each text."""
+class Features(abc.ABC):
+    """What a linear model reads of examples."""
 
-    parameters: int = 0
+    parameters: int = 0  # the numbers of what computes the columns
+    penalties: Sequence[float] = PENALTIES  # the candidates of `fit_linear`
+
+    @abc.abstractmethod
+    def columns(self, examples: Texts) -> Any:
+        """float32 [E, D], or a sparse array of that shape."""
+
+    def unknown_words(self, examples: Sequence[Example]) -> tuple[int, int] | None:
+        """How many words of examples have no vector, and how many words there are; None if that cannot happen."""
+        return None
+
+
+class TextVectors(Features):
+    """What computes one vector for each text."""
 
     @abc.abstractmethod
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """float32 [E, D]."""
 
-    def unknown_words(self, texts: Sequence[str]) -> tuple[int, int] | None:
-        """How many words of texts have no vector, and how many words there are; None if that cannot happen."""
-        return None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Features:
-    """What a linear model reads of examples."""
-
-    columns: Callable[[Texts], Any]  # returns float32 [E, D] or a sparse array of that shape
-    penalties: Sequence[float] = PENALTIES  # the candidates of `fit_linear`
-    parameters: int = 0  # the numbers of what computes the columns
+    def columns(self, examples: Texts) -> Vectors:
+        """The vector of a text, or what is made of the vectors of both texts of a pair."""
+        first = self([example.first for example in examples])
+        if examples[0].second is None:
+            return first
+        return pair_features(first, self([example.second or "" for example in examples]))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,22 +82,16 @@ class Fitted:
     unknown_words: tuple[int, int] | None = None
 
 
-def counting(train: Texts, spec: TaskSpec, *, one_hot: bool) -> Features:
+class CountedColumns(Features):
     """The words of texts, as far as the training texts have them."""
-    bag = BagOfWords(train, spec.settings, max(1, len(spec.labels)), one_hot=one_hot)
-    return Features(columns=bag.columns, penalties=PENALTIES_OF_ONE_HOT if one_hot else PENALTIES_OF_BAGS)
 
+    def __init__(self, train: Texts, spec: TaskSpec, *, one_hot: bool) -> None:
+        self._bag = BagOfWords(train, spec.settings, max(1, len(spec.labels)), one_hot=one_hot)
+        self.penalties = PENALTIES_OF_ONE_HOT if one_hot else PENALTIES_OF_BAGS
 
-def of_texts(vectors: TextVectors) -> Features:
-    """The vector of a text, or what is made of the vectors of both texts of a pair."""
-
-    def columns(examples: Texts) -> Vectors:
-        first = vectors([example.first for example in examples])
-        if examples[0].second is None:
-            return first
-        return pair_features(first, vectors([example.second or "" for example in examples]))
-
-    return Features(columns=columns, parameters=vectors.parameters)
+    def columns(self, examples: Texts) -> Any:
+        """See `Features.columns`."""
+        return self._bag.columns(examples)
 
 
 class WordCounts(TextVectors):
@@ -143,9 +133,9 @@ class WordMeans(TextVectors):
                 mean[:] = table[rows].mean(axis=0)
         return means
 
-    def unknown_words(self, texts: Sequence[str]) -> tuple[int, int]:
-        """See `TextVectors.unknown_words`; punctuation marks count as words."""
-        words = [word for text in texts for word in self._words_of(text)]
+    def unknown_words(self, examples: Sequence[Example]) -> tuple[int, int]:
+        """See `Features.unknown_words`; punctuation marks count as words."""
+        words = [word for example in examples for text in texts_of_group(example) for word in self._words_of(text)]
         return sum(word not in self._words.index for word in words), len(words)
 
     def _words_of(self, text: str) -> list[str]:
@@ -186,23 +176,11 @@ def fit_on_features(task: Task, features: Features, train: Texts, dev: Texts, se
     """A linear model for a task, fitted to the training examples."""
     task.check(train, gold=True, training=True)
     task.check(dev, gold=True)
-    plain = task_for(dataclasses.replace(task.spec, reads="mean", settings=TaskSettings()))
-    targets = plain.encode(_short(train), _NO_PIECES).targets
-    assert targets is not None, "checked above"
-    model = fit_linear(
-        features.columns(train),
-        targets,
-        num_outputs=max(1, len(task.spec.labels)),
-        seed=seed,
-        penalties=features.penalties,
-        score=score_of_metric(task.spec.metric, targets),
-    )
+    targets = cast("Any", task).targets(train)
+    model = fit_for(task.spec, features.columns(train), targets, seed=seed, penalties=features.penalties)
 
     def predict(examples: Sequence[Example], by: Task = task) -> Sequence[Prediction]:
-        texts: Texts = examples  # type: ignore[assignment]
-        # A row for each example, so that the outputs of rows are those of examples.
-        rows = plain.encode(_short(texts), _NO_PIECES)
-        return by.decode(texts, rows, model.outputs(features.columns(texts)), _NO_PIECES)
+        return decoded(by, examples, model.outputs(features.columns(cast("Texts", examples))))
 
     predictions = predict(dev)
     tuned = task.tuned(dev, predictions)
@@ -221,17 +199,6 @@ def _fitted(
     predictions: Sequence[Prediction],
     parameters: int,
 ) -> Fitted:
-    return Fitted(
-        lines=[json.loads(json.dumps(line)) for line in example_lines(task, dev, predictions)],
-        scores={name: float(value) for name, value in task.score(dev, predictions).items()},
-        answer=predict,
-        parameters=parameters,
-        note=ONE_ANSWER if task.is_collapsed(predictions, dev) else "",
-    )
-
-
-def _short(examples: Texts) -> Texts:
-    """The examples with texts that fit into a row, whose gold labels stay."""
-    return [
-        dataclasses.replace(example, first="a", second=None if example.second is None else "b") for example in examples
-    ]
+    scores, lines = scored(task, dev, predictions)
+    note = ONE_ANSWER if task.is_collapsed(predictions, dev) else ""
+    return Fitted(lines=lines, scores=scores, answer=predict, parameters=parameters, note=note)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bertsmith.base.core.progress import duration
+from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.recipes.comparison.fitting import Cell, Place
-from bertsmith.recipes.results.comparison import LEVEL, Lines, paired
+from bertsmith.recipes.results.comparison import Lines, tested
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -142,11 +143,11 @@ def _tested(row: Row, best: Row, spec: TaskSpec, lines: ReadLines, of_best: Mapp
         return dataclasses.replace(row, is_best=True)
     lines_of_row = _lines_by_seed(row, lines)
     seeds = [seed for seed in lines_of_row if seed in of_best]
-    if not seeds or len(of_best[seeds[0]]) < 2:
+    if not seeds:
         return row
     ours, theirs = ([each[seed] for seed in seeds] for each in (lines_of_row, of_best))
-    _, test = paired(spec.kind, spec.metric, spec.scheme, ours, theirs)
-    return dataclasses.replace(row, **dataclasses.asdict(test))
+    test = tested(spec, ours, theirs)
+    return dataclasses.replace(row, **{name: value for name, value in test.items() if name != "compared"})
 
 
 def to_plain(row: Row) -> dict[str, Any]:

@@ -23,16 +23,16 @@ from bertsmith.models.parts.our_names import ATTENTION, BILSTM, READERS
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.linear import (
     ONE_ANSWER,
+    CountedColumns,
     EncoderMeans,
     Features,
     Fitted,
+    Texts,
     TextVectors,
     WordCounts,
     WordMeans,
     compare_vectors,
-    counting,
     fit_on_features,
-    of_texts,
 )
 from bertsmith.recipes.comparison.networks import ContinuedOnTask, Given, Pretraining, Untrained
 from bertsmith.recipes.comparison.sources import Made, Source
@@ -41,12 +41,12 @@ from bertsmith.recipes.finetuning.recipes import resolved, settings_from, situat
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import ULMFIT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE
-from bertsmith.tasks.datasets.examples import Example, TextExample, texts_of_group
-from bertsmith.tasks.specs.task import GENERATION, TaskSpec
+from bertsmith.tasks.datasets.examples import Example, texts_of_group
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.task import GENERATION, OF_TEXTS, TaskSpec
 from bertsmith.training.loop.run_folder import SETTINGS_FILE
 
 FROZEN = ":frozen"  # after the name of a model: a linear model on its vectors in place of fine-tuning
-OF_WHOLE_TEXTS = ("classification", "regression")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,28 +81,22 @@ class OnVectors(System):
 
     def why_not(self, spec: TaskSpec) -> str:
         """See `System.why_not`."""
-        if spec.kind in (*OF_WHOLE_TEXTS, SIMILARITY):
+        if spec.kind == SIMILARITY or task_for(spec).baselines == OF_TEXTS:
             return ""
         return f"a linear model on whole texts labels texts; it cannot do {spec.kind}"
 
     @abc.abstractmethod
-    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
-        """What computes the vectors of texts."""
-
-    def features(self, bench: Bench, vectors: TextVectors, train: Sequence[TextExample]) -> Features:
-        """What the linear model reads."""
-        return of_texts(vectors)
+    def features(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> Features:
+        """What the linear model reads, which are `TextVectors` where vectors are the task."""
 
     def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
         """See `System.fit`; vectors are compared by their cosines where they are the task, whatever the labels."""
-        vectors, dev = self.vectors(bench, made, train), bench.data.dev
-        if bench.spec.kind == SIMILARITY:
-            fitted = compare_vectors(bench.task, vectors, dev)
+        features, dev = self.features(bench, made, train), bench.data.dev
+        if isinstance(features, TextVectors) and bench.spec.kind == SIMILARITY:
+            fitted = compare_vectors(bench.task, features, dev)
         else:
-            texts = cast("Sequence[TextExample]", train)
-            features = self.features(bench, vectors, texts)
-            fitted = fit_on_features(bench.task, features, texts, cast("Sequence[TextExample]", dev), seed)
-        return dataclasses.replace(fitted, unknown_words=vectors.unknown_words(_texts(dev)))
+            fitted = fit_on_features(bench.task, features, cast("Texts", train), cast("Texts", dev), seed)
+        return dataclasses.replace(fitted, unknown_words=features.unknown_words(dev))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,22 +107,20 @@ class CountedWords(OnVectors):
     # are compared, words weighted by TF-IDF
     one_hot: bool
 
-    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
-        """See `OnVectors.vectors`; the dev texts count in the document frequencies, too, as they have no labels."""
-        compared = [*_texts(train), *_texts(bench.data.dev)] if bench.spec.kind == SIMILARITY else []
-        return WordCounts(compared, bench.spec.settings, one_hot=self.one_hot)
-
-    def features(self, bench: Bench, vectors: TextVectors, train: Sequence[TextExample]) -> Features:
-        """The columns of `BagOfWords`, in place of the vectors."""
-        return counting(train, bench.spec, one_hot=self.one_hot)
+    def features(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> Features:
+        """See `OnVectors.features`; of vectors, dev texts count in the document frequencies, as they have no labels."""
+        if bench.spec.kind != SIMILARITY:
+            return CountedColumns(cast("Texts", train), bench.spec, one_hot=self.one_hot)
+        texts = [text for example in (*train, *bench.data.dev) for text in texts_of_group(example)]
+        return WordCounts(texts, bench.spec.settings, one_hot=self.one_hot)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeanOfWords(OnVectors):
     """The mean of the vectors of a text's words."""
 
-    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
-        """See `OnVectors.vectors`."""
+    def features(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> Features:
+        """See `OnVectors.features`."""
         assert made is not None, "word vectors have a source"
         return WordMeans(Path(made.path), bench.spec.settings)
 
@@ -143,8 +135,8 @@ class FrozenMean(OnVectors):
             return "frozen vectors are compared without prompts; leave --query-prompt and --passage-prompt out"
         return super().why_not(spec)
 
-    def vectors(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> TextVectors:
-        """See `OnVectors.vectors`."""
+    def features(self, bench: Bench, made: Made | None, train: Sequence[Example]) -> Features:
+        """See `OnVectors.features`."""
         assert made is not None, "a network has a source"
         return EncoderMeans(made.path, bench.spec, bench.device)
 
@@ -281,8 +273,3 @@ def _given(name: str) -> System:
     if model == name:
         return FineTuned(about=f"{name}, fine-tuned", source=Given(model=name))
     return FrozenMean(about=f"mean of the vectors of {model}, frozen", source=Given(model=model))
-
-
-def _texts(examples: Sequence[Example]) -> list[str]:
-    """All texts of examples that have whole texts."""
-    return [text for example in examples for text in texts_of_group(example)]

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -31,36 +31,30 @@ from bertsmith.base.core.progress import Progress, said_once
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.results.baseline_lines import (
-    BAG,
-    COSINE,
-    FROZEN_COSINE,
-    OVERLAP,
-    PAIRS,
-    SAVED,
-    TAGS,
-    VECTORS,
-    WORDS_COSINE,
-)
-from bertsmith.recipes.results.resampling import Line, example_lines, intervals
+from bertsmith.recipes.results.baseline_lines import SAVED
+from bertsmith.recipes.results.resampling import Line, intervals, scored
 from bertsmith.tasks.baselines.bag_of_words import words_read
-from bertsmith.tasks.baselines.linear import (
-    LinearModel,
-    Vectors,
-    fit_linear,
-    score_of_metric,
-)
+from bertsmith.tasks.baselines.linear import LinearModel, Vectors, fit_for, fit_linear, score_of_metric
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.text_vectors import pair_features, text_vectors
-from bertsmith.tasks.baselines.written import RIGHT_BRANCHING, WRITTEN, right_branching_trees, written_by_baselines
+from bertsmith.tasks.baselines.written import written_by
 from bertsmith.tasks.datasets.examples import Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder, loaded
 from bertsmith.tasks.encoding.units import Ints, Logits
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.named_tasks import PARSING
 from bertsmith.tasks.specs.predictions import TextPrediction
-from bertsmith.tasks.specs.task import GENERATION, Prediction
+from bertsmith.tasks.specs.task import (
+    BAG,
+    COSINE,
+    FROZEN_COSINE,
+    OF_TEXTS,
+    PAIRS,
+    TAGS,
+    VECTORS,
+    WORDS_COSINE,
+    Prediction,
+)
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 
 if TYPE_CHECKING:
@@ -166,60 +160,51 @@ class _Computation:
             drawn = generator(self._seed, "examples of cheap systems").choice(count, MOST_EXAMPLES, replace=False)
             self._chosen = np.sort(drawn)
         self.train = self._examples(self._chosen)
-        self._num_outputs = max(1, len(self.task.spec.labels))
         self._linear: dict[str, LinearModel] = {}
         self._models: dict[str, NGramModel | WordModel] = {}
         self._counts = {FROZEN_COSINE: 0}  # training examples of the systems that do not have `train`
 
     def run(self) -> Baselines:
         """All systems of the task, in the order in which they are shown."""
-        results, lines, systems = [], {}, list(self._systems())
+        results, lines, systems = [], {}, self._systems()
         with Progress("baselines", len(systems), "systems") as progress:
-            for name, predict in systems:
-                result, part = self._scored(name, predict)
+            for name in systems:
+                result, lines[name] = self._scored(name)
                 results.append(result)
-                lines[name] = part
                 progress.advance(1, name)
         return Baselines(results=results, lines=lines, linear=self._linear, models=self._models)
 
-    def _scored(self, name: str, predict: Callable[[], Sequence[Prediction]]) -> tuple[dict[str, Any], list[Line]]:
+    def _scored(self, name: str) -> tuple[dict[str, Any], list[Line]]:
         """The entry of a system in the results, and the lines of its predictions."""
         start = time.perf_counter()
-        predictions = predict()
+        predictions = self._predictions(name)
         seconds = time.perf_counter() - start
-        # As they will be read from the file, with lists in place of tuples.
-        part = [json.loads(json.dumps(line)) for line in example_lines(self.task, self.dev, predictions)]
-        scores = {key: float(value) for key, value in self.task.score(self.dev, predictions).items()}
+        scores, lines = scored(self.task, self.dev, predictions)
         result = {
             "name": name,
             "scores": scores,
-            "intervals": intervals(self.task.kind, scores, part, self.task.spec.scheme),
+            "intervals": intervals(self.task.kind, scores, lines, self.task.spec.scheme),
             "seconds": round(seconds, 3),
             "train_examples": self._counts.get(name, len(self.train)),
         }
-        return result, part
+        return result, lines
 
-    def _systems(self) -> Iterator[tuple[str, Callable[[], Sequence[Prediction]]]]:
-        kind = self.task.kind
-        if kind == "tagging":
-            yield TAGS, functools.partial(self._words, TAGS)
-            yield VECTORS, self._word_vectors
-        elif kind in ("choice", "span"):
-            yield OVERLAP, functools.partial(self._words, OVERLAP)
-        elif kind in ("classification", "regression"):
-            yield BAG, self._bag
-            yield VECTORS, self._vectors
-            if self.train[0].second is not None:  # type: ignore[union-attr]
-                yield PAIRS, self._pairs
-                yield COSINE, self._cosine
+    def _systems(self) -> list[str]:
+        """The names of the baselines of the task, as far as its examples have them."""
+        missing: tuple[str, ...] = ()
+        if self.task.baselines == OF_TEXTS and self.train[0].second is None:  # type: ignore[union-attr]
+            missing = (PAIRS, COSINE)
+        if WORDS_COSINE in self.task.baselines and not metrics_of_examples(self.dev):
+            missing = self.task.baselines
+        return [name for name in self.task.baselines if name not in missing]
 
-        elif kind == GENERATION:
-            texts = self._texts()
-            for name in (RIGHT_BRANCHING,) if self.task.spec.name == PARSING else WRITTEN:
-                yield name, functools.partial(self._written, name, texts)
-        elif kind == "similarity" and metrics_of_examples(self.dev):
-            yield WORDS_COSINE, functools.partial(self._words, WORDS_COSINE)
-            yield FROZEN_COSINE, self._frozen_cosine
+    def _predictions(self, name: str) -> Sequence[Prediction]:
+        on_vectors = self._vectors if self.task.head.pooled else self._word_vectors
+        fits = {BAG: self._bag, VECTORS: on_vectors, PAIRS: self._pairs, COSINE: self._cosine}
+        fits[FROZEN_COSINE] = self._frozen_cosine
+        if name in fits:
+            return fits[name]()
+        return self._words(name) if name in SAVED else self._written(name)
 
     def _examples(self, numbers: Ints) -> list[Example]:
         return [self.job.data.train[number] for number in numbers.tolist()]
@@ -243,22 +228,12 @@ class _Computation:
         self._models[name] = WordModel.fitted(self.task.spec, train)
         return self._models[name].predict(self.dev)
 
-    def _texts(self) -> Iterator[tuple[str, list[str]]]:
-        """The texts of each baseline of a task of texts to write."""
+    def _written(self, name: str) -> Sequence[Prediction]:
         train, dev = (cast("Sequence[SequenceExample]", part) for part in (self.job.data.train, self.dev))
+        self._counts[name] = len(train)
         pairs = [(example.source, example.targets) for example in train]
-        sources = [example.source for example in dev]
-        if self.task.spec.name == PARSING:
-            yield RIGHT_BRANCHING, right_branching_trees(pairs, sources)
-        else:
-            yield from written_by_baselines(pairs, sources)
-
-    def _written(self, name: str, texts: Iterator[tuple[str, list[str]]]) -> Sequence[Prediction]:
-        """The next texts, which are those of the baseline of this name."""
-        self._counts[name] = len(self.job.data.train)
-        written, answers = next(texts)
-        assert written == name, "in the order of their names"
-        return [TextPrediction(text=text, score=0.0, answers=((text, 0.0),)) for text in answers]
+        texts = written_by(name, pairs, [example.source for example in dev])
+        return [TextPrediction(text=text, score=0.0, answers=((text, 0.0),)) for text in texts]
 
     def _word_vectors(self) -> Sequence[Prediction]:
         """A linear model on the frozen vectors of words, each read in its sentence."""
@@ -269,7 +244,7 @@ class _Computation:
         train, last = self.task.encode(chosen, self.job.tokenizer), self._encoder.choice("last")
         assert train.targets is not None, "training examples have gold"
         vectors, dev = (self._encoder.hidden_states(part, last)[:, 0] for part in (train, self._features))  # [W, D]
-        linear = fit_linear(vectors, train.targets, num_outputs=self._num_outputs, seed=self._seed)
+        linear = fit_linear(vectors, train.targets, num_outputs=len(self.task.spec.labels), seed=self._seed)
         if not self.job.folder.config.pools_tokens:
             self._linear[VECTORS] = linear
         return self._decoded(linear.outputs(dev))
@@ -323,9 +298,7 @@ class _Computation:
         return targets
 
     def _fit(self, inputs: Any) -> LinearModel:
-        targets = self._targets[self._chosen]
-        score = score_of_metric(self.task.spec.metric, targets)
-        return fit_linear(inputs, targets, num_outputs=self._num_outputs, seed=self._seed, score=score)
+        return fit_for(self.task.spec, inputs, self._targets[self._chosen], seed=self._seed)
 
     def _of_units(self, outputs: Logits) -> Sequence[Prediction]:
         """The task's predictions from outputs [E, K]; all windows of a long text get those of the text."""

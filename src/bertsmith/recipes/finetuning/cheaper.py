@@ -11,23 +11,14 @@ from bertsmith.models.model_files.metadata import NGRAM_ENCODER, ModelMetadata
 from bertsmith.models.parts.our_names import APART
 from bertsmith.recipes.finetuning.baselines import Baselines
 from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.results.baseline_lines import (
-    BAG,
-    BAG_FOLDER,
-    COSINE,
-    FROZEN_COSINE,
-    MODEL,
-    PAIRS,
-    SAVED,
-    SAVED_IF_BETTER,
-)
-from bertsmith.recipes.results.comparison import Lines, paired
-from bertsmith.recipes.results.resampling import Line, example_lines
+from bertsmith.recipes.results.baseline_lines import BAG_FOLDER, MODEL, SAVED, SAVED_IF_BETTER
+from bertsmith.recipes.results.comparison import Lines, tested
+from bertsmith.recipes.results.resampling import Line, scored
 from bertsmith.tasks.baselines.linear import LinearModel
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.settings import HIERARCHICAL
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import BAG, COSINE, FROZEN_COSINE, PAIRS, TaskSpec
 
 
 def best_baseline(
@@ -60,10 +51,8 @@ def best_baseline(
         "score": best["scores"][metric],
         "of_model": scores[metric],
         "examples": len(lines),
+        **tested(spec, [baselines.lines[name]], [lines]),
     }
-    if len(lines) > 1:
-        found["compared"], test = paired(spec.kind, metric, spec.scheme, [baselines.lines[name]], [lines])
-        found |= dataclasses.asdict(test)
     if name in SAVED and (run / SAVED[name]).is_dir():
         found["folder"] = SAVED[name]
     elif (name in baselines.linear or name == FROZEN_COSINE) and is_better(found):
@@ -109,19 +98,15 @@ def with_bag_of_words(
         return {}
     used = task.score(job.data.dev, averaged).get(metric, float("-inf"))
     averaged = task.cross_fitted(job.data.dev, averaged) or averaged
-    found = {name: float(score) for name, score in task.score(job.data.dev, averaged).items()}
+    found, mean_lines = scored(task, job.data.dev, averaged)
     entry: dict[str, Any] = {"with_bag_of_words": found}
     of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
     if not {metric} <= found.keys() & scores.keys() & of_bag.keys():
         return entry
     name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda one: one[1])
     if min(found[metric], used) > score:  # the mean is used with the thresholds of the model
-        better: dict[str, Any] = {"name": name, "score": score, "examples": len(lines)}
-        if len(lines) > 1:
-            mean_lines = list(example_lines(task, job.data.dev, averaged))
-            better["compared"], test = paired(spec.kind, metric, spec.scheme, [mean_lines], [parts[name]])
-            better |= dataclasses.asdict(test)
-        entry["better_mean"] = better
+        better = {"name": name, "score": score, "examples": len(lines)}
+        entry["better_mean"] = better | tested(spec, [mean_lines], [parts[name]])
     return entry
 
 

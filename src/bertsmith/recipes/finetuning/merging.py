@@ -25,8 +25,9 @@ from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.model_files.metadata import read_metadata
+from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
-from bertsmith.recipes.results.comparison import LEVEL, Lines, paired
+from bertsmith.recipes.results.comparison import Lines, tested
 from bertsmith.recipes.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -96,10 +97,10 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
 
 def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
     """Whether a training is better than an average, by a paired test on the dev examples; False for too few of them."""
-    metric, lines = job.task.spec.metric, one.lines
-    if len(lines) < 2 or one.result.scores[metric] <= several.result.scores[metric]:
+    spec, lines = job.task.spec, one.lines
+    if len(lines) < 2 or one.result.scores[spec.metric] <= several.result.scores[spec.metric]:
         return False
-    return paired(job.task.spec.kind, metric, job.task.spec.scheme, [lines], [several.lines])[1].p_value < LEVEL
+    return bool(tested(spec, [lines], [several.lines])["p_value"] < LEVEL)
 
 
 def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:

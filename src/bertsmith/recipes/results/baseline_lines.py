@@ -7,18 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bertsmith.base.core.progress import counted
+from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.models.parts.our_names import APART
-from bertsmith.recipes.results.comparison import LEVEL
+from bertsmith.recipes.results.comparison import clause_of
 from bertsmith.recipes.results.finished_run import AVERAGE, kept_name, kept_scores
+from bertsmith.tasks.specs.task import BAG, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE
 
-BAG, VECTORS, PAIRS, COSINE = (
-    "bag of words",
-    "linear model on frozen vectors",
-    "linear model on the vectors of both texts",
-    "cosine of the vectors of both texts",
-)
-WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
-TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
 MODEL = "fine-tuned model"
 LINEAR_FOLDER = "linear"
 BAG_FOLDER = "bag-of-words"
@@ -86,7 +80,7 @@ def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     both = f"--model {run}/model --also {run}/{BAG_FOLDER}"
     better = report.get("better_mean")
     if better:
-        said += f", higher than either (the {better['name']}: {better['score']:.4f}){_tested(better, metric)}"
+        said += f", higher than either (the {better['name']}: {better['score']:.4f}){clause_of(better, metric)}"
         return [f"{said}; use the mean: `bertsmith predict {both}`"]
     return [f"{said} (`bertsmith predict {both}`)" + (_MEAN_OF_A_TIE if _ties_with_bag(report) else "")]
 
@@ -141,7 +135,7 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     # A single example has no test, and shows no more than a higher score.
     relation = "is better than" if better.get("p_value", 1.0) < LEVEL else "scores higher than"
     said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
-    said += f"{better['of_model']:.4f}{_tested(better, better['metric'])}"
+    said += f"{better['of_model']:.4f}{clause_of(better, better['metric'])}"
     if "folder" in better:
         said += f"; it is saved as a model, {run}/{better['folder']}"
     if better["name"] == VECTORS and (report or {}).get("settings", {}).get("start") == "linear":
@@ -151,18 +145,6 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     if better.get("folder") in (BAG_FOLDER, LINEAR_FOLDER):
         return said
     return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE).format(**_given(report or {}))}"
-
-
-def _tested(test: Mapping[str, Any], metric: str) -> str:
-    """The result of a paired test as the end of a sentence; "" for a single example, which has none."""
-    if "p_value" not in test:
-        return ""
-    noise = "more than noise" if test["p_value"] < LEVEL else "within noise"
-    compared = "" if test["compared"] == metric else f" in {test['compared']}"
-    return (
-        f"; the difference{compared}, {test['difference']:+.4f} (95% interval {test['low']:+.4f} to "
-        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p = {test['p_value']:.4f}"
-    )
 
 
 def _given(report: Mapping[str, Any]) -> dict[str, str]:

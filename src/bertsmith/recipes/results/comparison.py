@@ -1,19 +1,20 @@
-"""Comparison of two fine-tuning runs on the same dev examples: is the difference more than noise?"""
+"""Comparison of two systems on the same dev examples: is the difference more than noise? The test, and its words."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
+from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.recipes.results.finished_run import FinishedRun
 from bertsmith.recipes.results.resampling import DRAWS, Line, score_rows
 from bertsmith.tasks.metrics.uncertainty import PairedTest, paired_test
-
-LEVEL = 0.05  # significance level: a p-value below it means more than noise
+from bertsmith.tasks.specs.task import TaskSpec
 
 EXAMPLE_SCORES = {
     "classification": "right answers",
@@ -85,12 +86,30 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
     ours, theirs = ([run.lines[number] for number in order] for run, order in zip((first, second), orders, strict=True))
     report, scheme = first.report, first.spec.get("scheme", "")
     score, test = paired(report["kind"], report["metric"], scheme, [ours], [theirs])
-    return Comparison(
-        first=first.name,
-        second=second.name,
-        score=score,
-        examples=len(keys[0]),
-        test=test,
+    return Comparison(first=first.name, second=second.name, score=score, examples=len(keys[0]), test=test)
+
+
+def tested(spec: TaskSpec, ours: Sequence[Lines], theirs: Sequence[Lines]) -> dict[str, Any]:
+    """The paired test of two systems as plain values, see `paired`; empty for a single example, which has none.
+
+    Returns:
+        "compared" (the name of the compared score), and the values of the `PairedTest`.
+    """
+    if len(ours[0]) < 2:
+        return {}
+    compared, test = paired(spec.kind, spec.metric, spec.scheme, ours, theirs)
+    return {"compared": compared, **asdict(test)}
+
+
+def clause_of(test: Mapping[str, Any], metric: str) -> str:
+    """The result of a test, with its number of "examples", as the end of a sentence; "" for a single example."""
+    if "p_value" not in test:
+        return ""
+    noise = "more than noise" if test["p_value"] < LEVEL else "within noise"
+    compared = "" if test["compared"] == metric else f" in {test['compared']}"
+    return (
+        f"; the difference{compared}, {test['difference']:+.4f} (95% interval {test['low']:+.4f} to "
+        f"{test['high']:+.4f}), is {noise} for {counted(test['examples'], 'dev example')}, p = {test['p_value']:.4f}"
     )
 
 

@@ -10,6 +10,7 @@ hierarchy include their parents.
 """
 
 import functools
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,14 @@ def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence
             "score": score,
             "prediction": prediction.to_dict(),
         }
+
+
+def scored(
+    task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]
+) -> tuple[dict[str, float], list[Line]]:
+    """The scores of predictions, and their lines as a file would return them, with lists in place of tuples."""
+    lines = [json.loads(json.dumps(line)) for line in example_lines(task, examples, predictions)]
+    return {name: float(value) for name, value in task.score(examples, predictions).items()}, lines
 
 
 def texts_of(example: Example) -> list[str]:

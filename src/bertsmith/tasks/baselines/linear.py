@@ -23,6 +23,7 @@ from threadpoolctl import ThreadpoolController
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
+from bertsmith.tasks.specs.task import TaskSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -136,6 +137,12 @@ def fit_linear(
         weight[used] += (weights[:, vectors.shape[1] :] / spread) @ favored
     bias[used] = biases - weight[used] @ mean
     return LinearModel(weight=weight.astype(np.float32), bias=bias.astype(np.float32), penalty=float(penalty))
+
+
+def fit_for(spec: TaskSpec, inputs: Inputs, targets: npt.NDArray[np.generic], **options: Any) -> LinearModel:
+    """The linear model of a task on whole texts, whose metric chooses the penalty if it is one of labels."""
+    score = score_of_metric(spec.metric, targets)
+    return fit_linear(inputs, targets, num_outputs=max(1, len(spec.labels)), score=score, **options)
 
 
 @functools.cache

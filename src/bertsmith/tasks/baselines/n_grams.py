@@ -23,7 +23,7 @@ from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, cut_words, misfit_of_terms
 from bertsmith.tasks.baselines.linear import PENALTIES_OF_BAGS, LinearModel, fit_linear
 from bertsmith.tasks.datasets.examples import Example, TextExample
-from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples
+from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
 from bertsmith.text.tokenizers.pack import PackedRows
@@ -57,8 +57,7 @@ class NGramModel:
         texts = cast("Sequence[TextExample]", examples)
         outputs = self.linear.outputs(self.bag.columns(texts)) if texts else np.zeros((0, 1), np.float32)
         cut = np.array([cut_words(text, self.spec.settings) for text in texts], dtype=np.int32)
-        task: Any = task_for(self.spec)
-        return list(task.decode(examples, rows_of_units(np.ones(len(cut), dtype=np.int64), cut), outputs, None))
+        return decoded(task_for(self.spec), examples, outputs, cut)
 
     @property
     def parameters(self) -> int:
@@ -99,16 +98,19 @@ class NGramModel:
         return cls(spec=spec, bag=bag, linear=linear)
 
 
-def rows_of_units(rows_per_unit: Any, cut: Any = None) -> EncodedExamples:
-    """Examples without tokens, for the decoding of a task.
+def decoded(
+    task: Any, examples: Sequence[Example], outputs: Logits, cut: Any = None, rows_per_unit: Any = None
+) -> list[Any]:
+    """The predictions of a task from outputs that no rows of tokens were read for.
 
     Args:
-        rows_per_unit: the rows of each example, int64 [E].
         cut: the words that each row lost, int32; None for none.
+        rows_per_unit: the rows of each example, int64 [E]; None for one.
     """
+    rows_per_unit = np.ones(len(examples), dtype=np.int64) if rows_per_unit is None else rows_per_unit
     count = int(rows_per_unit.sum())
     ones, zeros = np.ones(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
-    return EncodedExamples(
+    rows = EncodedExamples(
         rows=PackedRows(zeros, zeros, ones, zeros if cut is None else cut),
         rows_per_unit=rows_per_unit,
         example_of_row=np.repeat(np.arange(len(rows_per_unit), dtype=np.int64), rows_per_unit),
@@ -116,3 +118,4 @@ def rows_of_units(rows_per_unit: Any, cut: Any = None) -> EncodedExamples:
         targets=None,
         targets_per=PER_UNIT,
     )
+    return list(task.decode(examples, rows, outputs, None))

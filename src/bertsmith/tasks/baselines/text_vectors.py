@@ -13,7 +13,7 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT: Sentence Embeddings using S
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bertsmith.base.storage.files import misfit, read_json, write_json
 from bertsmith.models.model_files.metadata import NGRAM_TERMS
 from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.tasks.baselines.linear import LinearModel, Vectors
-from bertsmith.tasks.baselines.n_grams import FIX, KINDS, rows_of_units
+from bertsmith.tasks.baselines.n_grams import FIX, KINDS, decoded
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.specs.kinds import task_for
@@ -74,11 +74,11 @@ class TextCosine:
             return []
         single, sides = _sides(self.encoder, self.spec, examples)
         outputs = self.linear.outputs(cosines_of_pairs(*_vectors(self.encoder, single, sides)))
-        task, cut = cast("Any", task_for(self.spec)), np.zeros(len(examples), dtype=np.int32)
+        cut = np.zeros(len(examples), dtype=np.int32)
         for side in sides:
             features = single.encode(side, self.encoder.tokenizer)
             cut += np.add.reduceat(features.rows.cut_by_row, features.first_rows)
-        return list(task.decode(examples, rows_of_units(np.ones(len(cut), dtype=np.int64), cut), outputs, None))
+        return decoded(task_for(self.spec), examples, outputs, cut)
 
     @staticmethod
     def read(folder: Path, encoder: FrozenEncoder) -> "TextCosine":

@@ -27,7 +27,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import misfit, read_json, write_json
 from bertsmith.models.model_files.metadata import NGRAM_TERMS
 from bertsmith.tasks.baselines.bag_of_words import WordSpace, cut_text, words_of_text
-from bertsmith.tasks.baselines.n_grams import FIX, NGramModel, rows_of_units
+from bertsmith.tasks.baselines.n_grams import FIX, NGramModel, decoded
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, texts_of_group
 from bertsmith.tasks.encoding.units import Logits
 from bertsmith.tasks.specs.kinds import task_for
@@ -263,8 +263,8 @@ class WordModel:
             return self._cosines(examples)
         if self.spec.kind == "tagging":
             return list(task.decode(asked, None, tag_logits(self.counts, asked, self.spec.labels), None))
-        rows = rows_of_units(np.array([len(example.endings) for example in asked], dtype=np.int64))
-        return list(task.decode(asked, rows, choice_logits(self.counts, asked), None))
+        endings = np.array([len(example.endings) for example in asked], dtype=np.int64)
+        return decoded(task, asked, choice_logits(self.counts, asked), rows_per_unit=endings)
 
     def _cosines(self, examples: Sequence[Example]) -> list[SimilarityPrediction]:
         """The TF-IDF vectors of the texts of each example; `cut_tokens` are the words that were cut."""

@@ -11,7 +11,7 @@ Source: Mihalcea and Tarau (2004), "TextRank: Bringing Order into Texts", sectio
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +19,9 @@ import numpy.typing as npt
 from bertsmith.tasks.baselines.bag_of_words import TextSpace
 from bertsmith.tasks.metrics.brackets import Tree, brackets_of, read_tree, right_branching
 from bertsmith.tasks.metrics.rouge import rouge, words_of
+from bertsmith.tasks.specs.task import CENTRAL, FIRST, NEAREST
 from bertsmith.text.documents.sentences import split_sentences
 
-FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
-WRITTEN = (FIRST, NEAREST, CENTRAL)
-RIGHT_BRANCHING = "right-branching trees"
 _CHOSEN_ON = 300  # training examples that decide how much of a source is taken
 _MOST_SENTENCES = 3
 _MOST_SCORED = 200  # sentences of a source that are compared with each other; of more, the first
@@ -33,17 +31,19 @@ _AT_ONCE = 2**23  # similarities of sources to training sources that are in memo
 Pairs = Sequence[tuple[str, Sequence[str]]]
 
 
-def written_by_baselines(train: Pairs, sources: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """The name of each baseline with its text for each source.
+def written_by(name: str, train: Pairs, sources: Sequence[str]) -> list[str]:
+    """The text of a baseline for each source.
 
     Args:
+        name: one of `WRITTEN`, or `RIGHT_BRANCHING`.
         train: source and targets of the training examples, at least one.
     """
     sample = train[:_CHOSEN_ON]
-    yield FIRST, _best_of(_beginnings(sample), sample, sources)
-    yield NEAREST, nearest_targets(train, sources)
-    central = {f"{count}": _central(count) for count in range(1, _MOST_SENTENCES + 1)}
-    yield CENTRAL, _best_of(central, sample, sources)
+    if name == FIRST:
+        return _best_of(_beginnings(sample), sample, sources)
+    if name == CENTRAL:
+        return _best_of(list(map(_central, range(1, _MOST_SENTENCES + 1))), sample, sources)
+    return (nearest_targets if name == NEAREST else right_branching_trees)(train, sources)
 
 
 def right_branching_trees(train: Pairs, sources: Sequence[str]) -> list[str]:
@@ -98,13 +98,11 @@ def _votes(sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:
     return votes
 
 
-def _beginnings(train: Pairs) -> dict[str, Callable[[str], str]]:
+def _beginnings(train: Pairs) -> list[Callable[[str], str]]:
     """Ways to take the beginning of a text: sentences, or as many words as targets usually have."""
     lengths = [len(target.split()) for _, targets in train for target in targets]
     words = max(1, round(float(np.median(lengths))))
-    return {"words": lambda text: " ".join(text.split()[:words])} | {
-        f"{count}": _sentences(count) for count in range(1, _MOST_SENTENCES + 1)
-    }
+    return [lambda text: " ".join(text.split()[:words]), *map(_sentences, range(1, _MOST_SENTENCES + 1))]
 
 
 def _sentences(count: int) -> Callable[[str], str]:
@@ -115,11 +113,11 @@ def _central(count: int) -> Callable[[str], str]:
     return lambda text: central_sentences(text, count)
 
 
-def _best_of(ways: Mapping[str, Callable[[str], str]], train: Pairs, sources: Sequence[str]) -> list[str]:
+def _best_of(ways: Sequence[Callable[[str], str]], train: Pairs, sources: Sequence[str]) -> list[str]:
     """What the way that has the highest mean ROUGE-L on training examples writes for the sources."""
 
     def score(write: Callable[[str], str]) -> float:
         return sum(rouge(write(source), targets)["rougeL"] for source, targets in train)
 
-    best = max(ways.values(), key=score)
+    best = max(ways, key=score)
     return [best(source) for source in sources]

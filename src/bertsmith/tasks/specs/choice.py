@@ -18,7 +18,7 @@ from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.settings import WINDOWED, TaskSettings
-from bertsmith.tasks.specs.task import TaskWithLoss
+from bertsmith.tasks.specs.task import OVERLAP, TaskWithLoss
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.tasks.specs.whole_texts import require_segments
 from bertsmith.text.tokenizers.encoded import Encoded
@@ -36,6 +36,7 @@ class ChoiceTask(TaskWithLoss):
     """Chooses one of the endings of each example."""
 
     kind = "choice"
+    baselines = (OVERLAP,)
     settings_used = frozenset({"long_text"})
 
     @property

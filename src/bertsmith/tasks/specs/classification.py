@@ -34,7 +34,7 @@ from bertsmith.tasks.metrics.calibration import (
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS, multi_label_scores, scores_at
 from bertsmith.tasks.specs.named_tasks import FIXED_LABELS
 from bertsmith.tasks.specs.predictions import LabelPrediction
-from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
+from bertsmith.tasks.specs.task import OF_TEXTS, TaskSpec, TaskWithLoss
 from bertsmith.tasks.specs.whole_texts import (
     NO_ORDER,
     check_texts,
@@ -59,6 +59,7 @@ class ClassificationTask(TaskWithLoss):
     """Predicts one or several of the spec's labels for each text or pair."""
 
     kind = "classification"
+    baselines = OF_TEXTS
     settings_used = frozenset(
         {"long_text", "stride", "pooling", "calibrate", "tune_threshold", "label_thresholds", "both_orders"}
     )
@@ -85,9 +86,9 @@ class ClassificationTask(TaskWithLoss):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        return encode_units(self.spec, texts, self._targets(texts), tokenizer)
+        return encode_units(self.spec, texts, self.targets(texts), tokenizer)
 
-    def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
+    def targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
         """int64 [E], or float32 [E, K] for multi-label tasks; None without known gold labels."""
         number = {label: index for index, label in enumerate(self.spec.labels)}
         known = (e.label is not None and all(name in number for name in labels_of(e)) for e in examples)

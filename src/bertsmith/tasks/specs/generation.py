@@ -51,6 +51,11 @@ class GenerationTask(TaskWithLoss):
         return form_of_texts(self.spec.name)
 
     @property
+    def baselines(self) -> tuple[str, ...]:
+        """See `Task.baselines`."""
+        return self._form.baselines
+
+    @property
     def head(self) -> "Head":
         """A decoder."""
         from bertsmith.models.heads.head_spec import Head

@@ -15,7 +15,7 @@ from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS, spearman
 from bertsmith.tasks.specs.predictions import NumberPrediction
-from bertsmith.tasks.specs.task import TaskWithLoss
+from bertsmith.tasks.specs.task import OF_TEXTS, TaskWithLoss
 from bertsmith.tasks.specs.whole_texts import (
     NO_ORDER,
     check_texts,
@@ -41,6 +41,7 @@ class RegressionTask(TaskWithLoss):
     """Predicts a number for each text or pair."""
 
     kind = "regression"
+    baselines = OF_TEXTS
     settings_used = frozenset({"long_text", "stride", "pooling", "both_orders"})
 
     @property
@@ -71,8 +72,12 @@ class RegressionTask(TaskWithLoss):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
-        return encode_units(self.spec, texts, _gold(texts).astype(np.float32) if labelled else None, tokenizer)
+        return encode_units(self.spec, texts, self.targets(texts), tokenizer)
+
+    def targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
+        """float32 [E]; None without numbers."""
+        labelled = bool(examples) and all(isinstance(example.label, float) for example in examples)
+        return _gold(examples).astype(np.float32) if labelled else None
 
     def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """The squared error; see `TaskWithLoss.loss`."""

@@ -33,7 +33,7 @@ from bertsmith.tasks.metrics.numbers import pearson, spearman
 from bertsmith.tasks.metrics.similarity import best_pair_accuracy, pair_average_precision, ranks_of_partners
 from bertsmith.tasks.metrics.vectors import cosines
 from bertsmith.tasks.specs.predictions import SimilarityPrediction
-from bertsmith.tasks.specs.task import Task
+from bertsmith.tasks.specs.task import FROZEN_COSINE, WORDS_COSINE, Task
 from bertsmith.tasks.specs.vector_gold import (
     AGAINST,
     LABELLED,
@@ -59,6 +59,7 @@ class SimilarityTask(Task):
     """Scores the vectors of texts; what trains them is in `recipes.finetuning.vector_workload`."""
 
     kind = "similarity"
+    baselines = (WORDS_COSINE, FROZEN_COSINE)
     settings_used = frozenset({"query_prompt", "passage_prompt"})
 
     @property

@@ -23,7 +23,7 @@ from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.specs.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.specs.predictions import AnswerPrediction
 from bertsmith.tasks.specs.question_windows import encode_questions, with_read
-from bertsmith.tasks.specs.task import TaskSpec, TaskWithLoss
+from bertsmith.tasks.specs.task import OVERLAP, TaskSpec, TaskWithLoss
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
@@ -44,6 +44,7 @@ class SpanTask(TaskWithLoss):
     """Finds the answer to each question in its context, or that there is none."""
 
     kind = "span"
+    baselines = (OVERLAP,)
     settings_used = frozenset({"stride", "max_question", "max_answer", "n_best"})
     epochs_count_examples = True  # `int(len(train_examples) / batch * epochs)` in the original run_squad.py
 

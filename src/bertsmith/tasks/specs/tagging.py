@@ -26,7 +26,7 @@ from bertsmith.tasks.specs.predictions import Entity, TagsPrediction
 from bertsmith.tasks.specs.sentence_windows import document_borders, in_documents, sentence_windows, with_context
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
 from bertsmith.tasks.specs.tag_sequences import best_sequences
-from bertsmith.tasks.specs.task import TaskWithLoss
+from bertsmith.tasks.specs.task import TAGS, VECTORS, TaskWithLoss
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
@@ -45,6 +45,7 @@ class TaggingTask(TaskWithLoss):
     """Predicts one of the spec's tags for each word."""
 
     kind = "tagging"
+    baselines = (TAGS, VECTORS)
     settings_used = frozenset({"long_text", "stride", "document_context", "constrained_tags"})
 
     @property

@@ -35,6 +35,16 @@ if TYPE_CHECKING:
 
 GENERATION = "generation"  # the kind of tasks whose answers are texts that the model writes
 
+# Baselines by their names, see `Task.baselines`.
+BAG, VECTORS = "bag of words", "linear model on frozen vectors"
+PAIRS, COSINE = "linear model on the vectors of both texts", "cosine of the vectors of both texts"
+OF_TEXTS = (BAG, VECTORS, PAIRS, COSINE)  # of tasks on whole texts; the last two of pairs alone
+WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
+TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
+FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
+WRITTEN = (FIRST, NEAREST, CENTRAL)
+RIGHT_BRANCHING = "right-branching trees"
+
 
 def title_of(name: str, kind: str) -> str:
     """The name of a task, with its kind if that is another word.
@@ -203,6 +213,11 @@ class Task(abc.ABC):
     def __init__(self, spec: TaskSpec) -> None:
         assert spec.kind == self.kind, f"a spec of {spec.kind} for {self.kind}"
         self.spec = spec
+
+    @property
+    @abc.abstractmethod
+    def baselines(self) -> tuple[str, ...]:
+        """The names of its baselines, in the order in which they are shown."""
 
     @property
     @abc.abstractmethod

@@ -13,6 +13,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.tasks.datasets.examples import SequenceExample
 from bertsmith.tasks.encoding.writing import Guide
 from bertsmith.tasks.metrics.brackets import Tree, read_tree
+from bertsmith.tasks.specs.task import RIGHT_BRANCHING, WRITTEN
 from bertsmith.tasks.specs.tree_guide import CLOSE, OPEN, SENTENCE, TreeGuide, TreeSpelling, pieces_of_words
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -23,9 +24,11 @@ class WrittenForm:
 
     Attributes:
         unread: settings that have no effect on such texts.
+        baselines: the names of the baselines of a task of such texts.
     """
 
     unread: tuple[str, ...] = ()
+    baselines: tuple[str, ...] = WRITTEN
 
     def check(self, example: SequenceExample) -> None:
         """Refuses targets that cannot be written, or do not fit their source."""
@@ -50,6 +53,7 @@ class Trees(WrittenForm):
     """Trees in brackets over the words of the source, which white space separates."""
 
     unread = ("min_target_length", "no_repeat_ngram")
+    baselines = (RIGHT_BRANCHING,)
 
     def check(self, example: SequenceExample) -> None:
         """See `WrittenForm`; the tree has the words of the source."""
