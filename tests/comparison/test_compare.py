@@ -273,15 +273,15 @@ def test_a_system_that_fails_is_reported_with_its_reason_and_tried_again(files, 
     def broken(*_, **__):
         raise InputError(expected="a column", found="none", fix="add one")
 
-    whole = systems.counting
-    monkeypatch.setattr(systems, "counting", broken)
+    whole = systems.CountedColumns
+    monkeypatch.setattr(systems, "CountedColumns", broken)
     options = {**files, "systems": ["one-hot", "ppmi"], "seeds": 2, "labels": [24]}
     result = compare_systems(**options, out=tmp_path / "out")
     assert [row["system"] for row in result.report["rows"]] == ["ppmi"]
     assert {one["error"] for one in result.report["failures"]} == {"expected a column; found none; add one"}
     assert "one-hot, 2 cells, failed: expected a column; found none; add one" in result.lines()
     assert [row[:3] for row in result.table()[1]][1:] == [["24", "one-hot", "failed"]]
-    monkeypatch.setattr(systems, "counting", whole)
+    monkeypatch.setattr(systems, "CountedColumns", whole)
     result = compare_systems(**options, out=tmp_path / "out", resume=True)
     assert result.report["failures"] == []
     assert [row["system"] for row in result.report["rows"]] == ["one-hot", "ppmi"]
@@ -291,7 +291,7 @@ def test_if_no_system_can_be_fitted_the_first_reason_is_the_error(files, tmp_pat
     def broken(*_, **__):
         raise InputError(expected="a column", found="none", fix="add one")
 
-    monkeypatch.setattr(systems, "counting", broken)
+    monkeypatch.setattr(systems, "CountedColumns", broken)
     with pytest.raises(ConfigError, match="found none: expected a column"):
         compare_systems(**cheap(files), out=tmp_path / "out", systems=CHEAP, seeds=1)
 
