@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
     from bertsmith.recipes.adaptation.run import adapt
     from bertsmith.recipes.codes.folder import build_codes
+    from bertsmith.recipes.codes.run import train_codes
     from bertsmith.recipes.comparison.run import compare_systems
     from bertsmith.recipes.memory.run import train_memory
     from bertsmith.recipes.translation.run import train_translation
@@ -108,6 +109,7 @@ _LAZY = {
     "score_searches": "bertsmith.app.library.retrieval",
     "search_passages": "bertsmith.app.library.retrieval",
     "split_sentences": "bertsmith.text.documents.sentences",
+    "train_codes": "bertsmith.recipes.codes.run",
     "train_memory": "bertsmith.recipes.memory.run",
     "train_translation": "bertsmith.recipes.translation.run",
     "train_word_vectors": "bertsmith.inference.word_vectors.training",
@@ -170,6 +172,7 @@ __all__ = [
     "score_searches",
     "search_passages",
     "split_sentences",
+    "train_codes",
     "train_memory",
     "train_translation",
     "train_word_vectors",

@@ -1,14 +1,15 @@
 """Commands for sequences of codes: events of subjects as a vocabulary and visits, models of them, predictions."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.cli.options import JsonOption, print_json, say
+from bertsmith.app.cli.options import JsonOption, print_json, print_table, say
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.requests import call
 
 if TYPE_CHECKING:
-    from bertsmith.recipes.codes.request import BuildCodesRequest
+    from bertsmith.recipes.codes.request import BuildCodesRequest, TrainCodesRequest
 
 
 def build(request: "BuildCodesRequest", json: JsonOption = False) -> None:
@@ -39,3 +40,37 @@ def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if summary["tree_nodes"]:
         nodes = counted(summary["tree_nodes"], "node")
         yield f"tree: {nodes}, the codes of the vocabulary that are in it and their ancestors"
+
+
+def train(request: "TrainCodesRequest", json: JsonOption = False) -> None:
+    """Train a model of visits (G-BERT) that recommends codes of a visit, or predicts those of the next one.
+
+    With --given and --wanted, such as diagnosis and medication, it recommends codes of one kind from those of the other
+    and from the past. A part of the subjects is held out: the scores are theirs, next to those of simple baselines.
+    Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume continues from there.
+    """
+    from bertsmith.recipes.codes.run import train_codes
+
+    results = call(train_codes, request).results
+    if json:
+        print_json(results)
+        return
+    print_table(
+        ["system", "Jaccard", "PR-AUC", "F1", "95% of F1"],
+        [
+            [name, *(f"{of[key]['value']:.3f}" for key in ("jaccard", "pr_auc", "f1")), _interval(of["f1"])]
+            for name, of in results["systems"].items()
+        ],
+    )
+    say(f"{counted(results['visits'], 'visit')} of {counted(results['subjects'], 'held-out subject')}")
+    if "best_baseline" in results:
+        test = results["against_best_baseline"]["f1"]
+        say(
+            f"F1 minus that of the best baseline ({results['best_baseline']}): {test['difference']:+.3f} "
+            f"({_interval(test)}), p = {test['p_value']:.4f}"
+        )
+    say(f"model: {Path(request.out) / 'model'}")
+
+
+def _interval(numbers: Mapping[str, float]) -> str:
+    return f"{numbers['low']:.3f} to {numbers['high']:.3f}"

@@ -126,6 +126,12 @@ COMMANDS = (
         not_run="it needs a table of events; the page on sequences of codes runs it",
     ),
     Command(
+        codes.train,
+        "codes train",
+        "bertsmith codes train my-codes --given diagnosis --wanted medication --out my-codes-run",
+        not_run="it needs a folder of codes; the page on sequences of codes runs it",
+    ),
+    Command(
         whole_runs.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",

@@ -10,7 +10,7 @@ GROUPS: Mapping[str, str] = {
     "Start here": "demo*",
     "Text": "vocab*, corpus*, tokenize, inputs, check, rates, codes build",
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
-    "memory train",
+    "memory train, codes train",
     "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
     "senses, contexts, memory answer",
     "Compare": "evaluate*, compare*, glue, quantize",
@@ -28,6 +28,8 @@ COMMON: Mapping[str, str] = {
     "memory train": "out dev hops width facts support-weight starts epochs minutes steps learning-rate seed device "
     "resume",
     "codes build": "out tree minimum-count by-day replace",
+    "codes train": "out given wanted tree width dropout pretrain-on pretraining-epochs epochs rounds minutes steps "
+    "learning-rate seed device resume",
     "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
     "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
@@ -66,6 +68,7 @@ TOPICS: Mapping[str, str] = {
     "TranslationSettings": "Model and data",
     "MemorySettings": "Model and data",
     "EventSettings": "Columns and files",
+    "CodesSettings": "Model and data",
     "SearchSettings": "Beam search",
     "WordVectorSettings": "Training",
     "ServerSettings": "Limits",

@@ -46,6 +46,7 @@ REQUESTS = Registry[type[Request]](
         "ask": "inference.search.request:AskRequest",
         "check": "text.corpus.request:CheckRequest",
         "codes build": "recipes.codes.request:BuildCodesRequest",
+        "codes train": "recipes.codes.request:TrainCodesRequest",
         "compare": "recipes.comparison.request:CompareRequest",
         "complete": "inference.predictors.request:CompleteRequest",
         "contexts": "inference.search.request:ContextsRequest",

@@ -25,21 +25,26 @@ def write_own_folder(
     path: Path,
     config: EncoderConfig,
     tensors: Mapping[str, Tensor],
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     metadata: ModelMetadata,
     card: str,
     *,
     replace: bool = False,
+    also: Callable[[Path], None] | None = None,
 ) -> None:
-    """Writes a model, its tokenizer, its metadata and a card.
+    """Writes a model, its tokenizer if it has one, its metadata and a card.
 
     Args:
         replace: overwrite an existing folder that contains a model.
+        also: writes further files of the model to the folder.
     """
     with atomic_folder(path, replace=MODEL_FOLDER if replace else False) as partial:
         write_json(partial / "config.json", {"model_type": config.model_type, **config.to_dict()})
         write_safetensors(partial / SAFETENSORS, dict(tensors))
-        write_tokenizer(partial, tokenizer, config)
+        if tokenizer is not None:
+            write_tokenizer(partial, tokenizer, config)
+        if also is not None:
+            also(partial)
         write_text(partial / CARD, card)
         write_metadata(partial, tokenizer, metadata)
 
@@ -57,21 +62,41 @@ def read_own_folder(
         read_config: the configuration from the values of `config.json`, and the folder for messages.
         new_model: a model without initial values.
     """
-    folder = Path(path)
-    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
-        folder = folder / "model"
-    require_file(folder / "config.json", f"the configuration of a {kind}")
-    config = read_config(read_json(folder / "config.json"), str(folder))
-    metadata = read_metadata(folder)
+    folder, config, metadata = own_folder_of(path, kind, read_config)
     tokenizer, _ = read_tokenizer(folder, metadata)
     if tokenizer is None:
         raise no_vocabulary(folder)
     fit_vocabulary(tokenizer.vocabulary, config, f"'{folder}'")
+    return (
+        new_from_weights(folder, config.display_name, lambda: new_model(config, metadata, tokenizer)),
+        tokenizer,
+        metadata,
+    )
+
+
+def own_folder_of(
+    path: Path | str, kind: str, read_config: Callable[[Any, str], Config]
+) -> tuple[Path, Config, ModelMetadata]:
+    """The folder of a model, or the one in its run, its configuration and metadata; see `read_own_folder`."""
+    folder = Path(path)
+    if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
+        folder = folder / "model"
+    require_file(folder / "config.json", f"the configuration of a {kind}")
+    return folder, read_config(read_json(folder / "config.json"), str(folder)), read_metadata(folder)
+
+
+def new_from_weights(folder: Path, name: str, new_model: Callable[[], Model]) -> Model:
+    """A model with the weights of a folder, in evaluation mode.
+
+    Args:
+        name: of the model, for messages.
+        new_model: a model without initial values.
+    """
     tensors = read_weights(folder)
     with torch.device("meta"):
-        model = new_model(config, metadata, tokenizer)
+        model = new_model()
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    require_fit(shapes, model.state_dict(), f"the {config.display_name} in '{folder}'")
+    require_fit(shapes, model.state_dict(), f"the {name} in '{folder}'")
     require_numbers(tensors, f"'{folder}'")
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
-    return model.eval(), tokenizer, metadata
+    return model.eval()

@@ -12,11 +12,16 @@ codes embed        a model and events to a file with a vector per subject
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import Help, help_field, require_number
+from bertsmith.recipes.codes.settings import CodesSettings
 from bertsmith.recipes.codes.tables import EventSettings
+from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
+from bertsmith.training.loop.settings import BUDGETS, TrainSettings
+
+_EVALUATIONS = 20  # of a run
 
 EVENTS = Help(
     "tables of events with subject, time, code and perhaps kind: .csv, .tsv, .jsonl, .parquet (also .gz, .zst); or "
@@ -51,3 +56,39 @@ class BuildCodesRequest(Request, EventSettings):
         super().__post_init__()
         EventSettings.__post_init__(self)
         require_number("minimum_count", self.minimum_count, least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainCodesRequest(Request, CodesSettings, TrainSettings):
+    """A folder of codes, and the settings of a model of its visits and its training."""
+
+    completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
+
+    codes: str | Path | None = input_field("codes", "a folder of `bertsmith codes build`", "that")
+    out: str | Path = out_field()
+    _: dataclasses.KW_ONLY
+    resume: bool = resume_field()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_input(self, "codes", "codes train")
+        self.training(10**6)  # checks what was given
+
+    def training(self, steps: int) -> TrainSettings:
+        """The settings of a training of that many steps: what was given, and the paper's Adam for the rest."""
+        given = self.values(TrainSettings)
+        usual: dict[str, Any] = {
+            "schedule": "constant",
+            "learning_rate": 5e-4,
+            "warmup_share": 0.0,
+            "bias_correction": True,
+            "weight_decay": 0.0,
+            "keep_best": "pr_auc",
+            "log_every": 50,
+            "evaluate_at_start": False,
+        }
+        if given.keys().isdisjoint(BUDGETS):
+            usual["steps"] = max(2, steps)
+        if budget := given.get("steps", usual.get("steps")):
+            usual["evaluate_every"] = max(1, int(budget) // _EVALUATIONS)
+        return TrainSettings(**{**usual, **given})

@@ -72,5 +72,6 @@ def request_of_run(
         fix="name another folder",
     )
     own, training = from_dict(settings, record.get("run", {}), where), from_dict(TrainSettings, record["train"], where)
-    given = {name: str(record.get(name, "")), "out": run, "dev": record.get("dev"), "resume": True}
+    given = {name: str(record.get(name, "")), "out": run, "resume": True}
+    given |= {"dev": record["dev"]} if "dev" in record else {}
     return kind(**given, **to_dict(own), **to_dict(training))

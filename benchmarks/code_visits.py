@@ -1,0 +1,193 @@
+"""Models of visits (G-BERT): what the tree and pre-training are worth, on generated patients and on Synthea's.
+
+    python benchmarks/code_visits.py --folder DIR [--patients 8000] [--seeds 3] [--rounds 2] [--data DIR]
+
+Generated patients, as `random_patients.py` draws them, a sixth of them with more than one visit: medications of a visit
+from its diagnoses and the past, with the whole model, without the tree, without pre-training, and without both. Scores
+are those of `codes train` on 15% of the patients with several visits, who are held out, with intervals and paired tests
+by patient. "rare" are the visits with at least half of their diagnoses in no more than five training visits.
+
+With --data, a folder with `synthea_unmc_visits.jsonl` and `synthea_dbt_visits.jsonl`: medications from conditions, both
+without a tree here (RxNorm and SNOMED), and the codes of the next visit. A run that ended is not repeated: its
+folder in DIR is read.
+"""
+
+import argparse
+import csv
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import torch
+from harness import machine, machine_label, write_result
+from random_patients import write_patients, write_tree
+
+from bertsmith import build_codes, train_codes
+from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.recipes.codes.encoding import NO_ROW, encode_subjects, examples_of
+from bertsmith.recipes.codes.folder import read_codes_folder
+from bertsmith.recipes.codes.model_folder import read_codes_model
+from bertsmith.recipes.codes.run import divided
+from bertsmith.recipes.codes.settings import CodesSettings
+from bertsmith.recipes.codes.workload import scores_of
+from bertsmith.tasks.metrics.sets import (
+    average_precision_of_sets,
+    f1_of_sets,
+    interval_by_group,
+    jaccard,
+    paired_test_by_group,
+)
+
+ARMS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "no tree": {"tree": False},
+    "no pre-training": {"pretraining_epochs": 0},
+    "neither": {"tree": False, "pretraining_epochs": 0},
+}
+RARE = 5  # training visits
+KINDS = {"given_kind": "diagnosis", "wanted_kind": "medication"}
+
+
+def trained(codes: Path, run: Path, **settings: Any) -> tuple[dict[str, Any], float]:
+    """The results of a training, and the seconds of the processor that it took; read if it ended before."""
+    done = run / "benchmark.json"
+    if not done.exists():
+        begin = time.process_time()
+        started = (run / "settings.json").exists()
+        result = train_codes(None if started else codes, run, resume=started, **({} if started else settings))
+        write_json(done, {"results": dict(result.results), "seconds": time.process_time() - begin})
+    record = read_json(done)
+    return record["results"], record["seconds"]
+
+
+def values_of(codes: Path, run: Path, seed: int) -> dict[str, np.ndarray]:
+    """The scores of each test visit of a run, its subject, and whether its diagnoses are rare."""
+    model, folder = read_codes_model(run), read_codes_folder(codes)
+    train, _, test = divided(folder.subjects, CodesSettings(), seed)
+    data, known = (encode_subjects(part, model.vocabulary, model.kinds, model.labels) for part in (test, train))
+    examples = [
+        example
+        for subject in range(len(data))
+        for example in examples_of(data, subject, recommends=True, first_visits=False)
+    ]
+    scores, targets = scores_of(model.model, data, examples, torch.device("cpu"), recommends=True)
+    chances, gold = 1 / (1 + np.exp(-scores)), targets > 0
+    counts = np.zeros(len(model.vocabulary), dtype=np.int64)
+    for row, kind in zip(known.ids, known.kinds, strict=True):
+        if kind == 0:
+            counts[row[1:]] += 1
+    rows = [int(data.rows[subject][visit, 0]) for subject, visit in examples]
+    assert NO_ROW not in rows
+    return {
+        "jaccard": jaccard(gold, chances >= model.threshold),
+        "pr_auc": average_precision_of_sets(gold, chances),
+        "f1": f1_of_sets(gold, chances >= model.threshold),
+        "subject": np.array([f"{seed}/{example.subject}" for example in examples]),
+        "rare": np.array([(counts[data.ids[row][1:]] <= RARE).mean() >= 0.5 for row in rows]),
+    }
+
+
+def table_of(values: dict[str, dict[str, np.ndarray]]) -> dict[str, Any]:
+    """The mean of each score of each arm over all seeds, on all visits and on rare ones, and the whole model's gain."""
+    table: dict[str, Any] = {}
+    for part in ("all", "rare"):
+        rows: dict[str, Any] = {}
+        for arm, of_arm in values.items():
+            used = of_arm["rare"] if part == "rare" else np.ones(len(of_arm["rare"]), dtype=bool)
+            groups = np.unique(of_arm["subject"], return_inverse=True)[1][used].tolist()
+            rows[arm] = {"visits": int(used.sum())}
+            for metric in ("jaccard", "pr_auc", "f1"):
+                each = of_arm[metric][used]
+                low, high = interval_by_group(each, groups)
+                rows[arm][metric] = {"value": float(each.mean()), "low": low, "high": high}
+                if arm != "whole":
+                    test = paired_test_by_group(values["whole"][metric][used], each, groups)
+                    rows[arm][f"whole minus this, {metric}"] = vars(test)
+        table[part] = rows
+    return table
+
+
+def write_synthea(data: Path, out: Path) -> None:
+    """Conditions and medications of the visits of Synthea's patients as a table of events."""
+    with out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["subject", "time", "code", "kind", "description"])
+        for name in ("unmc", "dbt"):
+            for line in (data / f"synthea_{name}_visits.jsonl").read_text(encoding="utf-8").splitlines():
+                patient = json.loads(line)
+                for visit in patient["visits"]:
+                    for kind in ("condition", "medication"):
+                        for code, text, *_ in visit.get(f"{kind}s", ()):
+                            writer.writerow([patient["patient"], visit["date"], code, kind, text])
+
+
+def main() -> None:
+    """Trains every arm and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--patients", type=int, default=8000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--data", type=Path)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    result: dict[str, Any] = {"machine": machine(), "patients": options.patients, "rounds": options.rounds}
+    values: dict[str, list[dict[str, np.ndarray]]] = {arm: [] for arm in ARMS}
+    runs: dict[str, Any] = {arm: [] for arm in ARMS}
+    for seed in range(1, options.seeds + 1):
+        codes = options.folder / f"codes-{seed}"
+        events, tree = (options.folder / f"{name}-{seed}.tsv" for name in ("events", "tree"))
+        if not codes.exists():
+            write_patients(events, options.patients, seed)
+            write_tree(tree)
+            build_codes([events], codes, tree=[tree])
+        for arm, settings in ARMS.items():
+            run = options.folder / f"{arm.replace(' ', '-')}-{seed}"
+            results, seconds = trained(
+                codes,
+                run,
+                seed=seed,
+                rounds=options.rounds,
+                baselines=arm == "whole",
+                device="cpu",
+                **KINDS,
+                **settings,
+            )
+            runs[arm].append({"seconds": seconds, "results": results})
+            values[arm].append(values_of(codes, run, seed))
+            print(
+                seed,
+                arm,
+                {
+                    name: round(of["value"], 4)
+                    for name, of in results["systems"]["model"].items()
+                    if name != "threshold"
+                },
+                flush=True,
+            )
+    joined = {
+        arm: {name: np.concatenate([v[name] for v in of_arm]) for name in of_arm[0]} for arm, of_arm in values.items()
+    }
+    result |= {"generated": table_of(joined), "runs": runs}
+    if options.data is not None:
+        codes = options.folder / "codes-synthea"
+        if not codes.exists():
+            write_synthea(options.data, options.folder / "synthea.csv")
+            build_codes([options.folder / "synthea.csv"], codes)
+        kinds = {"given_kind": "condition", "wanted_kind": "medication"}
+        for name, settings in (("recommendation", kinds), ("next visit", {})):
+            run = options.folder / f"synthea-{name.replace(' ', '-')}"
+            results, seconds = trained(codes, run, rounds=options.rounds, subjects_per_step=4, device="cpu", **settings)
+            result[f"synthea, {name}"] = {"seconds": seconds, "results": results}
+            print("synthea", name, json.dumps(results["systems"])[:400], flush=True)
+    path = write_result(f"code_visits_{machine_label(result['machine'])}", result)
+    print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main()
