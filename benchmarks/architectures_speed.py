@@ -33,7 +33,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import choose_inference
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.huggingface import read_model_folder
-from bertsmith.models.heads.row_vectors import mean_of_rows
+from bertsmith.models.heads.row_vectors import pool_rows
 from bertsmith.models.parts import attention
 from bertsmith.models.parts.batch import Batch, cut_by_tokens
 from bertsmith.models.products.prepared import prepare
@@ -110,7 +110,7 @@ def ours(model: torch.nn.Module, rows: Rows) -> torch.Tensor:
     for part in cut_by_tokens(order, lengths, MICRO_TOKENS):
         flat = np.concatenate([rows[place] for place in part])
         batch = Batch.from_flat(flat, np.zeros_like(flat), lengths[part])
-        vectors[part] = mean_of_rows(model(batch), batch.lengths)
+        vectors[part] = pool_rows(model(batch), batch.lengths)
     return vectors
 
 

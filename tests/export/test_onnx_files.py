@@ -20,7 +20,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.heads.row_vectors import mean_of_rows
+from bertsmith.models.heads.row_vectors import pool_rows
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import ACTIVATIONS, POSITIONS, EncoderConfig
@@ -218,7 +218,7 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(
     classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
     onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
     with torch.inference_mode():
-        read = mean_of_rows(hidden, batch.lengths) if config.pools_mean else model.read_of_rows(batch).pick(hidden)
+        read = pool_rows(hidden, batch.lengths) if config.pools_mean else model.read_of_rows(batch).pick(hidden)
         pooled = model.pool(read)[:, :2]
     np.testing.assert_allclose(Session(tmp_path / "pooled.onnx")(inputs)["logits"], pooled, **NEAR)
 

@@ -22,7 +22,7 @@ from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
-from bertsmith.models.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.noise import NoiseOfTexts, RowNoise
@@ -479,10 +479,10 @@ def test_a_pooler_counts_only_where_a_head_was_trained_on_it(base: str, tmp_path
 
 def test_the_mean_of_rows_is_that_of_each_row_alone() -> None:
     hidden = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
-    result = mean_of_rows(hidden, (1, 4, 2))
+    result = pool_rows(hidden, (1, 4, 2))
     expected = torch.stack([hidden[:1].mean(0), hidden[1:5].mean(0), hidden[5:].mean(0)])
     torch.testing.assert_close(result, expected)
-    assert mean_of_rows(hidden.bfloat16(), (7,)).dtype == torch.float32
+    assert pool_rows(hidden.bfloat16(), (7,)).dtype == torch.float32
 
 
 def test_the_pair_of_rows_compares_the_means_of_both_segments() -> None:

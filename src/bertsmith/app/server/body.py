@@ -54,16 +54,12 @@ class BodyReader:
         _require_json(request.headers)
         held = Lease(self._held)
         try:
-            async with asyncio.timeout(self._settings.read_seconds):
-                data = await self._bytes(request, held)
-        except TimeoutError:
-            held.release()
-            seconds = f"{self._settings.read_seconds:g}"
-            raise RefusalError(408, f"the body did not arrive within {seconds} s", {"connection": "close"}) from None
-        except (RefusalError, ClientGoneError):
-            held.release()
-            raise
-        try:
+            try:
+                async with asyncio.timeout(self._settings.read_seconds):
+                    data = await self._bytes(request, held)
+            except TimeoutError:
+                late = f"the body did not arrive within {self._settings.read_seconds:g} s"
+                raise RefusalError(408, late, {"connection": "close"}) from None
             self._require_few_values(data)
             try:
                 body = schema.model_validate_json(data)
@@ -71,7 +67,7 @@ class BodyReader:
                 raise of_invalid_body(error, schema.model_fields) from None
             yield body
         finally:
-            held.release()
+            held.end()
 
     async def throw_away(self, request: Request) -> None:
         """Reads and discards the body of a refused request, unless it is too large or too slow."""
@@ -104,7 +100,7 @@ class BodyReader:
             if is_full or thrown_away or announced > most or len(data) + len(chunk) > most:
                 thrown_away += len(data) + len(chunk)
                 data.clear()
-                held.release()
+                held.end()
             else:
                 data += chunk
                 held.add(len(chunk))

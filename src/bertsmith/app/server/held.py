@@ -54,7 +54,7 @@ class HeldMemory:
 
 
 class Lease:
-    """The bytes that one request holds, until it releases all of them.
+    """The bytes that one request holds, until the lease ends.
 
     Args:
         memory: the memory of the server.
@@ -81,14 +81,9 @@ class Lease:
                 self._count += count
             return is_admitted
 
-    def release(self) -> None:
-        """Releases all bytes; the lease can be used again."""
-        with self._lock:
-            self._memory.hold(-self._count)
-            self._count = 0
-
     def end(self) -> None:
         """Releases all bytes, also those that a thread would hold from now on."""
         with self._lock:
             self._is_over = True
-        self.release()
+            self._memory.hold(-self._count)
+            self._count = 0

@@ -163,7 +163,7 @@ class _Heads:
     def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
         """The input of the head of a task on whole rows: of real tokens or of one position, [B, D], or several such.
 
-        Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `models/heads/row_vectors.py`, `concat_of_rows` of
+        Source: `pool_rows`, `pair_of_rows` and `apart_of_rows` of `models/heads/row_vectors.py`, `concat_of_rows` of
         `models/heads/head_blocks.py`.
         """
         if reads == "pooler":

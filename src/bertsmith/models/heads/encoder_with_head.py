@@ -18,7 +18,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead, new_own_head
-from bertsmith.models.heads.row_vectors import apart_of_rows, max_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
@@ -270,7 +270,7 @@ class EncoderForTask(_OnEncoder):
         if all_positions and read is not None:
             hidden = hidden[read.positions]
         if head.uses_pooler(self.config):
-            hidden = self.encoder.pool(mean_of_rows(hidden, batch.lengths) if pools_mean else hidden)
+            hidden = self.encoder.pool(pool_rows(hidden, batch.lengths) if pools_mean else hidden)
         elif head.has_reader:
             assert trace is not None
             hidden = self._read_states(trace, batch, read, noise)  # [N, 512] or [R, 2C]
@@ -283,9 +283,9 @@ class EncoderForTask(_OnEncoder):
 
             hidden = concat_of_rows(hidden, batch, self.encoder.read_of_rows(batch))  # [N, 3D]
         elif head.reads == MAX:
-            hidden = max_of_rows(hidden, batch.lengths)  # [N, D]
+            hidden = pool_rows(hidden, batch.lengths, "max")  # [N, D]
         elif head.reads_all:
-            hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
+            hidden = pool_rows(hidden, batch.lengths)  # [N, D]
         if head.is_vector:
             assert isinstance(hidden, Tensor)
             return hidden.to(torch.promote_types(hidden.dtype, torch.float32))  # [N, D]

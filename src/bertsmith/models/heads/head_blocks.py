@@ -12,7 +12,7 @@ Source: Howard and Ruder (2018), "Universal Language Model Fine-tuning for Text 
 import torch
 from torch import Tensor, nn
 
-from bertsmith.models.heads.row_vectors import max_of_rows, mean_of_rows
+from bertsmith.models.heads.row_vectors import pool_rows
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.layers import activation, linear, norm
 from bertsmith.models.parts.noise import Noise, dropped
@@ -24,7 +24,7 @@ _INNER_DROPOUT = 0.1  # of the hidden units, where there is dropout at all
 def concat_of_rows(hidden: Tensor, batch: Batch, read: Read) -> Tensor:
     """[h, max, mean] of each row, [N, 3D], at least in fp32: concat pooling of the hidden states [T, D]."""
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
-    pooled = (max_of_rows(exact, batch.lengths), mean_of_rows(exact, batch.lengths))
+    pooled = (pool_rows(exact, batch.lengths, "max"), pool_rows(exact, batch.lengths))
     return torch.cat([read.pick(exact), *pooled], dim=1)
 
 

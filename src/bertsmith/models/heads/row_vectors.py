@@ -13,17 +13,8 @@ from torch import Tensor
 from bertsmith.models.parts.batch import Batch
 
 
-def mean_of_rows(hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """The mean [N, D] of the hidden states [T, D] of each row, at least in fp32."""
-    return _pooled(hidden, lengths, "mean")
-
-
-def max_of_rows(hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """The maximum [N, D] of each number of the hidden states [T, D] of each row, at least in fp32."""
-    return _pooled(hidden, lengths, "max")
-
-
-def _pooled(hidden: Tensor, lengths: tuple[int, ...], how: str) -> Tensor:
+def pool_rows(hidden: Tensor, lengths: tuple[int, ...], how: str = "mean") -> Tensor:
+    """The mean or "max" [N, D] of the hidden states [T, D] of each row, at least in fp32."""
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     return torch.segment_reduce(exact, how, lengths=torch.tensor(lengths, device=hidden.device))
 
@@ -54,7 +45,7 @@ def apart_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
     Source: Reimers and Gurevych (2019), section 3; for the vectors, see `pair_of_rows`.
     """
     apart = batch.texts_apart
-    means = mean_of_rows(hidden, apart.batch.lengths)[list(apart.places)]  # [2N, D]
+    means = pool_rows(hidden, apart.batch.lengths)[list(apart.places)]  # [2N, D]
     return compared(means.view(batch.num_rows, 2, -1))
 
 

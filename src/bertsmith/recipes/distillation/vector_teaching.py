@@ -28,7 +28,7 @@ from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.processes.sharding import whole_parameters
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.heads.encoder_with_head import PreTrainingOutput
-from bertsmith.models.heads.row_vectors import mean_of_rows
+from bertsmith.models.heads.row_vectors import pool_rows
 from bertsmith.models.parts.our_names import PREFIX
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
 from bertsmith.tasks.metrics.vectors import principal_axes, unit
@@ -98,7 +98,7 @@ class VectorTeaching(Teaching):
         assert isinstance(output, PreTrainingOutput)
         settings, lengths = self._settings, micro_batch.batch.lengths
         wanted = torch.from_numpy(self.wanted(micro_batch)).to(output.hidden.device)
-        distances = (1 - F.cosine_similarity(mean_of_rows(output.hidden, lengths), wanted)).sum()
+        distances = (1 - F.cosine_similarity(pool_rows(output.hidden, lengths), wanted)).sum()
         loss = settings.mlm_weight * own + settings.vector_weight * distances / micro_batch.step_rows
         rows = torch.tensor(micro_batch.batch.num_rows, device=loss.device)
         return loss, {"vectors": distances.detach(), "taught_rows": rows}

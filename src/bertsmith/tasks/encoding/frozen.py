@@ -21,7 +21,7 @@ from torch import Tensor
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.base.storage.files import digest_bytes
-from bertsmith.models.heads.row_vectors import apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
 from bertsmith.models.parts.batch import Batch, GatheredRows, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
@@ -148,7 +148,7 @@ class FrozenEncoder(RowEncoder):
         if pooling == "pooler":
             joined = choice.join(picked)
             pools_mean = self.model.config.pools_mean
-            return self.model.pool(mean_of_rows(joined, batch.lengths) if pools_mean else joined).float()
+            return self.model.pool(pool_rows(joined, batch.lengths) if pools_mean else joined).float()
         mixed = choice.join(picked.float())
         if pooling in OF_ONE:
             return mixed
