@@ -16,7 +16,7 @@ import numpy as np
 
 from bertsmith.base.core.progress import warn
 from bertsmith.inference.word_vectors.formats import load_word_vectors
-from bertsmith.recipes.results.resampling import Line, scored
+from bertsmith.recipes.results.resampling import Line, scored_lines
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, WordSpace, cut_text
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_OF_BAGS, Vectors, fit_for
 from bertsmith.tasks.baselines.n_grams import decoded
@@ -167,7 +167,7 @@ def compare_vectors(task: Task, vectors: TextVectors, dev: Sequence[Example]) ->
     def predict(examples: Sequence[Example]) -> Sequence[Prediction]:
         groups = [texts_of_group(example) for example in examples]
         every = vectors([text for texts in groups for text in texts])
-        return list(map(SimilarityPrediction.of, np.split(every, np.cumsum([len(texts) for texts in groups])[:-1])))
+        return SimilarityPrediction.of_each(every, list(map(len, groups)))
 
     return _fitted(task, predict, dev, predict(dev), vectors.parameters)
 
@@ -199,6 +199,6 @@ def _fitted(
     predictions: Sequence[Prediction],
     parameters: int,
 ) -> Fitted:
-    scores, lines = scored(task, dev, predictions)
+    scores, lines = scored_lines(task, dev, predictions)
     note = ONE_ANSWER if task.is_collapsed(predictions, dev) else ""
     return Fitted(lines=lines, scores=scores, answer=predict, parameters=parameters, note=note)

@@ -25,7 +25,7 @@ from bertsmith.models.checkpoints.load import load_any, locate
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.distillation.settings import WITHOUT
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER
-from bertsmith.recipes.results.resampling import example_lines, intervals
+from bertsmith.recipes.results.resampling import intervals, scored_lines
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.kinds import task_for
@@ -246,10 +246,8 @@ def scored(predictor: Predictor, spec: TaskSpec, examples: Sequence[Example]) ->
 def scores_of(predictions: Sequence[Prediction], spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Any]:
     """The score of predictions for labelled examples, as a row of the table has it."""
     task = task_for(spec)
-    scores = {name: float(value) for name, value in task.score(examples, predictions).items()}
-    low, high = intervals(spec.kind, scores, list(example_lines(task, examples, predictions)), spec.scheme).get(
-        spec.metric, (None, None)
-    )
+    scores, lines = scored_lines(task, examples, predictions)
+    low, high = intervals(spec.kind, scores, lines, spec.scheme).get(spec.metric, (None, None))
     return {"score": scores[spec.metric], "low": low, "high": high, "deviation": None, "seeds": 1}
 
 

@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,11 +32,11 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.results.baseline_lines import SAVED
-from bertsmith.recipes.results.resampling import Line, intervals, scored
+from bertsmith.recipes.results.resampling import Line, intervals, scored_lines
 from bertsmith.tasks.baselines.bag_of_words import words_read
 from bertsmith.tasks.baselines.linear import LinearModel, Vectors, fit_for, fit_linear, score_of_metric
 from bertsmith.tasks.baselines.n_grams import NGramModel
-from bertsmith.tasks.baselines.text_vectors import pair_features, text_vectors
+from bertsmith.tasks.baselines.text_vectors import cosines_of_pairs, pair_features, text_vectors, vectors_of_pairs
 from bertsmith.tasks.baselines.written import written_by
 from bertsmith.tasks.datasets.examples import Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
@@ -179,7 +179,7 @@ class _Computation:
         start = time.perf_counter()
         predictions = self._predictions(name)
         seconds = time.perf_counter() - start
-        scores, lines = scored(self.task, self.dev, predictions)
+        scores, lines = scored_lines(self.task, self.dev, predictions)
         result = {
             "name": name,
             "scores": scores,
@@ -200,10 +200,12 @@ class _Computation:
 
     def _predictions(self, name: str) -> Sequence[Prediction]:
         on_vectors = self._vectors if self.task.head.pooled else self._word_vectors
-        fits = {BAG: self._bag, VECTORS: on_vectors, PAIRS: self._pairs, COSINE: self._cosine}
-        fits[FROZEN_COSINE] = self._frozen_cosine
+        fits = {BAG: self._bag, VECTORS: on_vectors, FROZEN_COSINE: self._frozen_cosine}
+        of_pairs = {PAIRS: pair_features, COSINE: cosines_of_pairs}
         if name in fits:
             return fits[name]()
+        if name in of_pairs:
+            return self._of_pairs(name, of_pairs[name])
         return self._words(name) if name in SAVED else self._written(name)
 
     def _examples(self, numbers: Ints) -> list[Example]:
@@ -270,21 +272,14 @@ class _Computation:
         self._linear[VECTORS] = self._fit(train)
         return self._of_units(self._linear[VECTORS].outputs(dev))
 
-    def _pairs(self) -> Sequence[Prediction]:
-        train, dev = (pair_features(*vectors) for vectors in self._apart)
-        linear = self._fit(train)
-        rows = self._features.rows
-        # As a model it reads rows of two texts, which must be all of both.
-        if self.job.tokenizer.template.has_segments and len(rows) == len(self.dev) and not rows.truncated:
-            self._linear[PAIRS] = linear
+    def _of_pairs(self, name: str, columns: Callable[[Vectors, Vectors], Vectors]) -> Sequence[Prediction]:
+        train, dev = (columns(*vectors) for vectors in self._apart)
+        linear, rows = self._fit(train), self._features.rows
+        # As a model, one on both vectors reads rows of two texts, which must be all of both.
+        has_rows = self.job.tokenizer.template.has_segments and len(rows) == len(self.dev) and not rows.truncated
+        if has_rows or name == COSINE:
+            self._linear[name] = linear
         return self._of_units(linear.outputs(dev))
-
-    def _cosine(self) -> Sequence[Prediction]:
-        from bertsmith.tasks.baselines.text_vectors import cosines_of_pairs
-
-        train, dev = (cosines_of_pairs(*vectors) for vectors in self._apart)
-        self._linear[COSINE] = self._fit(train)
-        return self._of_units(self._linear[COSINE].outputs(dev))
 
     def _frozen_cosine(self) -> Sequence[Prediction]:
         rows = self._features.rows
@@ -319,8 +314,6 @@ class _Computation:
     @functools.cached_property
     def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
         """The vectors of the first and of the second texts of the training and of the dev examples."""
-        from bertsmith.tasks.baselines.text_vectors import vectors_of_pairs
-
         train, dev = (vectors_of_pairs(self._encoder, self.task.spec, part) for part in (self.train, self.dev))
         return train, dev
 

@@ -13,7 +13,7 @@ from bertsmith.recipes.finetuning.baselines import Baselines
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.results.baseline_lines import BAG_FOLDER, MODEL, SAVED, SAVED_IF_BETTER
 from bertsmith.recipes.results.comparison import Lines, tested
-from bertsmith.recipes.results.resampling import Line, scored
+from bertsmith.recipes.results.resampling import Line, scored_lines
 from bertsmith.tasks.baselines.linear import LinearModel
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
@@ -98,7 +98,7 @@ def with_bag_of_words(
         return {}
     used = task.score(job.data.dev, averaged).get(metric, float("-inf"))
     averaged = task.cross_fitted(job.data.dev, averaged) or averaged
-    found, mean_lines = scored(task, job.data.dev, averaged)
+    found, mean_lines = scored_lines(task, job.data.dev, averaged)
     entry: dict[str, Any] = {"with_bag_of_words": found}
     of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
     if not {metric} <= found.keys() & scores.keys() & of_bag.keys():

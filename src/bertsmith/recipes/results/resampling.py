@@ -47,7 +47,7 @@ def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence
         }
 
 
-def scored(
+def scored_lines(
     task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]
 ) -> tuple[dict[str, float], list[Line]]:
     """The scores of predictions, and their lines as a file would return them, with lists in place of tuples."""

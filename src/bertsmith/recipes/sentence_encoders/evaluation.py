@@ -34,17 +34,15 @@ def compared(embedder: Embedder, examples: Sequence[Example]) -> list[Similarity
         return []
     groups = [texts_of_group(example) for example in examples]
     counts = np.array([len(texts) for texts in groups])
-    starts = np.cumsum(counts) - counts
     is_first = np.zeros(counts.sum(), dtype=bool)
-    is_first[starts] = True
+    is_first[np.cumsum(counts) - counts] = True
     every = list(itertools.chain.from_iterable(groups))
     vectors = np.empty((len(every), embedder.width), dtype=np.float32)
     cut = np.empty(len(every), dtype=np.int64)
     for chosen, reader in ((is_first, embedder.for_queries()), (~is_first, embedder.for_passages())):
         texts = [every[index] for index in np.flatnonzero(chosen).tolist()]
         vectors[chosen], cut[chosen] = reader.embed_counting(texts)
-    parts, lost = np.split(vectors, starts[1:]), np.add.reduceat(cut, starts).tolist()
-    return [SimilarityPrediction.of(part, tokens) for part, tokens in zip(parts, lost, strict=True)]
+    return SimilarityPrediction.of_each(vectors, counts, cut)
 
 
 def cosines_of(embedder: Embedder, examples: Sequence[Example]) -> list[tuple[float, ...]]:

@@ -273,16 +273,9 @@ class WordModel:
         groups = [texts_of_group(example) for example in examples]
         texts = [cut_text(text, self.spec.settings) for group in groups for text in group]
         vectors = WordSpace(texts, rarity=self.counts["rarity"]).vectors(texts, _SEED_OF_COLUMNS)
-        cut = [
-            len(text.split()) - len(kept.split())
-            for text, kept in zip((text for group in groups for text in group), texts, strict=True)
-        ]
-        starts = np.cumsum([0, *map(len, groups)])
-        parts = np.split(vectors, starts[1:-1])
-        return [
-            SimilarityPrediction.of(part, lost)
-            for part, lost in zip(parts, np.add.reduceat(cut, starts[:-1]).tolist(), strict=True)
-        ]
+        whole = (text for group in groups for text in group)
+        cut = [len(text.split()) - len(kept.split()) for text, kept in zip(whole, texts, strict=True)]
+        return SimilarityPrediction.of_each(vectors, list(map(len, groups)), cut)
 
     def write(self, folder: Path) -> None:
         """Writes the file."""

@@ -251,6 +251,19 @@ class SimilarityPrediction(Prediction):
         values = cosines(np.repeat(vectors[:1], len(vectors) - 1, axis=0), vectors[1:]).tolist() or [1.0]
         return SimilarityPrediction(value=values[0], others=tuple(values[1:]), vectors=vectors, cut_tokens=cut_tokens)
 
+    @staticmethod
+    def of_each(
+        vectors: npt.NDArray[np.float32], counts: npt.ArrayLike, cut: npt.ArrayLike | None = None
+    ) -> "list[SimilarityPrediction]":
+        """The predictions for examples of `counts` texts each; each of the texts lost `cut` tokens, or none."""
+        if not len(vectors):
+            return []
+        starts = np.asarray(np.cumsum(counts) - np.asarray(counts), dtype=np.int64)
+        lost = np.add.reduceat(
+            np.zeros(len(vectors), dtype=np.int64) if cut is None else np.asarray(cut), starts
+        ).tolist()
+        return list(map(SimilarityPrediction.of, np.split(vectors, starts[1:]), lost))
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         others = {"others": list(self.others)} if self.others else {}

@@ -179,11 +179,7 @@ class SimilarityTask(Task):
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[SimilarityPrediction]:
         """The vectors of each example; see `Task.decode`."""
-        if not len(features):
-            return []
-        cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist()
-        parts = np.split(logits, features.first_rows[1:])
-        return [SimilarityPrediction.of(part, lost) for part, lost in zip(parts, cut, strict=True)]
+        return SimilarityPrediction.of_each(logits, features.rows_per_unit, features.rows.cut_by_row)
 
     def score(self, examples: Sequence[Example], predictions: Sequence[SimilarityPrediction]) -> dict[str, float]:
         """The scores that fit the examples; with widths, also the scores of the first numbers of the vectors."""
