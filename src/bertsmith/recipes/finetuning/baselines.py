@@ -260,10 +260,9 @@ class _Computation:
             chosen = max(chosen, more, key=len)
         train = cast("Sequence[TextExample]", self._examples(chosen))
         self._counts[BAG] = len(train)
-        targets = self._targets[chosen]
-        score = score_of_metric(self.task.spec.metric, targets)
-        model = NGramModel.fitted(self.task.spec, train, targets, seed=self._seed, score=score)
-        self._models[BAG] = model
+        spec, targets = self.task.spec, self._targets[chosen]
+        score = score_of_metric(spec.metric, targets)
+        self._models[BAG] = model = NGramModel.fitted(spec, train, targets, seed=self._seed, score=score)
         return self._of_units(model.linear.outputs(model.bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:
