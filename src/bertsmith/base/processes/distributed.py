@@ -30,7 +30,6 @@ from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.progress import counted, quiet
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.processes.code import code_and_versions, first_difference
-from bertsmith.base.storage.locks import locked_folder
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -260,14 +259,6 @@ def in_turn(work: Callable[[], Result], rank: Rank) -> Result:
     for index in range(rank.count):
         on_every_rank(lambda is_turn=index == rank.index: results.append(work()) if is_turn else None, rank)  # type: ignore[misc]
     return results[0]
-
-
-@contextlib.contextmanager
-def locked_by_first_rank(path: Path, rank: Rank, *, create: bool = True) -> Iterator[None]:
-    """Holds the lock of a folder that all processes of a training share, see `locks.locked_folder`: rank 0 takes it."""
-    with contextlib.ExitStack() as held:
-        on_first_rank(lambda: held.enter_context(locked_folder(path, create=create)), rank)
-        yield
 
 
 def require_equal(settings: Mapping[str, Any], digests: Mapping[str, str], rank: Rank) -> None:

@@ -8,7 +8,7 @@ of them the template of a row. Added tokens come from `tokenizer_config.json`; i
 Source: `AutoTokenizer`, `PreTrainedTokenizerBase._from_pretrained` and `TokenizersBackend` of transformers 5.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -202,8 +202,7 @@ def described(folder: Path, file: Json) -> Json:
     chosen, source = class_of(folder), f"'{folder / PIPELINE}'"
     config = read_object(folder / SWITCHES)
     switches = Switches(config, folder / SWITCHES)
-    _require_followed(switches, file, folder)
-    _require_ids(file, source)
+    _require_readable(file, switches, folder)
     is_file, kind = (folder / PIPELINE).exists(), kind_of_pieces(file["model"])
     if chosen is not None and chosen.model != kind and not (is_file or config.get("tokenizer_class")):
         chosen = None  # the class that is usual for the architecture reads other files
@@ -217,13 +216,38 @@ def described(folder: Path, file: Json) -> Json:
                 fix="correct the tokenizer_class",
             )
         base = chosen.build(file, switches, tokens.special, tokens.ends) if is_file else file
-    added = _AddedList(base["model"]["vocab"], source)
+    vocab, stated = base["model"]["vocab"], base.get("added_tokens") or ()
+    ids = dict(vocab.items() if isinstance(vocab, dict) else ((entry[0], id) for id, entry in enumerate(vocab)))
+    added, size = dict[int, Json](), len(ids)
     if chosen is None or not is_file:
-        added.add(base.get("added_tokens") or ())
-    added.add(tokens.missing_in(added))
-    stated = base.get("added_tokens") or () if chosen is None else ()
-    added.require_ids({**{entry["content"]: entry["id"] for entry in stated}, **tokens.ids})
-    return {**base, "added_tokens": [{"id": id, **token} for id, token in sorted(added.by_id.items())]}
+        _add(added, stated, ids, size, source)
+    _add(added, tokens.missing_in(list(added.values())), ids, size, source)
+    of_file = {entry["content"]: entry["id"] for entry in stated} if chosen is None else {}
+    for content, id in {**of_file, **tokens.ids}.items():
+        if content and ids[content] != id:
+            raise VocabularyError(
+                expected=f"ids of added tokens that continue those of the pieces, each once, in {source}",
+                found=f"{content!r} with the id {id} where {ids[content]} comes next",
+                fix="save the tokenizer again with transformers",
+            )
+    return {**base, "added_tokens": [{"id": id, **token} for id, token in sorted(added.items())]}
+
+
+def _add(added: dict[int, Json], tokens: Iterable[Any], ids: dict[str, int], size: int, source: str) -> None:
+    """Adds tokens by their ids, one id after another, as in the package `tokenizers`.
+
+    One that is there becomes as the new one says.
+
+    Args:
+        ids: of all pieces, to which those of the new tokens are added.
+        size: the number of pieces without added ones.
+    """
+    for entry in tokens:
+        token = _token(entry, source)
+        content = token["content"]
+        if content and token not in added.values():
+            id = ids.setdefault(content, max(size, max(added, default=-1) + 1))
+            added[id] = token
 
 
 def kind_of_pieces(model: Json) -> str:
@@ -233,8 +257,8 @@ def kind_of_pieces(model: Json) -> str:
     return "Unigram" if isinstance(model.get("vocab"), list) else "BPE" if "merges" in model else "WordPiece"
 
 
-def _require_followed(switches: Switches, file: Json, folder: Path) -> None:
-    """Refuses settings that change ids and are not followed here."""
+def _require_readable(file: Json, switches: Switches, folder: Path) -> None:
+    """Refuses settings that change ids and are not followed here, and added tokens of a description without an id."""
     settings = {
         "split_special_tokens in tokenizer_config.json": switches.is_on("split_special_tokens", False),
         "dropout in tokenizer.json, which draws pieces at random": file["model"].get("dropout"),
@@ -248,6 +272,10 @@ def _require_followed(switches: Switches, file: Json, folder: Path) -> None:
                 found=setting,
                 fix="remove it",
             )
+    entries = file.get("added_tokens") or []
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, dict) or type(entry.get("id")) is not int:
+            raise _damaged(f"'{folder / PIPELINE}'", entry)
 
 
 def special_named(folder: Path, usual: SpecialPieces) -> SpecialPieces:
@@ -317,53 +345,15 @@ class _Named:
         self.special = SpecialPieces(**{field: contents.get(f"{field}_token", "") for field in SpecialPieces._fields})
         self.ends = self.special._replace(cls=contents.get("bos_token", ""), sep=contents.get("eos_token", ""))
 
-    def missing_in(self, added: "_AddedList") -> list[Json]:
+    def missing_in(self, added: Sequence[Json]) -> list[Json]:
         """The tokens that are not among the added ones."""
-        tokens = [token for token in self._listed if token not in added.tokens]
-        known = {token["content"] for token in (*added.tokens, *tokens)}
+        tokens = [token for token in self._listed if token not in added]
+        known = {token["content"] for token in (*added, *tokens)}
         for token in self._special:
             if token["content"] not in known and token not in tokens:
                 tokens.append({**token, "special": True})
         names = {token["content"] for token in self._special}
         return [{**token, "special": token["special"] or token["content"] in names} for token in tokens]
-
-
-class _AddedList:
-    """The added tokens of a tokenizer, which get their ids one after another, as in the package `tokenizers`."""
-
-    def __init__(self, vocab: Any, source: str) -> None:
-        pairs = vocab.items() if isinstance(vocab, dict) else ((entry[0], id) for id, entry in enumerate(vocab))
-        self._ids, self._source = dict(pairs), source
-        self._size = len(self._ids)
-        self.by_id: dict[int, Json] = {}
-
-    @property
-    def tokens(self) -> list[Json]:
-        """The tokens without their ids."""
-        return list(self.by_id.values())
-
-    def add(self, tokens: Iterable[Any]) -> None:
-        """Adds tokens; one that is there becomes as the new one says."""
-        for entry in tokens:
-            token = _token(entry, self._source)
-            content = token["content"]
-            if not content or token in self.by_id.values():
-                continue
-            id = self._ids.get(content)
-            if id is None:
-                id = max(self._size, max(self.by_id, default=-1) + 1)
-                self._ids[content] = id
-            self.by_id[id] = token
-
-    def require_ids(self, stated: Mapping[str, Any]) -> None:
-        """Refuses tokens with other ids than the files state."""
-        wrong = [(content, id) for content, id in stated.items() if content and self._ids[content] != id]
-        for content, id in wrong:
-            raise VocabularyError(
-                expected=f"ids of added tokens that continue those of the pieces, each once, in {self._source}",
-                found=f"{content!r} with the id {id} where {self._ids[content]} comes next",
-                fix="save the tokenizer again with transformers",
-            )
 
 
 def _token(value: Any, source: str, *, special: bool = False) -> Json:
@@ -382,14 +372,6 @@ def _pairs(value: Any, source: str) -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict) or not all(str(id).isdecimal() for id in value):
         raise _damaged(source, value)
     return value.items()
-
-
-def _require_ids(file: Json, source: str) -> None:
-    """Checks that each added token of a description has an id."""
-    entries = file.get("added_tokens") or []
-    for entry in entries if isinstance(entries, list) else [entries]:
-        if not isinstance(entry, dict) or type(entry.get("id")) is not int:
-            raise _damaged(source, entry)
 
 
 def _damaged(source: str, value: Any) -> VocabularyError:

@@ -86,6 +86,8 @@ class FinetuningJob:
         untrained: the model folder from which baselines take frozen vectors, which must not have seen the labels.
         base_name: the name of the base model, as it was before its pre-training was continued.
         head: the head of the task, or the user's in its place.
+        epoch_units: the units that count as one epoch: those of the training set, or its examples if the task counts
+            them.
         frozen: the base model for linear models on its vectors, which are fitted before the training.
         teaching: a teacher to learn from, see `taught_by`; None by default.
         recipe: its learning rate and the like.
@@ -108,6 +110,7 @@ class FinetuningJob:
         self.folder, self.task, self.data, self.head = folder, task, data, head
         self.untrained, self.base_name = folder, model_name(folder.path)
         self.train, self.dev = encoded
+        self.epoch_units = len(data.train) if task.epochs_count_examples else len(self.train)
         self.frozen = frozen
         self.teaching: Teaching | None = None
         self.tokenizer, self.runtime = folder.tokenizer, runtime
@@ -229,7 +232,7 @@ class FinetuningJob:
         return changed
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
-        units, counted_units = len(self.train), self.epoch_units()
+        units = len(self.train)
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
@@ -240,14 +243,10 @@ class FinetuningJob:
         )
         self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
-            steps=settings.steps(counted_units),
-            epoch=round(counted_units / settings.batch_size),
+            steps=settings.steps(self.epoch_units),
+            epoch=round(self.epoch_units / settings.batch_size),
             keep_best=self.task.selection_metric if self.dev is not None else None,
         )
-
-    def epoch_units(self) -> int:
-        """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
-        return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
 
     def first_model(
         self, *, seed: int = 0, division: Division | None = None, parameters: Parameters = "own"

@@ -39,7 +39,7 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         harm = "which can make the model worse than its linear start" if is_linear else "which hardly change the model"
         lines.append(f"only {steps}, {harm}; train for more epochs or with smaller batches")
     lines += cut_lines(job)
-    windows, of_epoch = len(job.train), job.epoch_units()
+    windows, of_epoch = len(job.train), job.epoch_units
     if windows > of_epoch:
         lines.append(
             f"{windows:,} windows for {counted(of_epoch, 'example')}; as in the paper's code, an epoch has as many "

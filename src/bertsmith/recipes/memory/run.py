@@ -36,7 +36,7 @@ from bertsmith.training.loop.evaluations import PREFIX
 from bertsmith.training.loop.loop import TrainResult, train
 from bertsmith.training.loop.result import written
 from bertsmith.training.loop.run import Run
-from bertsmith.training.loop.run_folder import RunFolder, is_run
+from bertsmith.training.loop.run_folder import is_run
 from bertsmith.training.loop.run_request import request_of_run
 from bertsmith.training.loop.settings import TrainSettings
 
@@ -137,8 +137,9 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
             workload, own = started(number)
             folder = run.path / f"start-{number + 1}"
             own_record: dict[str, Any] = {**record, "train": to_dict(own)}
-            part = RunFolder.prepare(folder, own_record, digests, resume=is_run(folder), may_change=_PATHS)
-            result = train(workload, own, part, label=f"start {number + 1} of {settings.starts}")
+            with Run.open(folder, resume=is_run(folder), rank=run.rank) as part:
+                part.start(own_record, digests, may_change=_PATHS)
+                result = train(workload, own, part.folder, label=f"start {number + 1} of {settings.starts}")
             tell(f"start {number + 1}: {training.keep_best} {result.scores[name]:.4f}")
             sign = 1 if workload.higher_is_better()[training.keep_best] else -1
             value = sign * result.scores[name] if math.isfinite(result.scores[name]) else -math.inf

@@ -82,22 +82,16 @@ def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: S
     warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 
-def single_examples(examples: Sequence[TextExample]) -> dict[str, int]:
-    """The labels that a single example has, and the number of that example, from 0."""
-    counts, numbers = Counter[str](), dict[str, int]()
-    for number, example in enumerate(examples):
-        for label in labels_of(example):
-            counts[label] += 1
-            numbers[label] = number
-    return {label: numbers[label] for label, count in counts.items() if count == 1}
-
-
 def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: bool) -> None:
     """Warns of labels that a single training example has."""
-    single = single_examples(examples)
+    examples_of: dict[str, list[TextExample]] = {}
+    for example in examples:
+        for label in labels_of(example):
+            examples_of.setdefault(label, []).append(example)
+    single = {label: of_label[0] for label, of_label in examples_of.items() if len(of_label) == 1}
     if not single:
         return
-    named = _listed(f"{label!r} ({examples[number].location})" for label, number in single.items())
+    named = _listed(f"{label!r} ({example.location})" for label, example in single.items())
     effect = "is kept for training, so no score covers them" if held_out else "can hardly be learned from"
     those, it, other = ("that label", "it", "another label") if len(single) == 1 else ("them", "them", "other labels")
     merge = f", or merge {it} into {other} with --map" if can_map else ""

@@ -92,7 +92,8 @@ def paired_test(
     _require_examples(ours, least=2)
     score = np.mean if statistic is None else statistic
     difference = float(score(ours) - score(theirs))
-    parts, swaps = _draw(len(ours), draws, seed, "paired bootstrap"), _swaps(len(ours), draws, seed)
+    parts = _draw(len(ours), draws, seed, "paired bootstrap")
+    swaps = (part == 1 for part in _draw(len(ours), draws, seed, "approximate randomization", 2, np.int8))
     if statistic is None:
         each = ours - theirs
         means = np.concatenate([each[chosen].mean(axis=1) for chosen in parts])
@@ -157,21 +158,15 @@ def proportion_interval(right: int, total: int, confidence: float = CONFIDENCE) 
     return low, high
 
 
-def _draw(num_examples: int, draws: int, seed: int, purpose: str) -> Iterator[npt.NDArray[np.int64]]:
-    """The indices of drawn examples, int64 [D, E] at a time, `draws` rows in total."""
+def _draw(
+    num_examples: int, draws: int, seed: int, purpose: str, below: int = 0, dtype: npt.DTypeLike = np.int64
+) -> Iterator[npt.NDArray[np.int64]]:
+    """The indices of drawn examples, or numbers below another limit, [D, E] at a time, `draws` rows in total."""
     assert draws >= 1, draws
     random = generator(seed, purpose)
     at_once = max(1, _ROOM // num_examples)
     for done in range(0, draws, at_once):
-        yield random.integers(num_examples, size=(min(at_once, draws - done), num_examples))
-
-
-def _swaps(num_examples: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
-    """Which examples are swapped, bool [D, E] at a time, `draws` rows in total."""
-    random = generator(seed, "approximate randomization")
-    at_once = max(1, _ROOM // num_examples)
-    for done in range(0, draws, at_once):
-        yield random.integers(2, size=(min(at_once, draws - done), num_examples), dtype=np.int8).astype(np.bool_)
+        yield random.integers(below or num_examples, size=(min(at_once, draws - done), num_examples), dtype=dtype)
 
 
 def _scores(

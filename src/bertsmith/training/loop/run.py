@@ -18,7 +18,7 @@ from bertsmith.base.core.requests import Request, to_file
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.processes import distributed
 from bertsmith.base.storage.files import write_text
-from bertsmith.base.storage.locks import require_new_or_started
+from bertsmith.base.storage.locks import locked_folder, require_new_or_started
 from bertsmith.training.loop.run_folder import REQUEST_FILE, SETTINGS_FILE, RunFolder, is_run
 
 Result = TypeVar("Result")
@@ -96,9 +96,13 @@ class Run:
         if request is not None and not self.is_resumed:
             self.on_first_rank(lambda: write_text(self.path / REQUEST_FILE, to_file(request)))
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """A block that holds the lock of the folder, for work before a run in the same folder, which takes it again."""
-        return distributed.locked_by_first_rank(self.path, self.rank, create=not self.is_resumed)
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the lock of the folder, for work before a run in the same folder, which takes it again."""
+        with contextlib.ExitStack() as held:
+            lock = locked_folder(self.path, create=not self.is_resumed)
+            self.on_first_rank(lambda: held.enter_context(lock))
+            yield
 
     def on_first_rank(self, work: Callable[[], Result]) -> Result | None:
         """The result of `work` on rank 0, which alone does it; None on the others, which wait."""
