@@ -18,7 +18,8 @@ SHAPE = {"hidden_size": 64, "intermediate_size": 256, "initializer_range": 0.1}
 def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str:
     """A run folder with 500 pieces and a masked language model, both learned from the example texts of presets."""
     tasks = [bertsmith.read_task(name, None, None)[1] for name in names]
-    texts = [example.first for data in tasks for example in (*data.train, *data.dev)]
+    in_order = [sorted((*data.train, *data.dev), key=lambda example: int(example.id)) for data in tasks]
+    texts = [example.first for examples in in_order for example in examples]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "texts.txt"
     file.write_text("\n\n".join(texts), encoding="utf-8")  # a blank line ends a document
