@@ -27,6 +27,7 @@ from bertsmith.base.core.version import __version__
 
 if TYPE_CHECKING:
     from bertsmith.app.demo.run import run_demo
+    from bertsmith.app.library.codes import embed_subjects, find_anomalies, predict_codes
     from bertsmith.app.library.component import WordEncoder
     from bertsmith.app.library.distillation import distill, distill_corpus
     from bertsmith.app.library.documents import ask_document, rank_sentences
@@ -90,8 +91,10 @@ _LAZY = {
     "distill": "bertsmith.app.library.distillation",
     "distill_corpus": "bertsmith.app.library.distillation",
     "embed_file": "bertsmith.app.library.vector_files",
+    "embed_subjects": "bertsmith.app.library.codes",
     "embed_words_of_file": "bertsmith.app.library.vector_files",
     "evaluate": "bertsmith.app.library.labelled",
+    "find_anomalies": "bertsmith.app.library.codes",
     "find_senses": "bertsmith.app.library.word_senses",
     "finetune": "bertsmith.app.library.finetuning",
     "inspect_model": "bertsmith.app.library.inspection",
@@ -101,6 +104,7 @@ _LAZY = {
     "neighbors": "bertsmith.inference.word_vectors.answers",
     "plan_pretraining": "bertsmith.training.planning.run",
     "pretrain": "bertsmith.app.library.training",
+    "predict_codes": "bertsmith.app.library.codes",
     "quantize": "bertsmith.app.library.labelled",
     "quiet": "bertsmith.base.core.progress",
     "rank_sentences": "bertsmith.app.library.documents",
@@ -153,8 +157,10 @@ __all__ = [
     "distill",
     "distill_corpus",
     "embed_file",
+    "embed_subjects",
     "embed_words_of_file",
     "evaluate",
+    "find_anomalies",
     "find_senses",
     "finetune",
     "inspect_model",
@@ -163,6 +169,7 @@ __all__ = [
     "make_static_vectors",
     "neighbors",
     "plan_pretraining",
+    "predict_codes",
     "pretrain",
     "quantize",
     "quiet",

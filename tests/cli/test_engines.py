@@ -115,6 +115,8 @@ REFUSED = (
     ("compare", "--task", "spam", "--out"),
     ("train-translation", "pairs.tsv", "--out"),
     ("memory", "train", "stories.txt", "--out"),
+    ("codes", "build", "events.csv", "--out"),
+    ("codes", "train", "my-codes", "--out"),
     ("convert", "starter"),
     ("vocab", "texts", "--out", "v.txt", "--report"),
     ("check",),

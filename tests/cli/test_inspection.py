@@ -135,7 +135,8 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
     with_model = {"tokenize", "inputs", "corpus", "fill", "next", "finetune", "evaluate", "quantize", "predict",
                   "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",
                   "contexts", "complete", "perplexity", "adapt", "distill",
-                  "distill corpus", "vectors static", "translate", "plan", "memory answer"}  # fmt: skip
+                  "distill corpus", "vectors static", "translate", "plan", "memory answer", "codes predict",
+                  "codes anomalies", "codes embed"}  # fmt: skip
     result = set()
     for command in COMMANDS:
         function = next(

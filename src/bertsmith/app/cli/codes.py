@@ -4,12 +4,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.cli.options import JsonOption, print_json, print_table, say
+from bertsmith.app.cli.options import JsonOption, note, print_json, print_table, say
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.requests import call
 
 if TYPE_CHECKING:
-    from bertsmith.recipes.codes.request import BuildCodesRequest, TrainCodesRequest
+    from bertsmith.recipes.codes.request import (
+        AnomaliesRequest,
+        BuildCodesRequest,
+        EmbedSubjectsRequest,
+        PredictCodesRequest,
+        TrainCodesRequest,
+    )
 
 
 def build(request: "BuildCodesRequest", json: JsonOption = False) -> None:
@@ -74,3 +80,59 @@ def train(request: "TrainCodesRequest", json: JsonOption = False) -> None:
 
 def _interval(numbers: Mapping[str, float]) -> str:
     return f"{numbers['low']:.3f} to {numbers['high']:.3f}"
+
+
+def predict(request: "PredictCodesRequest", json: JsonOption = False) -> None:
+    """Predict the codes of each subject: of its last visit, or of the next one, as the model was trained.
+
+    Prints a line per code: subject, code, kind, probability and description.
+    """
+    from bertsmith.app.library.codes import predict_codes
+
+    predictions = call(predict_codes, request)
+    for prediction in predictions:
+        if json:
+            print_json(prediction.to_dict())
+            continue
+        for code in prediction.codes:
+            say(
+                "\t".join(
+                    (prediction.subject, code.code, code.kind, f"{code.probability:.4f}", code.description)
+                ).rstrip()
+            )
+    _note_unknown(sum(prediction.unknown_codes for prediction in predictions))
+    if silent := sum(prediction.reads_nothing for prediction in predictions):
+        note(f"{counted(silent, 'subject')} without codes that the model expects of the last visit")
+    if none := sum(not prediction.codes for prediction in predictions):
+        note(f"no code is likely enough for {counted(none, 'subject')}; --top shows the most likely ones")
+
+
+def anomalies(request: "AnomaliesRequest", json: JsonOption = False) -> None:
+    """Print how improbable each visit is, by what the model expects of the subject.
+
+    A line per visit: subject, time, surprise (the mean of -ln p over its codes) and the least likely code. With --json
+    the probability of every code.
+    """
+    from bertsmith.app.library.codes import find_anomalies
+
+    results = call(find_anomalies, request)
+    for result in results:
+        if json:
+            print_json(result.to_dict())
+        else:
+            surprise = "-" if result.surprise is None else f"{result.surprise:.4f}"
+            say("\t".join((result.subject, result.time, surprise, result.codes[0].code if result.codes else "-")))
+    _note_unknown(sum(result.unknown_codes for result in results))
+
+
+def embed(request: "EmbedSubjectsRequest") -> None:
+    """Write a vector per subject to a folder of vectors; `vectors neighbours` then finds similar subjects."""
+    from bertsmith.app.library.codes import embed_subjects
+
+    vectors = call(embed_subjects, request)
+    say(f"{counted(len(vectors.words), 'vector')} of width {vectors.width:,}: {request.out}")
+
+
+def _note_unknown(unknown: int) -> None:
+    if unknown:
+        note(f"{counted(unknown, 'code')} not in the vocabulary of the model, read as unknown")

@@ -132,6 +132,24 @@ COMMANDS = (
         not_run="it needs a folder of codes; the page on sequences of codes runs it",
     ),
     Command(
+        codes.predict,
+        "codes predict",
+        "bertsmith codes predict my-events.csv --model my-codes-run --top 3",
+        not_run="it needs a model of visits; the page on sequences of codes runs it",
+    ),
+    Command(
+        codes.anomalies,
+        "codes anomalies",
+        "bertsmith codes anomalies my-events.csv --model my-codes-run --top 3",
+        not_run="it needs a model of visits; the page on sequences of codes runs it",
+    ),
+    Command(
+        codes.embed,
+        "codes embed",
+        "bertsmith codes embed my-events.csv --model my-codes-run --out my-subjects",
+        not_run="it needs a model of visits; the page on sequences of codes runs it",
+    ),
+    Command(
         whole_runs.finetune,
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",

@@ -12,7 +12,7 @@ GROUPS: Mapping[str, str] = {
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
     "memory train, codes train",
     "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
-    "senses, contexts, memory answer",
+    "senses, contexts, memory answer, codes predict, codes anomalies, codes embed",
     "Compare": "evaluate*, compare*, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
@@ -28,6 +28,9 @@ COMMON: Mapping[str, str] = {
     "memory train": "out dev hops width facts support-weight starts epochs minutes steps learning-rate seed device "
     "resume",
     "codes build": "out tree minimum-count by-day replace",
+    "codes predict": "model top threshold device json",
+    "codes anomalies": "model top device json",
+    "codes embed": "model out device replace",
     "codes train": "out given wanted tree width dropout pretrain-on pretraining-epochs epochs rounds minutes steps "
     "learning-rate seed device resume",
     "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from bertsmith.base.core.parameters import DEVICE, optional
 from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import Help, help_field, require_number
 from bertsmith.recipes.codes.settings import CodesSettings
@@ -21,6 +22,7 @@ from bertsmith.recipes.codes.tables import EventSettings
 from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
 from bertsmith.training.loop.settings import BUDGETS, TrainSettings
 
+MODEL = Help("a model of `bertsmith codes train`", metavar="DIR", path="model", kind=Path)
 _EVALUATIONS = 20  # of a run
 
 EVENTS = Help(
@@ -92,3 +94,53 @@ class TrainCodesRequest(Request, CodesSettings, TrainSettings):
         if budget := given.get("steps", usual.get("steps")):
             usual["evaluate_every"] = max(1, int(budget) // _EVALUATIONS)
         return TrainSettings(**{**usual, **given})
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictCodesRequest(Request, EventSettings):
+    """A model of visits, and the events of subjects."""
+
+    events: Annotated[Sequence[Path | str], EVENTS]
+    model: Annotated[str | Path, MODEL]
+    _: dataclasses.KW_ONLY
+    top: int | None = help_field(
+        None, "that many codes of each subject, the most likely ones [those above the threshold of the model]", least=1
+    )
+    threshold: float | None = help_field(None, "probability from which a code is predicted [that of the model]")
+    device: str = optional("auto", DEVICE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        EventSettings.__post_init__(self)
+        require_number("threshold", self.threshold, least=0, most=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnomaliesRequest(Request, EventSettings):
+    """A model of visits, and the events of subjects whose visits are compared with what the model expects."""
+
+    events: Annotated[Sequence[Path | str], EVENTS]
+    model: Annotated[str | Path, MODEL]
+    _: dataclasses.KW_ONLY
+    top: int | None = help_field(None, "only that many visits, the most improbable first [all, in order]", least=1)
+    device: str = optional("auto", DEVICE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        EventSettings.__post_init__(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedSubjectsRequest(Request, EventSettings):
+    """A model of visits, and the events of subjects that get a vector each."""
+
+    events: Annotated[Sequence[Path | str], EVENTS]
+    model: Annotated[str | Path, MODEL]
+    out: Annotated[Path | str, Help("the folder of the vectors", metavar="DIR", path="the folder", kind=Path)]
+    _: dataclasses.KW_ONLY
+    replace: bool = help_field(False, "replace DIR when the new vectors are complete")
+    device: str = optional("auto", DEVICE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        EventSettings.__post_init__(self)
