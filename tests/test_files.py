@@ -17,6 +17,7 @@ from bertsmith.base.storage.files import (
     append_json_line,
     atomic_file,
     atomic_folder,
+    keep_record,
     read_json,
     read_json_lines,
     remove_partials,
@@ -268,6 +269,18 @@ def test_a_json_line_that_a_crash_cut_off_is_skipped(tmp_path: Path) -> None:
     path.write_bytes(b'{"a"\n{}\n')
     with pytest.raises(InputError, match="JSON in line 1"):
         read_json_lines(path)
+
+
+def test_a_record_is_written_once_and_then_compared_by_its_values(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    assert keep_record(path, {"seed": 1, "layers": (1, 2)}) == []
+    written = path.read_bytes()
+    assert keep_record(path, {"layers": (1, 2), "seed": 1}) == [], "as read back from JSON"
+    assert keep_record(path, {"seed": 2, "layers": [1, 2], "more": None}) == ["seed"]
+    assert keep_record(path, {"seed": 1}) == ["layers"]
+    assert path.read_bytes() == written
+    path.write_text("[]")
+    assert keep_record(path, {"seed": 1}) == ["seed"]
 
 
 def test_unreadable_json_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from bertsmith.base.core.errors import RunError
 from bertsmith.base.core.requests import Request
+from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.storage.files import read_json
 from bertsmith.base.storage.locks import locked_folder
 from bertsmith.training.loop.run import Run
@@ -42,6 +43,16 @@ def test_the_lock_is_held_until_the_end_of_the_block(tmp_path: Path) -> None:
                 pass
     with locked_folder(path):
         pass
+
+
+def test_a_run_inside_another_one_is_that_of_the_rank_it_receives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with Run.open(tmp_path / "trial", rank=Rank()) as trial:  # as a process that trains a whole trial
+        trial.start({})
+        assert trial.from_first_rank(trial.path.exists), "no other process takes part"
 
 
 def test_a_used_folder_and_a_run_that_is_not_there_are_refused(tmp_path: Path) -> None:

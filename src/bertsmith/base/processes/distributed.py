@@ -225,14 +225,7 @@ def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
 
 def result_of_first_rank(work: Callable[[], Any], rank: Rank) -> Any:
     """The result of `work`, plain values, on every rank, although only rank 0 does it; raises as `on_first_rank`."""
-    if rank.count == 1:
-        return work()
-    result = on_first_rank(work, rank)
-    text = torch.tensor(list(json.dumps(result).encode()), dtype=torch.uint8)
-    size = int(from_first_rank(len(text), rank))
-    received = text if rank.index == 0 else torch.zeros(size, dtype=torch.uint8)
-    dist.broadcast(received, src=0)
-    return json.loads(bytes(received.tolist()))
+    return from_all_ranks(on_first_rank(work, rank), rank)[0]
 
 
 def on_every_rank(work: Callable[[], Result], rank: Rank) -> Result:

@@ -263,7 +263,7 @@ def _what(
 
 def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
     settings = (metadata.spec or {}).get("settings") or {}
-    longest = min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
+    longest = longest_of(config, metadata)
     reads = f"Reads up to {longest} tokens at once, special tokens included"
     if longest == config.max_tokens and "max_position_embeddings" in config.omitted:
         return "Reads texts of any length."
