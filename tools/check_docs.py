@@ -3,9 +3,9 @@
 A command line is a line of a fenced `console` block that starts with "$ " (a trailing backslash continues it on the
 next line). A Python example is a whole `python` block, which is a program of its own. The commands of a page run in
 order in one folder, which initially contains `my-text/`, a few small text files, and small files of labelled
-examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-spans.jsonl`, `my-questions.json`, and scores as printed
-by `evaluate --json`, `my-cola.json` and `my-mrpc.json`. HTML comments change this; the first two go right before a
-block:
+examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-spans.jsonl`, `my-questions.json`, `my-letters.csv` with
+`my-glosses.csv`, and scores as printed by `evaluate --json`, `my-cola.json` and `my-mrpc.json`. HTML comments change
+this; the first two go right before a block:
 
     <!-- not run: needs the network -->           the block is skipped, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  the left side is replaced by the right side before running
@@ -130,6 +130,14 @@ def write_examples(folder: Path) -> None:
     (folder / "my-pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     (folder / "my-tags.conll").write_text("\n\n".join(tags) + "\n", encoding="utf-8")
     (folder / "my-spans.jsonl").write_text("".join(json.dumps(record) + "\n" for record in spans), encoding="utf-8")
+    letters = [
+        f"letter,{sense},{subject} {verb} the long [[letter]] {end}."
+        for subject, verb in itertools.product(SUBJECTS, VERBS[:2])
+        for sense, end in (("message", ENDS[0]), ("character", "of the word"))
+    ]
+    (folder / "my-letters.csv").write_text("\n".join(["lemma,sense,text", *letters]) + "\n", encoding="utf-8")
+    glosses = ["lemma,sense,gloss", "letter,message,a written message", "letter,character,a sign of the alphabet"]
+    (folder / "my-glosses.csv").write_text("\n".join(glosses) + "\n", encoding="utf-8")
     content = {"version": "1.1", "data": [{"title": "village", "paragraphs": questions}]}
     (folder / "my-questions.json").write_text(json.dumps(content), encoding="utf-8")
     for task, scores in (("cola", {"matthews": 0.3}), ("mrpc", {"f1": 0.8, "accuracy": 0.7})):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bertsmith.app.demo.run import run_demo
     from bertsmith.app.library.codes import embed_subjects, find_anomalies, predict_codes
     from bertsmith.app.library.component import WordEncoder
+    from bertsmith.app.library.disambiguation import disambiguate, gloss_pairs
     from bertsmith.app.library.distillation import distill, distill_corpus
     from bertsmith.app.library.documents import ask_document, rank_sentences
     from bertsmith.app.library.estimators import BertsmithClassifier, BertsmithVectorizer
@@ -88,6 +89,7 @@ _LAZY = {
     "compare_contexts": "bertsmith.app.library.word_senses",
     "compare_systems": "bertsmith.recipes.comparison.run",
     "convert": "bertsmith.app.library.formats",
+    "disambiguate": "bertsmith.app.library.disambiguation",
     "distill": "bertsmith.app.library.distillation",
     "distill_corpus": "bertsmith.app.library.distillation",
     "embed_file": "bertsmith.app.library.vector_files",
@@ -97,6 +99,7 @@ _LAZY = {
     "find_anomalies": "bertsmith.app.library.codes",
     "find_senses": "bertsmith.app.library.word_senses",
     "finetune": "bertsmith.app.library.finetuning",
+    "gloss_pairs": "bertsmith.app.library.disambiguation",
     "inspect_model": "bertsmith.app.library.inspection",
     "learn_vocabulary": "bertsmith.app.library.vocabulary",
     "load": "bertsmith.app.library.loading",
@@ -154,6 +157,7 @@ __all__ = [
     "compare_contexts",
     "compare_systems",
     "convert",
+    "disambiguate",
     "distill",
     "distill_corpus",
     "embed_file",
@@ -163,6 +167,7 @@ __all__ = [
     "find_anomalies",
     "find_senses",
     "finetune",
+    "gloss_pairs",
     "inspect_model",
     "learn_vocabulary",
     "load",

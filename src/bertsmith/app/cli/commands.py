@@ -240,6 +240,16 @@ COMMANDS = (
         "--text my-text",
         misplaced="quote each sentence",
     ),
+    Command(
+        search.disambiguate,
+        "disambiguate",
+        "bertsmith disambiguate my-letters.csv --examples my-letters.csv --glosses my-glosses.csv --model my-run/model",
+    ),
+    Command(
+        search.gloss_pairs,
+        "gloss-pairs",
+        "bertsmith gloss-pairs my-letters.csv --glosses my-glosses.csv --out my-gloss-pairs.csv",
+    ),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centered-vectors.npy"),
     Command(
         vectors.static,

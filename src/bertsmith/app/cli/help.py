@@ -12,7 +12,7 @@ GROUPS: Mapping[str, str] = {
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
     "memory train, codes train",
     "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
-    "senses, contexts, memory answer, codes predict, codes anomalies, codes embed",
+    "senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, codes embed",
     "Compare": "evaluate*, compare*, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",

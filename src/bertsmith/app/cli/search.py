@@ -8,15 +8,25 @@ import typer
 
 from bertsmith.app.cli.options import JsonOption, ReplaceOutOption, note, print_json, print_table, say, show
 from bertsmith.app.cli.usage import Refused
+from bertsmith.base.core.progress import counted
 from bertsmith.base.core.requests import Request, call
 from bertsmith.base.storage.outputs import PASSAGE_VECTORS, PICTURES, require_output
 
 if TYPE_CHECKING:
-    from bertsmith.inference.search.request import ContextsRequest, SearchRequest, SensesRequest
+    from bertsmith.inference.search.request import (
+        ContextsRequest,
+        DisambiguateRequest,
+        GlossPairsRequest,
+        SearchRequest,
+        SensesRequest,
+    )
     from bertsmith.inference.search.retrieval import SearchScores
 
 _SHOWN = 100  # characters of a text in a line for people
 
+AnswersOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="write the answers there: .jsonl, one row per line")
+]
 PictureOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="save a picture: .png, .svg or .html")
 ]
@@ -132,6 +142,55 @@ def contexts(request: "ContextsRequest", json: JsonOption = False) -> None:
         if request.vectors is None:
             _refuse_idle(request, "without --text or --vectors", "top")
     show(call(compare_contexts, request), json)
+
+
+def disambiguate(
+    request: "DisambiguateRequest",
+    out: AnswersOption = None,
+    replace: ReplaceOutOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Choose the sense of a word in each text of a table, by labelled examples of the word or by glosses of its senses.
+
+    Prints id, lemma, sense, its score, and what it was chosen by; nothing for words whose senses are not known, which a
+    warning counts. With --evaluate the scores instead. --out has the scores of all senses of each word.
+    """
+    from bertsmith.app.library.disambiguation import disambiguate as answers_of
+    from bertsmith.base.storage.outputs import PREDICTIONS
+
+    if out is not None:
+        require_output(out, PREDICTIONS, inputs=[request.file, request.examples, request.glosses], replace=replace)
+    result = call(answers_of, request)
+    if out is not None:
+        result.write(out)
+        note(f"answers: {out}")
+    if result.scores is not None:
+        show(result.scores, json)
+    elif out is None and json:
+        for answer in result.answers:
+            print_json(answer.to_dict())
+    elif out is None:
+        say(*result.lines())
+
+
+def gloss_pairs(
+    request: "GlossPairsRequest",
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="the table: .csv")],
+    replace: ReplaceOutOption = False,
+) -> None:
+    """Write pairs of text and gloss with the label yes or no, to fine-tune a model on that `disambiguate` can use.
+
+    Of each labelled example there is a pair with each gloss of its word; train with `finetune --task classification`.
+    """
+    from bertsmith.app.library.disambiguation import gloss_pairs as pairs_of
+    from bertsmith.app.library.disambiguation import write_gloss_pairs
+    from bertsmith.base.storage.outputs import GLOSS_PAIRS
+
+    require_output(out, GLOSS_PAIRS, inputs=[request.file, request.glosses], replace=replace)
+    pairs = call(pairs_of, request)
+    write_gloss_pairs(out, pairs)
+    right = sum(label == "yes" for *_, label in pairs)
+    say(f"{out}: {counted(len(pairs), 'pair')}, {right:,} of them yes")
 
 
 def _refuse_idle(request: Request, when: str, *names: str) -> None:

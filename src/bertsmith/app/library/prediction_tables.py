@@ -80,10 +80,10 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
     if suffix_of(data) == ".csv":
         content = _with_cells(data, names, added, answers, request.encoding)
     else:
-        table = [_csv_row([*names, *added])]
+        table = [csv_row([*names, *added])]
         for row in rows:
             cells = {**row.values, **answers.get(row.location, {})}
-            table.append(_csv_row([cells.get(name, "") for name in (*names, *added)]))
+            table.append(csv_row([cells.get(name, "") for name in (*names, *added)]))
         content = "".join(table).encode()
     with atomic_file(out) as file:
         file.write(content)
@@ -127,7 +127,7 @@ def _with_cells(
             content = row.rstrip("\r\n")  # a line end of the last cell has a quote behind it
             cells_of_row = answers.get(row_place, {})
             more = [cells_of_row.get(name, "") for name in added] if len(parts) > 1 else added
-            row = content + separator + _csv_row(more, separator).removesuffix("\n") + row[len(content) :]
+            row = content + separator + csv_row(more, separator).removesuffix("\n") + row[len(content) :]
         parts.append(row)
     if encoding != UTF_8:
         tell(f"the predictions are written in {encoding}, as '{data}' is")
@@ -146,10 +146,10 @@ def _names(lines: Sequence[str], separator: str) -> list[str]:
     return [name.strip() for name in next(csv.reader(lines, delimiter=separator))]
 
 
-def _csv_row(cells: Sequence[str], separator: str = ",") -> str:
+def csv_row(cells: Sequence[str], separator: str = ",") -> str:
     r"""A row of a CSV file. A cell with any line end is quoted; `csv` quotes only the one that it writes itself.
 
-    >>> _csv_row(["a\rb", "c\nd", "e"])
+    >>> csv_row(["a\rb", "c\nd", "e"])
     '"a\rb","c\nd",e\n'
     """
     stream = io.StringIO(newline="")

@@ -59,6 +59,7 @@ TOKEN_LINES = FileKind("the words of a vector file", starts=(b'{"line":',))
 TOKEN_FEATURES = FileKind("token vectors", endings=(".jsonl",), starts=(b'{"linex_index":',))
 PREDICTION_TABLE = FileKind("a table of predictions", endings=(".csv",), matches=rb"[,;\t]prediction\b")
 PREDICTIONS = FileKind("predictions", endings=(".jsonl",), starts=(b'{"id":',))
+GLOSS_PAIRS = FileKind("pairs of texts and glosses", endings=(".csv",), starts=(b"text,pair,label",))
 ANSWERS = FileKind("answers for the GLUE server", starts=(b"index\tprediction",))
 VECTORS = {
     ".npy": FileKind("vectors", endings=(".npy",), starts=(b"\x93numpy",)),

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from bertsmith.base.core.parameters import ENCODING, MODEL, TUNED_MODEL, ComputeSettings, optional
-from bertsmith.base.core.requests import Request, path_field
-from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.base.core.requests import Request, file_field, path_field
+from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.inference.vectors.request import LAYERS
 from bertsmith.text.documents.encodings import UTF_8, EncodingSettings, require_encoding
 from bertsmith.text.documents.forms import FORMS
@@ -17,6 +17,7 @@ WORDS_ALONE = (BY_WORDS, TF_IDF, ONE_HOT)  # these need no model
 DEPTH = 100  # passages that are fused or re-ranked by default, and that recall@100 counts
 JUDGED_BY = ("ids", "places")
 METHODS = ("k-means", "agglomerative")
+NEAREST, CENTROID = SENSE_METHODS = ("nearest", "centroid")
 
 _TOP = Help("passages per query", least=1)
 _JUDGED_BY = Help("how judgements refer to queries [ids if they match]", metavar="|".join(JUDGED_BY), choices=JUDGED_BY)
@@ -211,3 +212,86 @@ class ContextsRequest(WordRequest):
     vectors: str | Path | None = path_field("compare with vectors without context, see `vectors train`", "V")
     top: int = help_field(3, "with --text: contexts to print for each sentence; with --vectors: nearest words", least=1)
     most: int = help_field(2000, "with --text: maximum number of occurrences to use", least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class DisambiguateRequest(Request, ComputeSettings):
+    """Words in texts, and what is known about their senses."""
+
+    file: Annotated[
+        str | Path,
+        Help(
+            "a table (.csv, .tsv, .jsonl, .parquet, .xlsx) with columns lemma and text; the word is marked as [[word]] "
+            "in the text, or there is a column index (of the word, from 0), or start and end (of characters), or it "
+            "occurs once. Also read: pos, id",
+            flag="FILE",
+            path="the file",
+            kind=Path,
+        ),
+    ]
+    _: dataclasses.KW_ONLY
+    model: str | Path | None = optional(None, MODEL)
+    examples: str | Path | None = file_field("labelled examples: such a table with a column sense")
+    glosses: str | Path | None = file_field(
+        "a table with columns lemma, sense, gloss and perhaps pos; of a word, the most frequent sense comes first. "
+        "Chooses the senses of words without labelled examples"
+    )
+    pair_model: str | Path | None = help_field(
+        None,
+        "score text and gloss together with a fine-tuned model of pairs, in place of vectors; see `gloss-pairs`",
+        metavar="DIR",
+        path="the model",
+        kind=str,
+    )
+    method: str = help_field(
+        NEAREST, "with --examples: the nearest example, or the nearest centroid of a sense", choices=SENSE_METHODS
+    )
+    layers: str = optional("last", LAYERS)
+    prior: float = help_field(
+        0.0,
+        "with --glosses: how much an earlier sense counts; this times log(1 / number) is added",
+        least=0.0,
+        most=1e6,
+    )
+    evaluate: bool = help_field(
+        False, "score the answers by a column sense, against the most frequent sense or the first gloss"
+    )
+    encoding: str = optional(UTF_8, ENCODING)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_encoding(self.encoding)
+        require(
+            self.examples is not None or self.glosses is not None,
+            expected="--examples, --glosses or both",
+            found="neither",
+            fix="name a table of labelled examples or of glosses",
+        )
+        for name, other in (("pair_model", self.glosses), ("prior", self.glosses), ("method", self.examples)):
+            flag, needed = f"--{name.replace('_', '-')}", "--examples" if name == "method" else "--glosses"
+            require_other(name not in self.given or other is not None, flag, needed)
+        require(
+            self.model is not None or (self.examples is None and self.pair_model is not None),
+            expected="--model for the vectors of labelled examples and glosses",
+            found="none",
+            fix="name a model",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class GlossPairsRequest(Request):
+    """Words in texts with their senses, and glosses."""
+
+    file: Annotated[
+        str | Path,
+        Help("labelled examples, as in `disambiguate --examples`", flag="FILE", path="the file", kind=Path),
+    ]
+    glosses: Annotated[
+        str | Path, Help("a table with columns lemma, sense, gloss and perhaps pos", path="the glosses", kind=Path)
+    ]
+    _: dataclasses.KW_ONLY
+    encoding: str = optional(UTF_8, ENCODING)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_encoding(self.encoding)

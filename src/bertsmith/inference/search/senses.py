@@ -127,7 +127,7 @@ def find_words(
         seen.update(tokens)
         for part in parts:
             if part.wanted[0] in tokens:
-                part.add(_in_sentence(sentence, part.wanted, rules))
+                part.add(occurrences_in(sentence, part.wanted, rules))
     return [part.result(seen) for part in parts]
 
 
@@ -219,6 +219,11 @@ def _pieces_of(occurrence: Occurrence, encoder: FrozenEncoder) -> tuple[Ids, int
     """The pieces of the sentence, and the first and one past the last piece of the word."""
     pieces = encoder.tokenizer.encode_with_offsets(occurrence.sentence)
     inside = np.flatnonzero((pieces.starts < occurrence.end) & (pieces.ends > occurrence.start))
+    if not len(inside):
+        spelled = repr(occurrence.sentence[occurrence.start : occurrence.end])
+        raise InputError(
+            expected="a word that the model reads", found=f"{spelled}, which has no pieces", fix="mark another word"
+        )
     return pieces.ids, int(inside[0]), int(inside[-1]) + 1
 
 
@@ -294,7 +299,8 @@ def plane_beside(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Flo
     return points, shown, np.concatenate([senses.groups, np.full(len(others), len(senses.centers))])
 
 
-def _in_sentence(sentence: str, wanted: Sequence[str], rules: TextRules) -> list[Occurrence]:
+def occurrences_in(sentence: str, wanted: Sequence[str], rules: TextRules) -> list[Occurrence]:
+    """The places of consecutive words in a sentence, which are spelled as `rules` normalize them."""
     tokens = basic_tokens_with_offsets(sentence, rules)
     size = len(wanted)
     return [
