@@ -30,23 +30,22 @@ from bertsmith.base.core.progress import quiet, tell
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import locked_folder, require_new_run
-from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.recipes.distillation.logits import removed_if_refused
 from bertsmith.recipes.distillation.report import (
+    NO_SCORE,
     RESULT_FILE,
     STUDENT,
     TEACHER,
     WITHOUT_TEACHER,
     Ask,
-    Cost,
     DistillationReport,
+    cost_of,
     loader_of,
     milliseconds_of,
-    scored,
     scores_of,
-    weight_bytes,
+    scores_of_teacher,
 )
 from bertsmith.recipes.distillation.settings import DistillationSettings
 from bertsmith.recipes.distillation.task_teaching import summary_of
@@ -157,20 +156,15 @@ def _report(lesson: Lesson, students: Mapping[str, NGramModel], out: Path, *, ti
     if times:
         loaders = {TEACHER: loader_of(lesson.folder, examples), STUDENT: _loader(students[STUDENT], examples)}
         waits = milliseconds_of(loaders, len(examples))
-    empty = {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
     with quiet():
-        of_teacher = scored(load_predictor(lesson.folder, device="cpu"), lesson.spec, dev) if dev else empty
-    cost = Cost(
-        parameters=sum(tensor.numel() for tensor in lesson.folder.tensors.values()),
-        bytes=weight_bytes(lesson.folder.path),
-        milliseconds=waits.get(TEACHER, {}),
-    )
-    rows: list[dict[str, Any]] = [{"name": TEACHER, "about": "", **of_teacher, "cost": cost.to_dict()}]
+        of_teacher = scores_of_teacher(lesson.folder, lesson.spec, dev)
+    cost = cost_of(lesson.folder, waits.get(TEACHER, {}))
+    rows: list[dict[str, Any]] = [{"name": TEACHER, "about": "", **of_teacher, "cost": cost}]
     size = sum((out / name).stat().st_size for name in (NGRAM_WEIGHTS, NGRAM_TERMS))
     for name, student in students.items():
-        scores = scores_of(student.predict(dev), student.spec, dev) if dev else empty
-        cost = Cost(parameters=student.parameters, bytes=size, milliseconds=waits.get(STUDENT, {}))
-        rows.append({"name": name, "about": ABOUT, **scores, "cost": cost.to_dict()})
+        scores = scores_of(student.predict(dev), student.spec, dev) if dev else NO_SCORE
+        cost = {"parameters": student.parameters, "bytes": size, "milliseconds": waits.get(STUDENT, {})}
+        rows.append({"name": name, "about": ABOUT, **scores, "cost": cost})
     return DistillationReport(metric=lesson.spec.metric, rows=rows, path=out)
 
 

@@ -45,19 +45,17 @@ RESULT_FILE = "distillation.json"
 TEACHER, STUDENT, WITHOUT_TEACHER = "teacher", "student", "student without teacher"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What a model costs."""
+NO_SCORE = {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
 
-    parameters: int  # the numbers in it, of a linear model its weights
-    bytes: int  # of its weights on disk
-    # processor milliseconds for each example, by precision ("fp32", "int8") and then by "one" (a single example) and
-    # "batch"; None where the model cannot be computed so
-    milliseconds: Mapping[str, Mapping[str, float] | None]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return dataclasses.asdict(self)
+def cost_of(folder: ModelFolder, milliseconds: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model costs: "parameters", the numbers in it, "bytes" of its weights on disk, and "milliseconds".
+
+    Args:
+        milliseconds: see `milliseconds_of`; empty if none were measured.
+    """
+    parameters = sum(tensor.numel() for tensor in folder.tensors.values())
+    return {"parameters": parameters, "bytes": weight_bytes(folder.path), "milliseconds": milliseconds}
 
 
 def weight_bytes(folder: Path) -> int:
@@ -120,7 +118,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[list[str],
     """Header and rows of the table of a distillation, for display; the first row is the teacher.
 
     Args:
-        rows: "name", "cost" (of `Cost.to_dict`, or None), "score", "low" and "high" (or None) of each system.
+        rows: "name", "cost" (see `cost_of`, or None), "score", "low" and "high" (or None) of each system.
     """
     header = [
         "system", "parameters", "bytes", f"{metric}", "95% interval", "of the teacher", "ms, one", "ms, batch",
@@ -206,14 +204,12 @@ def report_of(taught: "Taught", out: Path, *, times: bool = True) -> Distillatio
         )
     rows = []
     for name, (folder, about) in systems.items():
-        scored = _of_runs(results[name], taught.spec) if name in results else _of_teacher(taught)
-        measured = waits.get(STUDENT if name == WITHOUT_TEACHER else name, {})
-        cost = Cost(
-            parameters=sum(tensor.numel() for tensor in folder.tensors.values()),
-            bytes=weight_bytes(folder.path),
-            milliseconds=measured,
+        dev = taught.data.dev
+        scores = (
+            _of_runs(results[name], taught.spec) if name in results else scores_of_teacher(folder, taught.spec, dev)
         )
-        rows.append({"name": name, "about": about, **scored, "cost": cost.to_dict()})
+        cost = cost_of(folder, waits.get(STUDENT if name == WITHOUT_TEACHER else name, {}))
+        rows.append({"name": name, "about": about, **scores, "cost": cost})
     report = DistillationReport(metric=taught.spec.metric, rows=rows, path=out)
     write_json(out / RESULT_FILE, report.to_dict())
     return report
@@ -229,13 +225,13 @@ def loader_of(folder: ModelFolder, examples: Sequence[Example]) -> Callable[[str
     return load
 
 
-def _of_teacher(taught: "Taught") -> dict[str, Any]:
+def scores_of_teacher(folder: ModelFolder, spec: TaskSpec, dev: Sequence[Example]) -> dict[str, Any]:
     """The teacher's score on the dev examples, by the metric of the student's task."""
-    if not taught.data.dev:
-        return {"score": None, "low": None, "high": None, "deviation": None, "seeds": 1}
+    if not dev:
+        return NO_SCORE
     with quiet():
-        loaded = load_predictor(taught.teacher, device="cpu", precision="fp32")
-    return scored(loaded, taught.spec, taught.data.dev)
+        loaded = load_predictor(folder, device="cpu", precision="fp32")
+    return scored(loaded, spec, dev)
 
 
 def scored(predictor: Predictor, spec: TaskSpec, examples: Sequence[Example]) -> dict[str, Any]:
@@ -256,7 +252,7 @@ def _of_runs(result: "FinetuningResult", spec: TaskSpec) -> dict[str, Any]:
     scores = [run.scores.get(spec.metric) for run in result.runs]
     known = [value for value in scores if value is not None]
     if not known:
-        return {"score": None, "low": None, "high": None, "deviation": None, "seeds": len(scores)}
+        return {**NO_SCORE, "seeds": len(scores)}
     over = spread(known)
     low, high = result.report.get("intervals", {}).get(spec.metric, (None, None))
     deviation = over.deviation if len(known) > 1 else None
