@@ -129,8 +129,8 @@ def search_settings(
             "grid": dict(grid),
             **({} if head is None else {"head": head.__name__}),
         }
-        run.on_first_rank(lambda: _require_same(out, record))
         search = _Search(run, job, settings, recipe, grid, trials)
+        run.on_first_rank(lambda: _require_same(out, record))
         while upcoming := run.from_first_rank(search.upcoming):
             attempts = search.attempts(upcoming)
             run.on_first_rank(functools.partial(search.enter, attempts))

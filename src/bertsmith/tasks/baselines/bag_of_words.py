@@ -175,9 +175,7 @@ class _Space:
     def __init__(self, terms: Terms, texts: Sequence[str], most: int | None, *, one_hot: bool = False) -> None:
         counts = Counter[str]()
         for text in texts:
-            counts.update(
-                list(dict.fromkeys(terms(text)))
-            )  # in the order of the text, so that ties are in a fixed order
+            counts.update(list(dict.fromkeys(terms(text))))  # in the order of the text, so that ties have a fixed one
         kept = counts.most_common(most)
         self._terms, self._one_hot = terms, one_hot
         self.numbers = {term: number for number, (term, _) in enumerate(kept)}
@@ -195,7 +193,9 @@ class _Space:
             columns.append(numbers)
             borders.append(borders[-1] + len(numbers))
         shape = (len(texts), len(self.numbers))
-        rows = sp.csr_array((np.concatenate([np.zeros(0), *data]), _joined(columns), np.array(borders)), shape=shape)
+        values = np.concatenate([np.zeros(0), *data])
+        numbers = np.concatenate([np.zeros(0, dtype=np.int64), *columns])
+        rows = sp.csr_array((values, numbers, np.array(borders)), shape=shape)
         rows.sort_indices()
         return rows
 
@@ -251,7 +251,3 @@ def cut_words(example: TextExample, settings: TaskSettings) -> int:
     """The number of words of a text, or of both texts of a pair, that `cut_text` leaves out."""
     texts = [example.first, example.second or ""]
     return sum(max(0, len(text.split()) - len(cut_text(text, settings).split())) for text in texts)
-
-
-def _joined(columns: Sequence[Any]) -> Any:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *columns])

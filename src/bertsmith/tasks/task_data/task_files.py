@@ -87,7 +87,8 @@ def read_examples(
     """
     columns = columns or ColumnSettings()
     encoding = columns.encoding
-    _require_mappable(name, map_labels)
+    if map_labels:
+        _require_mappable(name)
     require_other(
         columns.language is None or name == "xnli", "--language", "--task xnli", "use it, or leave --language out"
     )
@@ -126,7 +127,8 @@ def read_examples(
         target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
         rows = {"pair_column": columns.pair_column, "skip_unlabelled": columns.skip_unlabelled}
         example_file = _READERS["texts"](path, target=target, ones=ones, **rows, **named)
-    warn_of_places(_skipped(path, example_file.skipped), example_file.skipped)
+    if example_file.skipped:
+        warn_of_places(_skipped(path, example_file.skipped), example_file.skipped)
     if not example_file.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
     examples: Sequence[Example] = example_file.examples
@@ -140,10 +142,11 @@ def read_examples(
     return dataclasses.replace(example_file, examples=tuple(examples))
 
 
-def _require_mappable(name: str, map_labels: LabelMap | None) -> None:
+def _require_mappable(name: str) -> None:
+    """Checks that the files of a task have labels of the user's, which can get new names."""
     has_labels = kind_of(name) in ("classification", "tagging") or name == "pairs"
     require(
-        not map_labels or (has_labels and name not in GLUE and name not in NLI),
+        has_labels and name not in GLUE and name not in NLI,
         expected="a task whose labels can be mapped",
         found=f"{name}, whose labels are those of its official files" if has_labels else f"{name}, which has no labels",
         fix="use --task classification" if has_labels else "omit --map",
