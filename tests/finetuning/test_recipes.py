@@ -94,6 +94,11 @@ def test_the_automatic_recipe_depends_on_examples_task_and_width() -> None:
     assert resolved("auto", taught, {})["learning_rate"] == 2.5e-4
     assert "freeze" not in resolved("auto", little, {})
     assert "start" not in resolved("auto", dataclasses.replace(SMALL, kind="span"), {})
+    writing = resolved("auto", dataclasses.replace(SMALL, task="summarization", kind="generation"), {})
+    assert (writing["batch_size"], writing["epochs"], writing["decoder_rate"]) == (16, 40.0, 4.0)
+    many = dataclasses.replace(SMALL, task="summarization", kind="generation", examples=24_000)
+    assert (resolved("auto", many, {})["batch_size"], resolved("auto", many, {})["epochs"]) == (16, 3.0)
+    assert "decoder_rate" not in small
     own = resolved("auto", dataclasses.replace(SMALL, own_head=True), {})
     assert "start" not in own
     assert "reads" not in own

@@ -174,3 +174,11 @@ def test_a_model_that_copies_writes_in_every_precision(precision: str, tmp_path:
     folder = write_task_model(tmp_path / "model", SPEC)
     answers = bertsmith.load(folder, device="cpu", precision=precision).generate(["anna rome", "oslo"])
     assert all(np.isfinite(answer.score) and answer.score < 0 for answer in answers)
+
+
+def test_the_attention_starts_as_the_dot_product_of_the_states() -> None:
+    copying = EncoderForTask(encoder_of("bert"), task_for(SPEC).head).output_layer.get_submodule("copy")
+    assert isinstance(copying, Copying)
+    for layer in (copying.query, copying.key):
+        assert torch.equal(layer.weight, torch.eye(len(layer.weight)))
+        assert not layer.bias.any()

@@ -24,6 +24,7 @@ from bertsmith.recipes.finetuning.base_model import require_divisible
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.opening import opening_lines, options_of
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.tasks.datasets.examples import SequenceExample
 from bertsmith.tasks.datasets.sequences import read_sequences
 from bertsmith.tasks.encoding import generation
@@ -224,7 +225,7 @@ def test_a_training_selects_by_greedy_texts_and_reports_those_of_the_search(tmp_
     settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32")
     job = FinetuningJob.prepare(write_base_model(tmp_path / "base"), spec, data, settings, RecipeSettings(log_every=1))
     assert "; a decoder of 26,816 parameters on top, most of them copied from the encoder" in opening_lines(job)[0]
-    assert options_of(job).startswith("--decoder-start encoder --freeze nothing ")
+    assert options_of(job).startswith("--decoder-start encoder --decoder-rate 1 --freeze nothing ")
     job.train_once(tmp_path / "run", 1)
     lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     selected = next(line for line in lines if line["kind"] == "evaluation")
@@ -237,6 +238,17 @@ def test_a_training_selects_by_greedy_texts_and_reports_those_of_the_search(tmp_
     assert [line["prediction"]["text"] for line in recorded] == [prediction.text for prediction in predictions]
     report = json.loads((tmp_path / "run/report.json").read_text())
     assert report["scores"] == pytest.approx(searched, abs=1e-6)
+
+
+def test_a_decoder_learns_faster_than_its_encoder(tmp_path: Path) -> None:
+    data = TaskData(train=examples_of(KIND, 8), dev=())
+    settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", decoder_rate=4.0)
+    job = FinetuningJob.prepare(write_base_model(tmp_path / "base"), SPEC, data, settings, RecipeSettings())
+    model = job.started_model(1)
+    work = Finetuning(model, job.task, job.train, None, TOKENIZER, settings, job.runtime, seed=1)
+    factors = {name: work.rate_factor(name) for name, _ in model.named_parameters()}
+    assert {factor for name, factor in factors.items() if name.startswith("decoder.")} == {4.0}
+    assert {factor for name, factor in factors.items() if name.startswith("bert.")} == {1.0}
 
 
 def test_a_model_that_writes_is_not_divided_exported_or_taught(tmp_path: Path) -> None:
@@ -275,10 +287,10 @@ def test_an_architecture_that_cannot_have_a_decoder_is_refused_in_a_line(archite
         FinetuningJob.prepare(base, SPEC, data, FinetuningSettings(), RecipeSettings())
 
 
-@pytest.mark.parametrize("settings", [{"decoder_layers": 1}, {"decoder_start": "random"}])
+@pytest.mark.parametrize("settings", [{"decoder_layers": 1}, {"decoder_start": "random"}, {"decoder_rate": 2.0}])
 def test_settings_of_a_decoder_are_refused_for_other_tasks(settings: dict[str, object], tmp_path: Path) -> None:
     data = TaskData(train=examples_of("single", 4), dev=())
-    with pytest.raises(ConfigError, match="a task of texts to write for --decoder-layers and --decoder-start"):
+    with pytest.raises(ConfigError, match="a task of texts to write for --decoder-layers, --decoder-start and"):
         FinetuningJob.prepare(
             write_base_model(tmp_path / "base"), SPECS["single"], data, FinetuningSettings(**settings), RecipeSettings()
         )

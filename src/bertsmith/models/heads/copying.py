@@ -25,13 +25,23 @@ from bertsmith.models.parts.source import SourceStates
 _EXACT = 40.0  # above, softplus(x) is x in fp64 too
 
 
+class _FromIdentity(nn.Linear):
+    """A linear layer that starts as the identity."""
+
+    starts_as_identity = True  # see `initial_values`
+
+
 class Copying(nn.Module):
-    """The gate and the attention."""
+    """The gate and the attention.
+
+    A decoder that starts as an encoder has states near those of the pieces it expects, so the attention starts as their
+    dot product with those of the source.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
+        self.query = _FromIdentity(width, width)
+        self.key = _FromIdentity(width, width)
         self.gate = nn.Linear(width, 1)
 
     def forward(self, logits: Tensor, hidden: Tensor, source: SourceStates, counts: tuple[int, ...]) -> Tensor:

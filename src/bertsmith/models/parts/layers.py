@@ -142,7 +142,8 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
 
     A norm is a layer norm of torch, or a parameter with "norm" in its name. A module with an attribute
     `initial_deviations` gives the standard deviations of some of its parameters, by their names in it; one with an
-    `initial_bias` gives one number for each of as many equal parts of its biases.
+    `initial_bias` gives one number for each of as many equal parts of its biases; one with `starts_as_identity` starts
+    with the identity for its matrix.
 
     Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
     larger model.
@@ -163,6 +164,8 @@ def initial_values(module: nn.Module, name: str, deviation: float, seed: int) ->
         return values.repeat_interleave(shape.numel() // len(values)).view(shape)
     if "norm" in name or isinstance(owner, nn.LayerNorm):
         return torch.ones(shape)
+    if getattr(owner, "starts_as_identity", False):
+        return torch.eye(*shape)
     source = generator(seed, f"initialize {plain(name)}")
     drawn = source.standard_normal(shape.numel(), dtype=np.float32)
     while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):

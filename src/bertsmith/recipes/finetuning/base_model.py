@@ -196,11 +196,11 @@ def _with_decoder(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
     Raises:
         ConfigError: the settings ask for a decoder in another task, or for what a model with one cannot have.
     """
-    asked = settings.decoder_layers is not None or settings.decoder_start != ENCODER
+    asked = settings.decoder_layers is not None or (settings.decoder_start, settings.decoder_rate) != (ENCODER, 1.0)
     if spec.kind != GENERATION:
         require(
             not asked,
-            expected="a task of texts to write for --decoder-layers and --decoder-start",
+            expected="a task of texts to write for --decoder-layers, --decoder-start and --decoder-rate",
             found=spec.title,
             fix="leave them out",
         )

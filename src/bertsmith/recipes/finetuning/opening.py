@@ -65,7 +65,8 @@ def options_of(job: "FinetuningJob") -> str:
     """The settings that a recipe decides, as options of the command."""
     one, rates = job.settings, job.training
     values: dict[str, object] = {"reads": job.task.spec.reads} if job.head.pooled or job.head.has_reader else {}
-    values |= {"decoder-start": one.decoder_start} if job.head.is_decoder else {"start": one.start}
+    start = {"decoder-start": one.decoder_start, "decoder-rate": f"{one.decoder_rate:g}"}
+    values |= start if job.head.is_decoder else {"start": one.start}
     values |= {"freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
     values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": job.keep}
     if one.language_model_loss:

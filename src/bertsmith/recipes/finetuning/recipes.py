@@ -62,6 +62,8 @@ _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
 }
 _EPOCHS = 3.0
 _STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
+_TO_WRITE = (4500, 100, 40.0)  # the same where a decoder learns to write texts
+_DECODER_RATE = 4.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,8 +187,8 @@ def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[fl
 
 
 def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
-    small = situation.examples < _SMALL
-    asked = given.get("batch_size", _BATCH if small else 2 * _BATCH)
+    small, writes = situation.examples < _SMALL, situation.kind == GENERATION
+    asked = given.get("batch_size", _BATCH if small or writes else 2 * _BATCH)
     # A size that is no positive number is refused by the settings class; until then, one counts in its place.
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
     fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
@@ -203,13 +205,15 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         rate *= _SHARE_AFTER_A_TEACHER
     values: dict[str, Any] = {
         "batch_size": batch,
-        "epochs": _epochs(situation.examples, batch),
+        "epochs": _epochs(situation.examples, batch, *(_TO_WRITE if writes else ())),
         "learning_rate": float(f"{rate:.2g}"),
         "schedule": "hf_linear",
         "bias_correction": True,
         "keep": "last" if small and given.get("patience") is None else "best",
     }
-    if situation.kind in ("similarity", GENERATION):
+    if writes:
+        return {**values, "keep": "best", "decoder_rate": _DECODER_RATE}
+    if situation.kind == "similarity":
         return {**values, "keep": "best"}
     if small and situation.is_well_trained and not given.get("reinit_layers"):
         values["freeze"] = "embeddings"
@@ -260,12 +264,19 @@ def _setfit(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**_automatic(situation, given), "reads": "mean", "freeze": "body", "start": "linear", "epochs": 1.0}
 
 
-def _epochs(examples: int, batch: int) -> float:
+def _epochs(
+    examples: int, batch: int, enough: int = _STEPS, fewest: int = _FEWEST_STEPS, most: float = _MOST_EPOCHS
+) -> float:
     """Passes over the training set: three, more where that would be too few steps.
+
+    Args:
+        enough: the steps that are enough.
+        fewest: the steps of the smallest sets.
+        most: passes with which a set that is not so small has too few steps all the same.
 
     >>> _epochs(9, 9), _epochs(90, 16), _epochs(900, 16), _epochs(20_000, 32)
     (100.0, 20.0, 3.56, 3.0)
     """
     of_epoch = max(1, examples) / batch
-    steps = max(_EPOCHS * of_epoch, min(_STEPS, max(_FEWEST_STEPS, _MOST_EPOCHS * of_epoch)))
+    steps = max(_EPOCHS * of_epoch, min(enough, max(fewest, most * of_epoch)))
     return math.ceil(100 * steps / of_epoch) / 100

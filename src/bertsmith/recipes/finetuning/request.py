@@ -44,7 +44,10 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     dev: str | Path | None = file_field("dev file [a tenth of the training examples]")
     seeds: int | None = help_field(
-        None, "number of seeds to train with [3 below 10,000 examples, else 1]", least=1, most=1000
+        None,
+        "number of seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text]",
+        least=1,
+        most=1000,
     )
     search: bool = help_field(False, "first search learning rates, batch sizes and epochs (needs optuna)")
     trials: int = help_field(12, "with --search: settings to try", least=1, most=10_000)

@@ -140,7 +140,7 @@ def finetune(
         out: the run folder; new, unless `resume`.
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
-        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one.
+        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one; one of a decoder.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
@@ -157,7 +157,7 @@ def finetune(
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
         job = run.on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
-        count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET else 1)
+        count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET and not job.head.is_decoder else 1)
         whole_seeds = 1 < run.rank.count <= count and job.division(run.rank) is None
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
         may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests

@@ -107,6 +107,9 @@ class FinetuningSettings:
         "that predicts masked pieces; attention to the source is new), shared (the same, but its layers remain those "
         "of the encoder: about half the parameters) or random",
     )
+    decoder_rate: float = help_field(
+        1.0, "tasks that write text: learning rate of the decoder as a multiple of that of the encoder; auto: 4"
+    )
     class_weights: str = help_field(
         "none",
         "none, or balanced: every label has the same total weight in the loss of a classification, however rare it is",
@@ -173,6 +176,7 @@ class FinetuningSettings:
         )
         require_number("bilstm_cells", self.bilstm_cells, above=0)
         require_number("decoder_layers", self.decoder_layers, above=0)
+        require_number("decoder_rate", self.decoder_rate, above=0)
         require_number("mix_penalty", self.mix_penalty, least=0)
         for name in ("bilstm_cells", "bilstm_layers", "normalize_layers", "mix_penalty"):
             require_other(

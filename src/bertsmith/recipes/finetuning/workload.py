@@ -21,7 +21,7 @@ from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.noise import noise_for
-from bertsmith.models.parts.our_names import PREFIX, plain
+from bertsmith.models.parts.our_names import DECODER, PREFIX, part_of, plain
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.forward import task_logits
@@ -92,9 +92,12 @@ class Finetuning(Workload):
         self._stage_steps = 1
 
     def rate_factor(self, name: str) -> float:
-        """The layer decay to the power of the number of layers above the parameter; 1 for pooler and head."""
+        """The layer decay to the power of the number of layers above the parameter; 1 for the pooler.
+
+        For a head it is 1, for a decoder `decoder_rate`.
+        """
         if not name.startswith(PREFIX):
-            return 1.0
+            return self.settings.decoder_rate if part_of(name) == DECODER else 1.0
         encoder = self.model.encoder
         return float(self.settings.layer_decay ** (encoder.num_layers + 1 - encoder.height(plain(name))))
 
