@@ -22,9 +22,10 @@ def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str
     texts = [example.first for examples in in_order for example in examples]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "texts.txt"
-    file.write_text("\n\n".join(texts), encoding="utf-8")  # a blank line ends a document
+    file.write_text("\n".join(texts), encoding="utf-8")
     tokenizer = bertsmith.learn_vocabulary([file], 500).tokenizer
-    bertsmith.build_corpus([file], tokenizer, folder / "corpus", held_out=0.1, workers=1)
+    documents = [bertsmith.Document(f"text {number}", [text]) for number, text in enumerate(texts)]
+    bertsmith.build_corpus(documents, tokenizer, folder / "corpus", held_out=0.1, workers=1)
     return _pretrained(folder / "corpus", folder / "base", "mlm", steps)
 
 
