@@ -77,7 +77,7 @@ def taught_n_grams(
     if logits is not None:
         pooled = pooled_logits(logits, features, spec.settings.pooling)
         targets, exclusive = _mixed(pooled, targets, spec, settings)
-    return NGramModel.fitted(spec, examples, targets, seed=seed, exclusive=exclusive)
+    return NGramModel.fitted(spec, examples, targets, seed=seed, exclusive=exclusive, score=None)
 
 
 def _mixed(

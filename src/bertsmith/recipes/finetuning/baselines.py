@@ -34,7 +34,7 @@ from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.results.baseline_lines import SAVED
 from bertsmith.recipes.results.resampling import Line, intervals, scored_lines
 from bertsmith.tasks.baselines.bag_of_words import words_read
-from bertsmith.tasks.baselines.linear import LinearModel, Vectors, fit_for, fit_linear, score_of_metric
+from bertsmith.tasks.baselines.linear import LinearModel, Vectors, fit_for, fit_linear
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.text_vectors import cosines_of_pairs, pair_features, text_vectors, vectors_of_pairs
 from bertsmith.tasks.baselines.written import written_by
@@ -260,9 +260,8 @@ class _Computation:
             chosen = max(chosen, more, key=len)
         train = cast("Sequence[TextExample]", self._examples(chosen))
         self._counts[BAG] = len(train)
-        spec, targets = self.task.spec, self._targets[chosen]
-        score = score_of_metric(spec.metric, targets)
-        self._models[BAG] = model = NGramModel.fitted(spec, train, targets, seed=self._seed, score=score)
+        model = NGramModel.fitted(self.task.spec, train, self._targets[chosen], seed=self._seed)
+        self._models[BAG] = model
         return self._of_units(model.linear.outputs(model.bag.columns(dev)))
 
     def _vectors(self) -> Sequence[Prediction]:

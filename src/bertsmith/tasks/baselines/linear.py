@@ -140,9 +140,9 @@ def fit_linear(
 
 
 def fit_for(spec: TaskSpec, inputs: Inputs, targets: npt.NDArray[np.generic], **options: Any) -> LinearModel:
-    """The linear model of a task on whole texts, whose metric chooses the penalty if it is one of labels."""
-    score = score_of_metric(spec.metric, targets)
-    return fit_linear(inputs, targets, num_outputs=max(1, len(spec.labels)), score=score, **options)
+    """The linear model of a task on whole texts; by default its metric chooses the penalty, if it is one of labels."""
+    options = {"score": score_of_metric(spec.metric, targets), **options}
+    return fit_linear(inputs, targets, num_outputs=max(1, len(spec.labels)), **options)
 
 
 @functools.cache

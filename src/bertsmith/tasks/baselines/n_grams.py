@@ -21,7 +21,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, write_json
 from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, cut_words, misfit_of_terms
-from bertsmith.tasks.baselines.linear import PENALTIES_OF_BAGS, LinearModel, fit_linear
+from bertsmith.tasks.baselines.linear import PENALTIES_OF_BAGS, LinearModel, fit_for
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.specs.kinds import task_for
@@ -45,11 +45,9 @@ class NGramModel:
     def fitted(
         cls, spec: TaskSpec, texts: Sequence[TextExample], targets: npt.NDArray[np.generic], **options: Any
     ) -> "NGramModel":
-        """The model that is fitted to targets of training texts."""
-        outputs = max(1, len(spec.labels))
-        bag = BagOfWords(texts, spec.settings, outputs)
-        options |= {"num_outputs": outputs, "penalties": PENALTIES_OF_BAGS}
-        linear = fit_linear(bag.columns(texts), targets, **options)
+        """The model that is fitted to targets of training texts; see `fit_for` for the options."""
+        bag = BagOfWords(texts, spec.settings, max(1, len(spec.labels)))
+        linear = fit_for(spec, bag.columns(texts), targets, penalties=PENALTIES_OF_BAGS, **options)
         return cls(spec=dataclasses.replace(spec, reads="mean"), bag=bag, linear=linear)
 
     def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
