@@ -1,8 +1,8 @@
 """Models of visits (G-BERT): what the tree and pre-training are worth, on generated patients and on Synthea's.
 
-    python benchmarks/code_visits.py --folder DIR [--patients 8000] [--seeds 3] [--rounds 2] [--data DIR]
+    python benchmarks/code_visits.py --folder DIR [--patients 3000] [--seeds 2] [--data DIR]
 
-Generated patients, as `random_patients.py` draws them, a sixth of them with more than one visit: medications of a visit
+Generated patients, as `random_patients.py` draws them, a quarter of them with several visits: medications of a visit
 from its diagnoses and the past, with the whole model, without the tree, without pre-training, and without both. Scores
 are those of `codes train` on 15% of the patients with several visits, who are held out, with intervals and paired tests
 by patient. "rare" are the visits with at least half of their diagnoses in no more than five training visits.
@@ -50,6 +50,15 @@ ARMS: dict[str, dict[str, Any]] = {
     "neither": {"tree": False, "pretraining_epochs": 0},
 }
 RARE = 5  # training visits
+SHARED = {
+    "width": 128,
+    "dropout": 0.1,
+    "learning_rate": 1e-3,
+    "pretraining_epochs": 10,
+    "epochs": 20,
+    "rounds": 1,
+    "device": "cpu",
+}
 KINDS = {"given_kind": "diagnosis", "wanted_kind": "medication"}
 
 
@@ -130,13 +139,12 @@ def main() -> None:
     """Trains every arm and writes the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--patients", type=int, default=8000)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--patients", type=int, default=3000)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--data", type=Path)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {"machine": machine(), "patients": options.patients, "rounds": options.rounds}
+    result: dict[str, Any] = {"machine": machine(), "patients": options.patients, "settings": SHARED}
     values: dict[str, list[dict[str, np.ndarray]]] = {arm: [] for arm in ARMS}
     runs: dict[str, Any] = {arm: [] for arm in ARMS}
     for seed in range(1, options.seeds + 1):
@@ -152,11 +160,8 @@ def main() -> None:
                 codes,
                 run,
                 seed=seed,
-                rounds=options.rounds,
                 baselines=arm == "whole",
-                device="cpu",
-                **KINDS,
-                **settings,
+                **{**SHARED, **KINDS, **settings},
             )
             runs[arm].append({"seconds": seconds, "results": results})
             values[arm].append(values_of(codes, run, seed))
@@ -182,7 +187,7 @@ def main() -> None:
         kinds = {"given_kind": "condition", "wanted_kind": "medication"}
         for name, settings in (("recommendation", kinds), ("next visit", {})):
             run = options.folder / f"synthea-{name.replace(' ', '-')}"
-            results, seconds = trained(codes, run, rounds=options.rounds, subjects_per_step=4, device="cpu", **settings)
+            results, seconds = trained(codes, run, subjects_per_step=4, **{**SHARED, **settings})
             result[f"synthea, {name}"] = {"seconds": seconds, "results": results}
             print("synthea", name, json.dumps(results["systems"])[:400], flush=True)
     path = write_result(f"code_visits_{machine_label(result['machine'])}", result)

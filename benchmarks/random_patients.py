@@ -13,10 +13,10 @@ import numpy as np
 
 from bertsmith.base.core.randomness import generator
 
-DISEASES = 60
-DIAGNOSES, MEDICATIONS = (12, 5, 16), (6, 5, 5)  # children of the top, of each chapter, of each category
+DISEASES = 24
+DIAGNOSES, MEDICATIONS = (6, 5, 12), (4, 3, 4)  # children of the top, of each chapter, of each category
 NOISE = 0.1
-SEVERAL = 0.17  # patients with more than one visit, as in MIMIC-III
+SEVERAL = 0.25  # patients with more than one visit; in MIMIC-III it is a sixth
 
 
 def leaves(shape: Sequence[int], prefix: str) -> list[list[str]]:

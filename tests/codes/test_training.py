@@ -222,7 +222,7 @@ def test_scores_of_sets_are_those_of_scikit_learn_and_of_a_calculation_by_hand()
     gold[:, 0] = True
     expected = [average_precision_score(of_gold, of_scores) for of_gold, of_scores in zip(gold, scores, strict=True)]
     assert average_precision_of_sets(gold, scores) == pytest.approx(expected)
-    assert best_threshold(np.array([[True, False]]), np.array([[0.5, 0.3]])) == 0.32
+    assert best_threshold(np.array([[True, False]]), np.array([[0.5, 0.3]])) == 0.4
     values, groups = np.array([0.0, 0.0, 1.0, 1.0]), [0, 0, 3, 3]
     assert interval_by_group(values, groups) == (0.0, 1.0)
     assert paired_test_by_group(values, 1 - values, groups).difference == 0

@@ -12,7 +12,9 @@ On top there are two kinds of heads. For pre-training, the vector of a visit of 
 its own kind, from which some were masked, and that of the other kind. The recommendation reads the mean of the past
 visits of each kind and the current visit of the first kind.
 
-What differs from the released code: vectors of codes and attention weights of graphs start from a truncated normal of
+What differs from the released code: as `codes train` starts it, matrices have a deviation of one over the square root
+of the width, with which a signal passes all layers, not of 0.02, and the biases of all outputs are the log-odds of the
+codes in the training, not 0; vectors of codes and attention weights of graphs start from a truncated normal of
 the same deviation, not from a uniform distribution; a code of the second kind has its own type in pre-training too,
 where the released code has that of the first; no visit is cut at 55 codes; nothing but real codes is attended to,
 while the released code hides [CLS] together with the padding; past visits are those of the subject, while the released

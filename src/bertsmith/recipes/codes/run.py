@@ -99,6 +99,7 @@ def train_codes(request: TrainCodesRequest) -> CodesResult:
             training.seed,
         )
         _require_work(workload, settings)
+        workload.start_from_frequencies()
         training = request.training(settings.rounds * sum(workload.steps_of_round))
         record = {
             "task": TASK,
@@ -213,6 +214,7 @@ def config_of(
         intermediate_size=settings.width,
         hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=min(0.1, settings.dropout),
+        initializer_range=settings.width**-0.5,
         type_vocab_size=len(kinds),
         graphs=len(graphs),
         graph_codes=sum(len(graph.ids) for graph in graphs),

@@ -100,6 +100,28 @@ class CodesTraining(Workload):
         self.dev_examples = [example for subject in range(len(dev)) for example in self._examples(dev, subject)]
         self._order = functools.lru_cache(maxsize=4)(self._order_of_epoch)
 
+    @torch.no_grad()
+    def start_from_frequencies(self) -> None:
+        """Sets the biases of all outputs to the log-odds of the codes in the training visits.
+
+        From 0, where the released code starts, they take thousands of steps to get there, and only then is more
+        learned than frequencies.
+        """
+        train, recommendation = self.train, self.model.recommendation
+        rows = sorted(
+            {int(row) for subject, visit in self.visits for row in train.rows[subject][visit] if row != NO_ROW}
+        )
+        for target, numbers in enumerate(self.numbers):
+            of_kind = [train.ids[row] for row in rows if train.kinds[row] == target]
+            counts = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *of_kind]), minlength=1 + max(numbers))
+            bias = _log_odds(counts[list(numbers)], len(of_kind))
+            for source in range(len(self.numbers)):
+                self.model.pretraining[f"{source}-{target}"][-1].bias.copy_(bias)
+        examples = [example for of_subject in self.subjects for example in of_subject]
+        labels = [train.targets[subject][visit] for subject, visit in examples]
+        counts = np.bincount(np.concatenate(labels), minlength=len(recommendation.scores.bias))
+        recommendation.scores.bias.copy_(_log_odds(counts, len(labels)))
+
     def _examples(self, data: EncodedSubjects, subject: int) -> list[Example]:
         settings = self.settings
         return examples_of(data, subject, recommends=settings.recommends, first_visits=settings.first_visits)
@@ -245,6 +267,12 @@ class CodesTraining(Workload):
                 f"{name}_count": torch.tensor(float(name == phase)),
             }
         return sums
+
+
+def _log_odds(counts: Ints, total: int) -> Tensor:
+    """The log-odds of events that occur that often; an unseen one counts as half an occurrence."""
+    shares = np.clip(counts / max(total, 1), 0.5 / max(total, 1), 1 - 0.5 / max(total, 1))
+    return torch.from_numpy(np.log(shares / (1 - shares))).float()
 
 
 @torch.no_grad()

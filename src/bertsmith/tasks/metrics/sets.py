@@ -57,10 +57,11 @@ def average_precision_of_sets(gold: Sets, scores: npt.NDArray[np.floating]) -> F
 
 
 def best_threshold(gold: Sets, scores: npt.NDArray[np.floating]) -> float:
-    """The threshold among 0.02, 0.04, ..., 0.98 with the highest mean F1; of equal ones the lowest."""
+    """The threshold among 0.02, 0.04, ..., 0.98 with the highest mean F1; of equal ones the middle."""
     candidates = np.arange(1, 50) / 50
-    means = [float(f1_of_sets(gold, scores >= threshold).mean()) for threshold in candidates]
-    return float(candidates[int(np.argmax(means))])
+    means = np.array([f1_of_sets(gold, scores >= threshold).mean() for threshold in candidates])
+    best = np.flatnonzero(means >= means.max() - 1e-12)
+    return float(candidates[best[(len(best) - 1) // 2]])
 
 
 def sums_of_groups(values: Floats, groups: Sequence[int]) -> Floats:
