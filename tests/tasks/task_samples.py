@@ -7,6 +7,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
+from bertsmith.tasks.datasets.documents import document_of
 from bertsmith.tasks.datasets.examples import (
     Answer,
     ChoiceExample,
@@ -184,12 +185,22 @@ SPECS["text to write"] = TaskSpec(
     metrics=("rouge1", "rouge2", "rougeL", "exact"),
     settings=dataclasses.replace(SETTINGS, max_target_length=8, beam=2, answers=2),
 )
+SPECS["sentences"] = TaskSpec(
+    kind="extraction",
+    name="extractive-summarization",
+    metric="rougeL",
+    metrics=("rouge1", "rouge2", "rougeL"),
+    settings=dataclasses.replace(SETTINGS, max_length=16, sentences=1, sentence_layers=0),
+)
+SPECS["sentences of a text"] = dataclasses.replace(
+    SPECS["sentences"], settings=dataclasses.replace(SPECS["sentences"].settings, max_length=14, sentence_layers=1)
+)
 # The kinds whose models have an ONNX form.
 OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind == "similarity"]  # exported as encoders
 WITH_GRAPH = [
     name
     for name, spec in SPECS.items()
-    if spec.settings.long_text not in HIERARCHICAL and name not in (*OF_VECTORS, "text to write")
+    if spec.settings.long_text not in HIERARCHICAL and name not in (*OF_VECTORS, "text to write", "sentences of a text")
 ]
 
 
@@ -253,6 +264,14 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             words = draw.choice([*PEOPLE, *PLACES], int(draw.integers(1, 4))).tolist()
             target = " ".join(words[::-1])
             result.append(SequenceExample(id=name, source=" ".join(words), targets=(target,), location=place))
+        elif kind.startswith("sentences"):
+            sentences = [
+                f"{some(PLAIN, int(draw.integers(2, 5)))} {some(BAD)} ." for _ in range(int(draw.integers(2, 5)))
+            ]
+            place_of_best = int(draw.integers(len(sentences)))
+            sentences[place_of_best] = f"{some(PEOPLE)} {some(GOOD)} {some(PLACES)} ."
+            fields = {"targets": (sentences[place_of_best],), "location": place}
+            result.append(document_of(sentences, id=name, **fields))
         elif kind == "tags":
             words, tags = [], []
             for _ in range(int(draw.integers(3, 9))):

@@ -241,7 +241,7 @@ def test_no_examples_give_no_predictions(kind: str, architecture: str) -> None:
 def test_a_model_of_this_task_refuses_examples_without_gold_when_it_is_scored(kind: str) -> None:
     task = task_for(SPECS[kind])
     bare = {"single": {"label": None}, "tags": {"tags": None}, "answer": {"answers": ()}}
-    bare |= {"text to write": {"targets": ()}}
+    bare |= {key: {"targets": ()} for key in ("text to write", "sentences", "sentences of a text")}
     bare |= {"vectors of partners": {"second": None}, "vectors of triplets": {"texts": ("the film",)}}
     field = bare.get(kind, {"answers": ()} if "answer" in kind else {"label": None})
     example = dataclasses.replace(examples_of(kind, 3)[1], **field)

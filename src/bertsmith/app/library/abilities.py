@@ -21,6 +21,7 @@ OF_TASKS = {
     "tagging": "tag",
     "span": "answer",
     "generation": "generate",
+    "extraction": "extract",
 }
 # What trains a model for it, where that is not the default.
 _MADE_BY = {"next_sentence": " (pretrain --objective mlm+nsp or mlm+sop)"}

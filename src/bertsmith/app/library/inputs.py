@@ -12,8 +12,10 @@ from typing import Any
 from bertsmith.base.core.errors import CutWarning, InputError
 from bertsmith.base.core.progress import counted, quiet
 from bertsmith.base.core.requests import as_list
+from bertsmith.tasks.datasets.documents import document_of
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
+    DocumentExample,
     QuestionExample,
     SequenceExample,
     TaggedExample,
@@ -134,6 +136,16 @@ def source_examples(texts: Sequence[str]) -> list[SequenceExample]:
     return [SequenceExample(id=str(n), source=text, location=f"text {n}") for n, text in numbered]
 
 
+def source_documents(texts: Sequence[str | Sequence[str]]) -> list[DocumentExample]:
+    """Texts, and lists of the sentences of texts, as examples."""
+    documents = []
+    for number, text in enumerate(listed(texts, "texts, or lists of sentences"), start=1):
+        location = f"text {number}"
+        source = checked_text(text, location) if isinstance(text, str) else _checked_list(text, "sentence", location)
+        documents.append(document_of(source, id=str(number), location=location))
+    return documents
+
+
 def located(items: Sequence[Any]) -> list[Any]:
     """The examples of several requests, numbered together, as errors count them."""
     examples = []
@@ -146,9 +158,14 @@ def located(items: Sequence[Any]) -> list[Any]:
 
 def checked_words(words: object, location: str) -> tuple[str, ...]:
     """The words of a sentence, if it is a list of texts."""
-    if not isinstance(words, list | tuple):
-        raise wrong("a list of words", words, location)
-    return tuple(checked_text(word, f"word {number} of {location}") for number, word in enumerate(words, start=1))
+    return _checked_list(words, "word", location)
+
+
+def _checked_list(values: object, item: str, location: str) -> tuple[str, ...]:
+    """The texts of a list."""
+    if not isinstance(values, list | tuple):
+        raise wrong(f"a list of {item}s", values, location)
+    return tuple(checked_text(text, f"{item} {number} of {location}") for number, text in enumerate(values, start=1))
 
 
 def two(pair: object, location: str, expected: str) -> tuple[Any, Any]:

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from bertsmith.app.library.abilities import OF_TASKS
 from bertsmith.app.library.inputs import require_count
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
@@ -19,7 +20,7 @@ from bertsmith.tasks.datasets.blocks import named_blocks, text_blocks
 from bertsmith.tasks.datasets.examples import TextExample, named_texts
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.settings import OF_WRITING, TaskSettings
+from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.text.documents.encodings import EncodingSettings
 
 LINES = 1024  # completed together
@@ -36,13 +37,13 @@ def complete_texts(
 
 
 def searching(predictor: Predictor, **search: Any) -> Predictor:
-    """A predictor that writes texts, with other settings of its search; see `Model.generate`."""
+    """A predictor with other settings of its answers; see `Model.generate` and `Model.extract`."""
     if not search:
         return predictor
-    spec, known = predictor.task.spec, [name for name in OF_WRITING if name not in ("label_smoothing", "copy")]
+    spec, method = predictor.task.spec, OF_TASKS[predictor.task.spec.kind]
     for name in search:
-        require_known("option of generate:", name, known)
-    settings = from_dict(TaskSettings, {**to_dict(spec.settings), **search}, "the options of generate")
+        require_known(f"option of {method}:", name, predictor.task.settings_of_answers)
+    settings = from_dict(TaskSettings, {**to_dict(spec.settings), **search}, f"the options of {method}")
     if "max_target_length" in search:  # the first position is that of [CLS]
         require_number("max_target_length", settings.max_target_length, most=predictor.engine.max_tokens - 1)
     changed = copy.copy(predictor)

@@ -35,6 +35,7 @@ from bertsmith.app.library.inputs import (
     passage_examples,
     question_examples,
     require_count,
+    source_documents,
     source_examples,
     tagged_sentences,
     text_examples,
@@ -63,6 +64,7 @@ from bertsmith.tasks.metrics.vectors import crowding
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
     ChoicePrediction,
+    ExtractPrediction,
     LabelPrediction,
     NumberPrediction,
     TagsPrediction,
@@ -98,7 +100,8 @@ class Model:
 
     Attributes:
         name: the last part of the path, or the id.
-        task: "classification", "regression", "choice", "tagging", "span", "generation", or None.
+        task: "classification", "regression", "choice", "tagging", "span", "generation", "extraction",
+            or None.
         weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
@@ -272,6 +275,20 @@ class Model:
         assert self._predictor is not None
         predictor = searching(self._predictor, **search)
         return self._predict(source_examples(texts), predictor)
+
+    def extract(self, texts: Sequence[str | Sequence[str]], **options: Any) -> list[ExtractPrediction]:
+        """The sentences of each text that say most of it, in its order, with their places and scores.
+
+        A sentence of more than `max_length` tokens is truncated, with a `CutWarning`; a text may have any length.
+
+        Args:
+            texts: texts, which are split into sentences, or lists of sentences, whose places are those in the sentences
+                joined with spaces.
+            options: sentences, no_repeat_ngram; by default those of the training.
+        """
+        self._require("extract")
+        assert self._predictor is not None
+        return self._predict(source_documents(texts), searching(self._predictor, **options))
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
@@ -507,7 +524,7 @@ class Model:
 
     def reads_at_most(self, ability: str) -> int | None:
         """The maximum tokens that a method reads of a text or pair; None if it reads everything, in windows."""
-        if ability in ("tag", "answer", "features", "perplexity"):
+        if ability in ("tag", "answer", "extract", "features", "perplexity"):
             return None
         if self._is_for_vectors(ability):
             return self.embed_length
@@ -584,5 +601,6 @@ _EXAMPLES: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
     "tag": tagged_sentences,
     "answer": question_examples,
     "generate": source_examples,
+    "extract": source_documents,
     "rerank": passage_examples,
 }

@@ -19,7 +19,7 @@ from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.tasks.specs.named_tasks import form_of
-from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction, TextPrediction
+from bertsmith.tasks.specs.predictions import ExtractPrediction, LabelPrediction, NumberPrediction, TextPrediction
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data.task_files import read_examples
@@ -161,7 +161,7 @@ def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
     """The new cells of a row."""
     if isinstance(prediction, NumberPrediction):
         return {PREDICTION: f"{prediction.value:.6g}"}
-    if isinstance(prediction, TextPrediction):
+    if isinstance(prediction, TextPrediction | ExtractPrediction):
         return {PREDICTION: prediction.text}
     require(
         isinstance(prediction, LabelPrediction),

@@ -233,7 +233,7 @@ def _require_ids(service: Service, model: Any, rows: Sequence[Sequence[int]], pr
 
 @_post("/predict", schemas.PredictAsked, schemas.PredictReply)
 async def predict(service: Service, request: Request, body: schemas.PredictAsked) -> Listed:
-    """The label, the number, the text that is written, or the best ending."""
+    """The label, the number, the text that is written, the sentences that are chosen, or the best ending."""
     if body.questions is not None:
         host, ability = service.hosts.find(body.model, "choose")
         questions = [(question.context, question.endings) for question in body.questions]
@@ -242,9 +242,9 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
         work = await service.work(request, host, ability, questions, size, texts=endings)
     else:
         assert body.texts is not None, "the schema requires one of the two"
-        host, ability = service.hosts.find(body.model, "classify", "score", "generate")
-        of_ability = answer_size.texts if ability == "generate" else answer_size.labels
-        size = of_ability(host.model, len(body.texts))
+        host, ability = service.hosts.find(body.model, "classify", "score", "generate", "extract")
+        sizes = {"generate": answer_size.texts, "extract": answer_size.extracts}
+        size = sizes.get(ability, answer_size.labels)(host.model, body.texts)
         work = await service.work(request, host, ability, body.texts, size)
     small = len(work.answers) * len(host.model.labels)
     note = host.model.remark(work.read)

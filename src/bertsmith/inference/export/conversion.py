@@ -123,8 +123,8 @@ def _write_onnx(
     if READER in folder.parts:
         raise ConfigError(
             expected="a head of the linear kind, for --to onnx",
-            found="one with a layer in front of the output layer, over hidden states or windows",
-            fix="serve it with bertsmith, or fine-tune with --reads mean",
+            found="one with a layer in front of the output layer, over hidden states, windows or sentences",
+            fix="serve it with bertsmith, or fine-tune with --reads mean, or --sentence-layers 0",
         )
     if not folder.config.has_graph:
         needed = f"a Transformer encoder, not {folder.config.display_name}"

@@ -136,6 +136,7 @@ _KINDS = {
         'choose([("A beginning", ["an end", "another end"])])',
     ),
     "generation": _Kind("text2text-generation", "writing texts", "A text.", 'generate(["A text."])'),
+    "extraction": _Kind("summarization", "extractive summaries", "A text. It has sentences.", 'extract(["A text."])'),
     "similarity": _Kind(
         "sentence-similarity", "sentence similarity", "A text.", 'embed(["One text.", "Another text."])'
     ),

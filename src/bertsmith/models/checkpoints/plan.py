@@ -213,8 +213,9 @@ def _expected(
     # Only the class of a user's head knows its shapes, and only the task those of a reader or a decoder.
     shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) in (OWN_HEAD, READER, DECODER)}
     if READER in present:
-        # One of whole texts ends with a hidden layer, one of tokens with two LSTMs, which have four gates for a cell.
-        gates = shapes.get(f"{READER}.second.right.bias_ih_l0", (0,))[0]
+        # One of whole texts ends with a hidden layer, one of tokens with two LSTMs, which have four gates for a cell,
+        # and one of sentences with a Transformer layer.
+        gates = shapes.get(f"{READER}.second.right.bias_ih_l0", (2 * config.hidden_size,))[0]
         width = READER_UNITS if f"{READER}.hidden.weight" in shapes else gates // 2
         for ours in {"classifier.weight", "span.weight"} & shapes.keys():
             shapes[ours] = (shapes[ours][0], width)

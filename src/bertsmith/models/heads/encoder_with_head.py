@@ -54,6 +54,7 @@ _READERS = Registry[Callable[..., nn.Module]](
         "tokens": "models.heads.sentence_reader:TokenReader",
         "texts": "models.heads.sentence_reader:SentenceReader",
         "windows": "models.heads.window_reader:WindowReader",
+        "sentences": "models.heads.window_reader:SentenceLayers",
     }
 )
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
@@ -169,6 +170,9 @@ class EncoderForTask(_OnEncoder):
             dropout = config.head_dropout(head.part, pooled=True)
             self.add_module(READER, _READERS["windows"](head.windows, width, dropout, is_pair=head.is_pair))
             width = READER_UNITS
+        if head.sentence_layers:
+            dropout = config.head_dropout(head.part, pooled=False)
+            self.add_module(READER, _READERS["sentences"](head.sentence_layers, width, dropout))
         if head.is_decoder:
             from bertsmith.models.heads.decoder import Decoder
 
@@ -262,12 +266,15 @@ class EncoderForTask(_OnEncoder):
             below = None if below is None else NoiseOfTexts(below, batch.texts_apart.places)
         if head.has_reader and trace is None:
             trace = Trace()
-        all_positions = all_positions or head.has_reader
+        all_positions = all_positions or head.has_reader or head.of_sentences
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(
                 sequences, read=None if all_positions else read, noise=below, dtype=dtype, trace=trace
             )
-        if all_positions and read is not None:
+        if head.of_sentences:
+            assert read is not None, "the positions of sentences are read"
+            hidden = mean_of_rows(hidden, read.lengths(batch))  # [R, D]
+        elif all_positions and read is not None:
             hidden = hidden[read.positions]
         if head.uses_pooler(self.config):
             hidden = self.encoder.pool(pool_rows(hidden, batch.lengths) if pools_mean else hidden)
@@ -298,6 +305,9 @@ class EncoderForTask(_OnEncoder):
             hidden = dropped(hidden, noise, probability, (1,) * len(counts) if head.pooled else counts)
         if head.windows:
             hidden = self._read_windows(hidden, batch, noise)  # [N, 512]
+        if head.sentence_layers:
+            assert read is not None, "the positions of sentences are read"
+            hidden = self._read_sentences(hidden, batch, read, noise)  # [R, D]
         layer = self.output_layer
         if isinstance(layer, OwnHead):
             logits = layer(hidden.to(next(layer.parameters()).dtype))
@@ -343,6 +353,15 @@ class EncoderForTask(_OnEncoder):
         units = self.get_submodule(READER)(vectors.to(dtype), windows, noise)
         assert isinstance(units, Tensor)
         return units[list(windows.unit_of_row)]
+
+    def _read_sentences(self, vectors: Tensor, batch: Batch, read: Read, noise: Noise | None) -> Tensor:
+        """The vectors [R, D] of the sentences at the positions that are read, after all sentences of their text."""
+        windows = batch.windows
+        assert windows is not None, "the windows of a text are computed together"
+        dtype = self.output_layer.get_parameter("weight").dtype
+        states = self.get_submodule(READER)(vectors.to(dtype), windows, read.counts, noise)
+        assert isinstance(states, Tensor)
+        return states
 
     def _read_states(self, trace: Trace, batch: Batch, read: Read | None, noise: Noise | None) -> Tensor:
         """The vectors of the BiLSTM for the texts of each row, [N, 512], or of the tokens that are read, [R, 2C]."""

@@ -42,6 +42,9 @@ class Head:
         normalized: whether each of them is first brought to mean 0 and variance 1.
         windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
             each row is read by itself.
+        of_sentences: whether it reads a vector of each sentence of a text: the mean from each position that is read up to
+            the next.
+        sentence_layers: of such a head, the Transformer layers over all sentences of a text.
         layers_of_decoder: of a head that writes a text, the number of its layers; 0 for as many as the encoder has.
         shares_layers: whether these are layers of the encoder.
         copies: whether it can copy pieces of the source, see `copying.py`.
@@ -59,6 +62,8 @@ class Head:
     layers: str = ""
     normalized: bool = False
     windows: str = ""
+    of_sentences: bool = False
+    sentence_layers: int = 0
     layers_of_decoder: int = 0
     shares_layers: bool = False
     copies: bool = False
@@ -78,6 +83,12 @@ class Head:
                     expected="a task with a layer on top, for a head of your own",
                     found="one that writes texts",
                     fix="leave your head out",
+                )
+            if self.sentence_layers:
+                raise ConfigError(
+                    expected="a head of your own that reads each sentence by itself",
+                    found="layers over the sentences, which are a head themselves",
+                    fix="use --sentence-layers 0",
                 )
             if self.windows:
                 raise ConfigError(

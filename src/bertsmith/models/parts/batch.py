@@ -251,6 +251,12 @@ class Read:
         """The forward half at the last position of each sequence, and the backward half at the first."""
         return dataclasses.replace(Read.last(batch), backward=batch.first_positions)
 
+    def lengths(self, batch: Batch) -> tuple[int, ...]:
+        """The tokens from each position up to the next, or to the end of the batch, where the first row is read at its start."""
+        positions = self.positions.tolist()
+        assert positions[0] == 0, "the first row is read at its start"
+        return tuple(np.diff([*positions, batch.num_tokens]).tolist())
+
     def pick(self, hidden: "Tensor") -> "Tensor":
         """The hidden states [R, D] that are read, of those [T, D] of all positions."""
         if self.backward is None:

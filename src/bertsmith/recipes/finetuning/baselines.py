@@ -37,15 +37,18 @@ from bertsmith.tasks.baselines.bag_of_words import words_read
 from bertsmith.tasks.baselines.linear import LinearModel, Vectors, fit_for, fit_linear
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.text_vectors import cosines_of_pairs, pair_features, text_vectors, vectors_of_pairs
-from bertsmith.tasks.baselines.written import written_by
-from bertsmith.tasks.datasets.examples import Example, SequenceExample, TaggedExample, TextExample
+from bertsmith.tasks.baselines.written import chosen_by, written_by
+from bertsmith.tasks.datasets.examples import DocumentExample, Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder, loaded
 from bertsmith.tasks.encoding.units import Ints, Logits
+from bertsmith.tasks.specs.extraction import extract_of
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import TextPrediction
 from bertsmith.tasks.specs.task import (
     BAG,
+    CEILINGS,
+    CHOSEN,
     COSINE,
     FROZEN_COSINE,
     OF_TEXTS,
@@ -206,6 +209,8 @@ class _Computation:
             return fits[name]()
         if name in of_pairs:
             return self._of_pairs(name, of_pairs[name])
+        if self.task.baselines == CHOSEN:
+            return self._chosen_sentences(name)
         return self._words(name) if name in SAVED else self._written(name)
 
     def _examples(self, numbers: Ints) -> list[Example]:
@@ -236,6 +241,16 @@ class _Computation:
         pairs = [(example.source, example.targets) for example in train]
         texts = written_by(name, pairs, [example.source for example in dev])
         return [TextPrediction(text=text, score=0.0, answers=((text, 0.0),)) for text in texts]
+
+    def _chosen_sentences(self, name: str) -> Sequence[Prediction]:
+        """Chosen sentences have the score 1, others 0."""
+        train, dev = (cast("Sequence[DocumentExample]", part) for part in (self.job.data.train, self.dev))
+        self._counts[name] = 0 if name in CEILINGS else len(train)
+        chosen = chosen_by(name, train, dev, self.task.spec.settings.sentences)
+        return [
+            extract_of(document, numbers, tuple(float(n in numbers) for n in range(len(document.sentences))))
+            for document, numbers in zip(dev, chosen, strict=True)
+        ]
 
     def _word_vectors(self) -> Sequence[Prediction]:
         """A linear model on the frozen vectors of words, each read in its sentence."""

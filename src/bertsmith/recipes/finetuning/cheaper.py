@@ -18,7 +18,7 @@ from bertsmith.tasks.baselines.linear import LinearModel
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import LabelPrediction, NumberPrediction
 from bertsmith.tasks.specs.settings import HIERARCHICAL
-from bertsmith.tasks.specs.task import BAG, COSINE, FROZEN_COSINE, PAIRS, TaskSpec
+from bertsmith.tasks.specs.task import BAG, CEILINGS, COSINE, FROZEN_COSINE, PAIRS, TaskSpec
 
 
 def best_baseline(
@@ -40,7 +40,8 @@ def best_baseline(
     """
     spec = job.task.spec
     metric = spec.metric
-    ranked = sorted(baselines.results, key=lambda result: -result["scores"].get(metric, float("-inf")))
+    systems = [result for result in baselines.results if result["name"] not in CEILINGS]
+    ranked = sorted(systems, key=lambda result: -result["scores"].get(metric, float("-inf")))
     if not ranked or metric not in scores or metric not in ranked[0]["scores"]:
         return None
     best = ranked[0]

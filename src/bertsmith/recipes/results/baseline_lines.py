@@ -11,7 +11,7 @@ from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.models.parts.our_names import APART
 from bertsmith.recipes.results.comparison import clause_of
 from bertsmith.recipes.results.finished_run import AVERAGE, kept_name, kept_scores
-from bertsmith.tasks.specs.task import BAG, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE
+from bertsmith.tasks.specs.task import BAG, CEILINGS, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE
 
 MODEL = "fine-tuned model"
 LINEAR_FOLDER = "linear"
@@ -56,7 +56,8 @@ def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]
         part = 0 < one["train_examples"] < report["train_examples"]  # none, if it does not learn
         share = f", on {one['train_examples']:,} of the training examples" if part else ""
         took = counted(max(1, round(one["seconds"])), "second")
-        lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
+        role = "ceiling" if one["name"] in CEILINGS else "baseline"
+        lines.append(f"{role}, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
     return [*lines, *lost_average(report), *mean_line(report, run), *_tie(report), *better_line(report, run)]
 
 
@@ -121,7 +122,9 @@ def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
     if metric not in report.get("intervals", {}):
         return {}
     trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
-    systems = {one["name"]: one["scores"].get(metric) for one in report.get("baselines", ())}
+    systems = {
+        one["name"]: one["scores"].get(metric) for one in report.get("baselines", ()) if one["name"] not in CEILINGS
+    }
     trainings.pop(report["best"], None)
     best, low = kept_scores(report).get(metric), report["intervals"][metric][0]
     return {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}

@@ -22,6 +22,7 @@ EXAMPLE_SCORES = {
     "regression": "negative squared error",
     "span": "F1 of the answers",
     "generation": "main score",
+    "extraction": "main score",
 }
 
 Lines = Sequence[Line]

@@ -89,7 +89,7 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         return None
     if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
-    if kind == "generation":
+    if kind in ("generation", "extraction"):
         return _of_texts(metric, lines)
     if (kind, metric) == ("similarity", "average_precision"):
         from bertsmith.tasks.metrics.similarity import pair_average_precision

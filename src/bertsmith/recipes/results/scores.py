@@ -212,14 +212,16 @@ def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], sc
     return html.table(rows, ["type", *_RATIOS])
 
 
-def _generation(spec: Mapping[str, Any], lines: Lines) -> str:
+def _texts(spec: Mapping[str, Any], lines: Lines) -> str:
     """The texts with the lowest scores, next to their targets."""
     worst = sorted(lines, key=lambda line: float(line["score"]))[:WORST]
     rows = [
         (line, (" | ".join(line["gold"]), str(line["prediction"]["text"]), f"{line['score']:.4f}")) for line in worst
     ]
     title = f"Lowest {spec.get('metric', 'score')} of {len(lines):,} texts"
-    return html.section(title, _examples(("target", "written", "score"), rows))
+    return html.section(
+        title, _examples(("target", "written" if spec.get("kind") == "generation" else "chosen", "score"), rows)
+    )
 
 
 def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
@@ -294,5 +296,6 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "choice": _choice,
     "span": _span,
     "tagging": _tagging,
-    "generation": _generation,
+    "generation": _texts,
+    "extraction": _texts,
 }

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.tasks.baselines.bag_of_words import TextSpace
+from bertsmith.tasks.datasets.examples import DocumentExample
 from bertsmith.tasks.metrics.brackets import Tree, brackets_of, read_tree, right_branching
-from bertsmith.tasks.metrics.rouge import rouge, words_of
-from bertsmith.tasks.specs.task import CENTRAL, FIRST, NEAREST
+from bertsmith.tasks.metrics.extracts import oracle_sentences
+from bertsmith.tasks.metrics.rouge import mean_rouge, rouge, words_of
+from bertsmith.tasks.specs.task import CENTRAL, FIRST, LEAD, NEAREST, ORACLE
 from bertsmith.text.documents.sentences import split_sentences
 
 _CHOSEN_ON = 300  # training examples that decide how much of a source is taken
@@ -44,6 +46,32 @@ def written_by(name: str, train: Pairs, sources: Sequence[str]) -> list[str]:
     if name == CENTRAL:
         return _best_of(list(map(_central, range(1, _MOST_SENTENCES + 1))), sample, sources)
     return (nearest_targets if name == NEAREST else right_branching_trees)(train, sources)
+
+
+def chosen_by(
+    name: str, train: Sequence[DocumentExample], documents: Sequence[DocumentExample], most: int
+) -> list[tuple[int, ...]]:
+    """The numbers of the sentences of each text that a baseline chooses.
+
+    Args:
+        name: one of `CHOSEN`. The oracle knows the targets, and shows how much the best sentences could score.
+        train: the training examples, which decide how many sentences the others choose.
+        most: the most sentences of the oracle.
+    """
+    if name == ORACLE:
+        return [oracle_sentences(document.texts, document.targets, most) for document in documents]
+    numbers_of, sample = _lead_numbers if name == LEAD else central_numbers, train[:_CHOSEN_ON]
+
+    def score(count: int) -> float:
+        texts = [" ".join(row.texts[number] for number in numbers_of(row.texts, count)) for row in sample]
+        return mean_rouge(texts, [row.targets for row in sample])["rougeL"]
+
+    best = max(range(1, _MOST_SENTENCES + 1), key=score)
+    return [numbers_of(document.texts, best) for document in documents]
+
+
+def _lead_numbers(sentences: Sequence[str], count: int) -> tuple[int, ...]:
+    return tuple(range(min(count, len(sentences))))
 
 
 def right_branching_trees(train: Pairs, sources: Sequence[str]) -> list[str]:
@@ -78,9 +106,13 @@ def central_sentences(text: str, count: int) -> str:
     sentences = split_sentences(text)
     if len(sentences) <= count:
         return text.strip()
+    return " ".join(sentences[number] for number in central_numbers(sentences, count))
+
+
+def central_numbers(sentences: Sequence[str], count: int) -> tuple[int, ...]:
+    """The numbers of the most central sentences of a text, ascending."""
     votes = _votes([words_of(sentence) for sentence in sentences[:_MOST_SCORED]])
-    chosen = np.sort(np.argsort(-votes, kind="stable")[:count])
-    return " ".join(sentences[number] for number in chosen.tolist())
+    return tuple(np.sort(np.argsort(-votes, kind="stable")[:count]).tolist())
 
 
 def _votes(sentences: Sequence[Sequence[str]]) -> npt.NDArray[np.float64]:

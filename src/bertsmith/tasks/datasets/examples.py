@@ -147,6 +147,25 @@ class SequenceExample:
         return (self.source,)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DocumentExample(SequenceExample):
+    """A source text in sentences, of which some are to be chosen, such as those of its summary.
+
+    Attributes:
+        sentences: the start and end of each sentence in the source, in characters, ascending.
+        chosen: the numbers of the right sentences where the file says so, ascending; None: those that come closest to
+            the targets.
+    """
+
+    sentences: tuple[tuple[int, int], ...]
+    chosen: tuple[int, ...] | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The sentences."""
+        return tuple(self.source[start:end] for start, end in self.sentences)
+
+
 Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample | SequenceExample
 
 

@@ -5,7 +5,7 @@ A cell may hold several targets as a list in JSON, each of which counts as right
 file may have no header: a source, a tab and a target on each line.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
@@ -41,45 +41,62 @@ def read_sequences(
     label_column: str | None = None,
     gold: bool = True,
     encoding: str = UTF_8,
+    marks: Sequence[str] = (),
+    example_of: Callable[..., SequenceExample | str] = SequenceExample,
 ) -> ExampleFile:
     """The examples of a file; a row without a source, or without a target, is skipped and listed.
 
     Args:
         text_column, label_column: the columns of sources and targets; if None, guessed from common names.
         gold: every example has a target; if False, targets are not read and may be missing.
+        marks: the usual names of a column that says what is right in the source. A file with gold may have it in place
+            of targets; its cell is an argument `marks` of `example_of`.
+        example_of: the example with these fields, or why the row is skipped.
     """
     if text_column is None and label_column is None and _is_plain(path, encoding):
         examples = [
-            SequenceExample(id=str(number), source=source, targets=(target,) if gold else (), location=location)
+            (location, example_of(id=str(number), source=source, targets=(target,) if gold else (), location=location))
             for number, (location, source, target) in enumerate(pair_lines(path, encoding))
         ]
-        return ExampleFile.of(examples, expected=f"pairs of texts in {quoted(path)}")
+        skipped = [(location, reason) for location, reason in examples if isinstance(reason, str)]
+        kept = [example for _, example in examples if not isinstance(example, str)]
+        return ExampleFile.of(kept, skipped, expected=f"pairs of texts in {quoted(path)}")
     rows = list(read_table(path, encoding=encoding))
     if not rows:
         raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
     columns = list(rows[0].values)
     source = _column(path, columns, text_column, SOURCE_COLUMNS, "text", "--text-column")
     others = [name for name in columns if name != source]
-    target = _column(path, columns, label_column, TARGET_COLUMNS, "target", "--label-column", source) if gold else ""
+    mark = next((name for name in others if gold and plain_name(name) in marks and name != label_column), "")
+    has_target = gold and not (mark and label_column is None and _known(others, TARGET_COLUMNS) is None)
+    target = ""
+    if has_target:
+        target = _column(path, columns, label_column, TARGET_COLUMNS, "target", "--label-column", source)
     id_column = next((name for name in others if plain_name(name) in ID_COLUMNS and name != target), "")
-    unread = [name for name in others if name not in (target, id_column)]
+    unread = [name for name in others if name not in (target, id_column, mark)]
     if unread or (source, target or "target") != ("source", "target"):
-        aim = f", targets from {target!r}" if gold else ""
+        aim = f", targets from {target!r}" if target else ""
+        aim += f", right sentences from {mark!r}" if mark else ""
         tell(
             f"{quoted(path)}: sources from {source!r}{aim}" + (f"; not read: {show_columns(unread)}" if unread else "")
         )
-    examples, skipped = [], []
+    kept, skipped = [], []
     for number, row in enumerate(rows):
         text = row.cell(source)
-        targets = _targets(row, target) if gold else ()
-        if not text.strip() or (gold and not targets):
+        targets = _targets(row, target) if target else ()
+        if not text.strip() or (target and not targets):
             name = target if text.strip() else source
             skipped.append((row.location, f"no text in column {name!r}"))
             continue
         name = row.values.get(id_column, "") or str(number)
-        examples.append(SequenceExample(id=name, source=text, targets=targets, location=row.location))
+        marked = {"marks": row.cell(mark)} if mark else {}
+        example = example_of(id=name, source=text, targets=targets, location=row.location, **marked)
+        if isinstance(example, str):
+            skipped.append((row.location, example))
+        else:
+            kept.append(example)
     return ExampleFile.of(
-        examples,
+        kept,
         skipped,
         expected=f"rows with a source{' and a target' if gold else ''} in {quoted(path)}",
         found=f"{counted(len(skipped), 'row')}, none of them",
@@ -122,7 +139,7 @@ def _column(
         if named not in others:
             raise missing_column(named, quoted(path), others)
         return named
-    column = first_known({plain_name(name): name for name in others}, known)
+    column = _known(others, known)
     if column is None:
         raise InputError(
             expected=f"a column named {known[0]!r} for the {content}s in {quoted(path)}",
@@ -132,16 +149,26 @@ def _column(
     return column
 
 
+def _known(columns: Sequence[str], known: Sequence[str]) -> str | None:
+    """The column with the first of the known names."""
+    return first_known({plain_name(name): name for name in columns}, known)
+
+
 def _targets(row: Row, column: str) -> tuple[str, ...]:
     """The targets in a cell: one text, or a list of texts in JSON."""
     cell = row.cell(column).strip()
     if not cell.startswith('["'):
         return () if cell in ("", "[]") else (cell,)
-    texts = parse_json(cell, row.location)
+    return tuple(text for text in parse_texts(cell, column, row.location) if text.strip())
+
+
+def parse_texts(cell: str, column: str, location: str) -> list[str]:
+    """The texts of a list in JSON."""
+    texts = parse_json(cell, location)
     if not all(isinstance(text, str) for text in texts):
         raise InputError(
-            expected=f"a text, or a list of texts, as {column!r} in {row.location}",
+            expected=f"a text, or a list of texts, as {column!r} in {location}",
             found=brief(cell),
             fix='write ["...", "..."]',
         )
-    return tuple(text for text in map(clean, texts) if text.strip())
+    return list(map(clean, texts))

@@ -165,7 +165,8 @@ def _computed_by_unit(
         results = _joined(results, rank)
     source = first[which]
     copied = np.flatnonzero(source != np.arange(len(source)))
-    results[rows_index(features.rows_per_unit, copied)] = results[rows_index(features.rows_per_unit, source[copied])]
+    reads = np.add.reduceat(features.read_per_row, features.first_rows)
+    results[rows_index(reads, copied)] = results[rows_index(reads, source[copied])]
     return results
 
 

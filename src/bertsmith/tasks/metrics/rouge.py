@@ -37,14 +37,16 @@ def rouge(text: str, references: Sequence[str]) -> dict[str, float]:
     words, best = words_of(text), dict.fromkeys(ROUGE, 0.0)
     for reference in references:
         others = words_of(reference)
-        shared = [(n_grams(words, size) & n_grams(others, size)).total() for size in (1, 2)]
-        figures = (
-            _f_measure(shared[0], len(words), len(others)),
-            _f_measure(shared[1], len(words) - 1, len(others) - 1),
-            _f_measure(longest_common(words, others), len(words), len(others)),
-        )
+        of_order = _f_measure(longest_common(words, others), len(words), len(others))
+        figures = (*rouge_n(words, others), of_order)
         best = {name: max(best[name], figure) for name, figure in zip(ROUGE, figures, strict=True)}
     return best
+
+
+def rouge_n(words: Sequence[str], others: Sequence[str]) -> tuple[float, float]:
+    """ROUGE-1 and ROUGE-2 of the words of two texts."""
+    shared = [(n_grams(words, size) & n_grams(others, size)).total() for size in (1, 2)]
+    return _f_measure(shared[0], len(words), len(others)), _f_measure(shared[1], len(words) - 1, len(others) - 1)
 
 
 def mean_rouge(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:

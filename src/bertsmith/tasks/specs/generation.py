@@ -14,19 +14,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.parts.our_names import DECODER
 from bertsmith.tasks.datasets.examples import Example, SequenceExample
 from bertsmith.tasks.encoding.units import PER_PIECE, EncodedExamples, Logits
 from bertsmith.tasks.encoding.writing import Writing
-from bertsmith.tasks.metrics.texts import TEXT_METRICS, is_same, text_scores
+from bertsmith.tasks.metrics.texts import is_same
 from bertsmith.tasks.specs.predictions import TextPrediction
 from bertsmith.tasks.specs.settings import OF_WRITING, WINDOWED, TaskSettings
-from bertsmith.tasks.specs.task import GENERATION, TaskWithLoss
+from bertsmith.tasks.specs.task import GENERATION
+from bertsmith.tasks.specs.text_answers import TaskOfTexts, check_texts_of, sequences_of
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.tasks.specs.written_forms import WrittenForm, form_of_texts
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows
@@ -39,11 +38,12 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
-class GenerationTask(TaskWithLoss):
+class GenerationTask(TaskOfTexts):
     """Writes a text for each source."""
 
     kind = GENERATION
     settings_used = frozenset({"long_text", *OF_WRITING})
+    settings_of_answers = tuple(name for name in OF_WRITING if name not in ("label_smoothing", "copy"))
 
     @property
     def _form(self) -> WrittenForm:
@@ -84,24 +84,14 @@ class GenerationTask(TaskWithLoss):
             found=repr(self.spec.settings.long_text),
             fix="choose longest_first, head, tail, head_tail or error",
         )
-        for example in _sequences(examples):
-            for text, name in ((example.source, "source"), *((target, "target") for target in example.targets)):
-                if gold and not text.strip():
-                    raise InputError(
-                        expected=f"a {name} in {example.location}",
-                        found="an empty one",
-                        fix="fill it or remove the row",
-                    )
-            if gold and not example.targets:
-                raise InputError(
-                    expected=f"a target in {example.location}", found="none", fix="add it or remove the row"
-                )
+        for example in sequences_of(examples):
             if gold:
+                check_texts_of(example)
                 self._form.check(example)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example, [CLS] source [SEP], and the first target between the same tokens; see `Task.encode`."""
-        settings, sequences = self.spec.settings, _sequences(examples)
+        settings, sequences = self.spec.settings, sequences_of(examples)
         sources = encoded_texts(sequences, tokenizer)
         rows = pack_rows(
             sources,
@@ -209,7 +199,7 @@ class GenerationTask(TaskWithLoss):
         writing, predictions = features.writing, []
         assert writing is not None, "sources have a way to write"
         guides = features.guides or (None,) * len(examples)
-        rows = zip(_sequences(examples), guides, logits, features.rows.cut_by_row.tolist(), strict=True)
+        rows = zip(sequences_of(examples), guides, logits, features.rows.cut_by_row.tolist(), strict=True)
         for example, guide, numbers, cut in rows:
             texts = writing.from_numbers(numbers)
             answers = tuple(
@@ -221,31 +211,9 @@ class GenerationTask(TaskWithLoss):
             )
         return predictions
 
-    def golds(self, examples: Sequence[Example]) -> list[list[str]]:
-        """The targets of each example."""
-        return [list(example.targets) for example in _sequences(examples)]
-
-    def score(self, examples: Sequence[Example], predictions: Sequence[TextPrediction]) -> dict[str, float]:
-        """The metrics of the spec."""
-        return text_scores(self.spec.metrics, [answer.text for answer in predictions], self.golds(examples))
-
-    def example_scores(
-        self, examples: Sequence[Example], predictions: Sequence[TextPrediction]
-    ) -> npt.NDArray[np.float64]:
-        """The main score of each text alone, float64 [U]."""
-        metric = TEXT_METRICS[self.spec.metric]
-        pairs = zip(predictions, self.golds(examples), strict=True)
-        return np.array([metric([answer.text], [targets]) for answer, targets in pairs], dtype=np.float64)
-
     def is_collapsed(self, predictions: Sequence[TextPrediction], examples: Sequence[Example]) -> bool:
         """Whether the same text is written for every source although the targets differ."""
         golds = self.golds(examples)
         return any(not is_same(targets[0], golds[0]) for targets in golds) and (
             len({answer.text for answer in predictions}) == 1
         )
-
-
-def _sequences(examples: Sequence[Example]) -> list[SequenceExample]:
-    sequences = [example for example in examples if isinstance(example, SequenceExample)]
-    assert len(sequences) == len(examples), "a task of texts to write takes sources"
-    return sequences

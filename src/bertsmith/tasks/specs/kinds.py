@@ -6,7 +6,7 @@ CONTRIBUTING.md ("Adding a kind of task") names the rest, such as the format of 
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
-from bertsmith.tasks.specs.task import GENERATION, Task, TaskSpec
+from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, Task, TaskSpec
 
 KINDS = Registry[type[Task]](
     {
@@ -17,6 +17,7 @@ KINDS = Registry[type[Task]](
         "tagging": "tasks.specs.tagging:TaggingTask",
         "span": "tasks.specs.span:SpanTask",
         GENERATION: "tasks.specs.generation:GenerationTask",
+        EXTRACTION: "tasks.specs.extraction:ExtractionTask",
     }
 )
 

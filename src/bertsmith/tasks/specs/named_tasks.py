@@ -20,6 +20,8 @@ triplets, texts                        `tasks.datasets.text_groups`
 summarization,         generation      tables with a source text and the text to write; see `tasks.datasets.sequences`
 response, translation,
 parsing, text-to-text
+extractive-            extraction      the same; a source may be a list of sentences, with labels of sentences; see
+summarization                          `tasks.datasets.documents`
 spam, spam4,           classification  as classification, with the preset's labels; examples come with the package
 sentiment, claim,
 truth
@@ -35,15 +37,24 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
-from bertsmith.tasks.datasets.examples import FORMS, Example, SequenceExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.documents import usual_sentences
+from bertsmith.tasks.datasets.examples import (
+    FORMS,
+    DocumentExample,
+    Example,
+    SequenceExample,
+    TaggedExample,
+    TextExample,
+)
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
+from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.tasks.specs.written_forms import labels_of_trees
 from bertsmith.text.documents.encodings import UTF_8
@@ -64,7 +75,8 @@ TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 PARSING, TRANSLATION, SUMMARIZATION = "parsing", "translation", "summarization"
 WRITTEN = (SUMMARIZATION, "response", TRANSLATION, PARSING, "text-to-text")  # texts that the model writes
-TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *WRITTEN, *PRESETS)
+EXTRACTED = ("extractive-summarization",)  # sentences of a text that the model chooses
+TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, *PRESETS)
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
 _ANSWERS, _ENDINGS = ("exact", "f1"), ("accuracy",)
@@ -96,6 +108,7 @@ def kind_of(name: str) -> str:
         (TAGS, "tagging"),
         (FORMS, "similarity"),
         (WRITTEN, GENERATION),
+        (EXTRACTED, EXTRACTION),
     ):
         if name in names:
             return kind
@@ -156,6 +169,11 @@ def spec_for(
         metric = {TRANSLATION: BLEU, PARSING: "f1"}.get(name, "rougeL")
         labels = labels_of_trees(cast("Sequence[SequenceExample]", examples)) if name == PARSING else ()
         return TaskSpec(kind=GENERATION, name=name, labels=labels, metric=metric, metrics=scores, settings=settings)
+    if name in EXTRACTED:
+        if not settings.sentences:
+            usual_count = usual_sentences(cast("Sequence[DocumentExample]", examples))
+            settings = dataclasses.replace(settings, sentences=usual_count)
+        return TaskSpec(kind=EXTRACTION, name=name, metric="rougeL", metrics=ROUGE, settings=settings)
     texts = cast("Sequence[TextExample]", examples)
     pair = bool(texts) and texts[0].second is not None
     if name == "regression":
@@ -211,6 +229,8 @@ def default_settings(name: str) -> TaskSettings:
     """
     if name == SUMMARIZATION:
         return TaskSettings(max_length=256, no_repeat_ngram=3, copy=True)
+    if name in EXTRACTED:
+        return TaskSettings(max_length=256, no_repeat_ngram=3)
     if name in WRITTEN:
         return TaskSettings(max_target_length={PARSING: 256, TRANSLATION: 128}.get(name, 64), copy=True)
     return TaskSettings(max_length=384 if name in QUESTIONS else 128)
@@ -237,7 +257,9 @@ def form_of(spec: TaskSpec) -> str:
         return spec.name
     if spec.multi_label:
         return "multi-label"
-    return {"span": "squad2" if spec.unanswerable else "squad", "tagging": "ner"}.get(spec.kind, spec.kind)
+    return {"span": "squad2" if spec.unanswerable else "squad", "tagging": "ner", EXTRACTION: EXTRACTED[0]}.get(
+        spec.kind, spec.kind
+    )
 
 
 def require_kind(name: str, spec: TaskSpec) -> None:
@@ -265,6 +287,8 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         return _ENTITIES if spec.scheme else _WORDS
     if spec.kind == "similarity":
         return spec.metrics
+    if spec.kind == EXTRACTION:
+        return ROUGE
     if spec.kind == GENERATION:
         return OF_TREES if spec.name == PARSING else OF_TEXTS
     # With unanswerable questions, epochs are compared by the F1 at their best threshold.
@@ -276,7 +300,7 @@ def require_metric(task: str, name: str) -> None:
     """Refuses a score that no examples of a named task have, before any are read."""
     broadest = (
         spec_for(task, ())
-        if task in WRITTEN
+        if task in (*WRITTEN, *EXTRACTED)
         else TaskSpec(
             kind=kind_of(task),
             name=task,

@@ -236,6 +236,48 @@ class TextPrediction(Prediction):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ChosenSentence:
+    """A sentence of a text: its text, its number from 0, its character span, and its score from 0 to 1."""
+
+    text: str
+    index: int
+    start: int
+    end: int
+    score: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractPrediction(Prediction):
+    """The sentences that were chosen in a text, in its order, and the scores of all of its sentences."""
+
+    sentences: tuple[ChosenSentence, ...]
+    scores: tuple[float, ...]
+
+    @property
+    def text(self) -> str:
+        """The chosen sentences, with spaces between them."""
+        return " ".join(sentence.text for sentence in self.sentences)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "text": self.text,
+            "sentences": [dataclasses.asdict(sentence) for sentence in self.sentences],
+            "scores": list(self.scores),
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The text.
+
+        >>> chosen = ChosenSentence(text="It\nrained.", index=1, start=9, end=19, score=0.75)
+        >>> ExtractPrediction(sentences=(chosen,), scores=(0.25, 0.75)).line()
+        'It rained.'
+        """
+        return " ".join(self.text.split())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SimilarityPrediction(Prediction):
     """The vectors of the texts of an example."""
 

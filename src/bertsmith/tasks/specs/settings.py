@@ -23,6 +23,8 @@ OF_WRITING = (
     "max_target_length", "min_target_length", "beam", "length_penalty", "no_repeat_ngram", "answers", "label_smoothing",
     "copy",
 )  # fmt: skip
+# Those of sentences to choose; the second one is also among the others.
+OF_EXTRACTS = ("sentences", "no_repeat_ngram", "sentence_layers")
 POOLINGS = ("mean", "max", "sum")
 
 
@@ -94,6 +96,13 @@ class TaskSettings:
         "tasks that write text: the model can copy pieces of the source (pointer-generator), so that it writes words "
         "that no training example has; new models of these tasks have it unless --no-copy says otherwise",
     )
+    sentences: int = help_field(
+        0, "extractive summaries: sentences to choose; 0: as many as the targets of the training examples usually have",
+        most=10**4,
+    )  # fmt: skip
+    sentence_layers: int = help_field(
+        2, "extractive summaries: Transformer layers over the sentences of a text, in front of their scores", most=100
+    )
     constrained_tags: bool = help_field(
         True,
         "tagging: predict only sequences of tags that the scheme allows; otherwise the most likely tag of each word",
@@ -109,7 +118,7 @@ class TaskSettings:
         for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
             value = getattr(self, name)
             require_known(name, value, known)
-        for name in ("min_target_length", "no_repeat_ngram", "length_penalty"):
+        for name in ("min_target_length", "no_repeat_ngram", "length_penalty", "sentences", "sentence_layers"):
             require_number(name, getattr(self, name), least=0)
         require_number("label_smoothing", self.label_smoothing, least=0, below=1)
         require_number("min_target_length", self.min_target_length, most=self.max_target_length)

@@ -21,7 +21,7 @@ from bertsmith.base.core.settings import from_dict, is_finite, require, require_
 from bertsmith.models.parts.our_names import ATTENTION, BILSTM, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
-from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_WRITING, TaskSettings
+from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_EXTRACTS, OF_WRITING, TaskSettings
 from bertsmith.tasks.specs.tokenized import tokenized
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 GENERATION = "generation"  # the kind of tasks whose answers are texts that the model writes
+EXTRACTION = "extraction"  # the kind of tasks whose answers are some sentences of a text
+_STORED_BY = {GENERATION: OF_WRITING, EXTRACTION: OF_EXTRACTS}  # settings that other kinds do not store
 
 # Baselines by their names, see `Task.baselines`.
 BAG, VECTORS = "bag of words", "linear model on frozen vectors"
@@ -43,6 +45,9 @@ WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of fr
 TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
 FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
 WRITTEN = (FIRST, NEAREST, CENTRAL)
+LEAD, ORACLE = "first sentences", "oracle sentences"
+CHOSEN = (LEAD, CENTRAL, ORACLE)
+CEILINGS = (ORACLE,)  # they know the gold: shown with the baselines, and compared with nothing
 RIGHT_BRANCHING = "right-branching trees"
 
 
@@ -59,7 +64,7 @@ def title_of(name: str, kind: str) -> str:
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    # classification, regression, choice, tagging, span, similarity or generation; selects the class
+    # classification, regression, choice, tagging, span, similarity, generation or extraction; selects the class
     kind: str
     name: str
     # names of the outputs in the order of the head's rows; empty for regression, choice and span
@@ -163,9 +168,8 @@ class TaskSpec:
                 del values[name]
         if not self.settings.label_thresholds:
             del values["settings"]["label_thresholds"]
-        if self.kind != GENERATION:
-            for name in OF_WRITING:
-                del values["settings"][name]
+        for name in {*OF_WRITING, *OF_EXTRACTS} - {*_STORED_BY.get(self.kind, ())}:
+            del values["settings"][name]
         return values
 
     @property
@@ -207,6 +211,8 @@ class Task(abc.ABC):
     kind: ClassVar[str]
     # The fields of `TaskSettings` that this kind uses, besides max_length.
     settings_used: ClassVar[frozenset[str]]
+    # Those among them that only say which answers are given, so that a caller may choose them.
+    settings_of_answers: ClassVar[tuple[str, ...]] = ()
     # Whether the steps of an epoch are counted by examples although windows are trained separately.
     epochs_count_examples: ClassVar[bool] = False
 

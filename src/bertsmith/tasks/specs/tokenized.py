@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
+    DocumentExample,
     QuestionExample,
     SequenceExample,
     TaggedExample,
@@ -74,5 +75,7 @@ def tokens_of_rows(example: Tokenizable | QuestionExample, template: "Template")
     if isinstance(example, ChoiceExample):
         context, *endings = example.pieces.lengths.tolist()
         return [context + ending + template.num_special(2) for ending in endings]
+    if isinstance(example, DocumentExample):  # each sentence has its own
+        return [len(example.pieces.ids) + len(example.sentences) * template.num_special(1)]
     is_pair = isinstance(example, QuestionExample) or (isinstance(example, TextExample) and example.second is not None)
     return [len(example.pieces.ids) + template.num_special(2 if is_pair else 1)]

@@ -34,6 +34,7 @@ from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
+    EXTRACTED,
     PRESETS,
     QUESTIONS,
     SEVERAL,
@@ -56,6 +57,7 @@ _READERS = Registry[Callable[..., ExampleFile]](
         "questions": "tasks.datasets.squad:read_squad",
         "choices": "tasks.datasets.choice:read_choices",
         "groups": "tasks.datasets.text_groups:read_groups",
+        "documents": "tasks.datasets.documents:read_documents",
         "sequences": "tasks.datasets.sequences:read_sequences",
         "patents": "tasks.datasets.patents:read_patents",
         "relations": "tasks.datasets.relations:read_relations",
@@ -116,6 +118,8 @@ def read_examples(
         example_file = _READERS["groups"](name, path, pair_column=columns.pair_column, gold=gold, **named)
     elif name in WRITTEN:
         example_file = _READERS["sequences"](path, gold=gold, **named)
+    elif name in EXTRACTED:
+        example_file = _READERS["documents"](path, gold=gold, training=training, **named)
     elif name == "patents":
         example_file = _READERS["patents"](path, gold=gold, encoding=encoding)
     elif name == "relations":

@@ -9,6 +9,7 @@ tagging                the text, split into words            {"text": ...} or {"
 span                   question, tab, context                {"question": ..., "context": ...}
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
 text to write          the source                            {"source": ...}
+sentences to choose    the source                            {"source": ...}, a text or a list of sentences
 =====================  ====================================  =============================================
 
 An empty line is a valid text (like "" in the library) and a valid sentence without words, but not a valid pair,
@@ -21,6 +22,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
+from bertsmith.tasks.datasets.documents import document_of
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
@@ -31,7 +33,7 @@ from bertsmith.tasks.datasets.examples import (
 )
 from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
-from bertsmith.tasks.specs.task import GENERATION, TaskSpec
+from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, TaskSpec
 
 _SHOWN_KEYS = 5  # of a JSON line, in a message
 
@@ -43,6 +45,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "span": ("question", "context"),
     "choice": ("context", "endings"),
     GENERATION: ("source",),
+    EXTRACTION: ("source",),
 }
 # The expected parts of a plain line, if it is more than one text.
 _EXPECTED: Mapping[str, str] = {
@@ -69,6 +72,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         return TextExample(id=str(number), first=line, location=location)
     if shape == GENERATION:
         return SequenceExample(id=str(number), source=line, location=location)
+    if shape == EXTRACTION:
+        return document_of(line, id=str(number), location=location)
     if shape == "tagging":
         return _alone(words_of(line, id=str(number), location=location), number)
     if not line.strip(" \r"):
@@ -125,9 +130,14 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
         return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, location=location)
     shape = _shape(spec, several="pair" in values)
     for field in _FIELDS[shape]:
-        _require_field(values, field, location)
+        if not (shape == EXTRACTION and _are_texts(values.get(field))):
+            _require_field(values, field, location)
     if shape == GENERATION:
         return SequenceExample(id=name, source=values["source"], location=location)
+    if shape == EXTRACTION:
+        source = values["source"]
+        texts = source if isinstance(source, str) else list(map(clean, source))
+        return document_of(texts, id=name, location=location)
     if shape == "tagging":
         return _alone(words_of(values["text"], id=name, location=location), number)
     if shape == "choice":
@@ -142,10 +152,14 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
     return TextExample(id=name, first=values["text"], second=second, location=location)
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
 def _require_field(values: Mapping[str, Any], field: str, location: str) -> None:
     value = values.get(field)
     if field == "endings":
-        good = isinstance(value, list) and len(value) > 1 and all(isinstance(ending, str) for ending in value)
+        good = isinstance(value, list) and len(value) > 1 and _are_texts(value)
     else:
         good = isinstance(value, str)
     if not good:

@@ -34,6 +34,7 @@ _END = re.compile(
 )
 _NEXT = re.compile(rf"(?:[{_OPENING}]++ ?)?+(?P<word>[^\W\d_]*+)(?P<mark>[^\w\s]?)(?P<number>\d?)")
 _BEFORE = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
+_BLANK_LINES = re.compile(r"\n\s*\n")
 # In Japanese these continue the quoting sentence; a comma always continues it.
 _GOES_ON = frozenset("とっ、，,；;：:")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,3}")
@@ -101,6 +102,23 @@ def split_sentences(text: str) -> list[str]:
     if start < length:
         sentences.append(text[start:])
     return sentences
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    r"""The start and end of each sentence of a text with paragraphs, in characters; blank lines also end sentences.
+
+    >>> text = "The news\n\n  It  rained. Then\nit snowed."
+    >>> [text[start:end] for start, end in sentence_spans(text)]
+    ['The news', 'It  rained.', 'Then\nit snowed.']
+    """
+    places = [place for place, character in enumerate(text) if not character.isspace()]
+    spans, done = [], 0
+    for paragraph in _BLANK_LINES.split(text):
+        for sentence in split_sentences(paragraph):
+            past = done + sum(not character.isspace() for character in sentence)
+            spans.append((places[done], places[past - 1] + 1))
+            done = past
+    return spans
 
 
 def _ends(text: str, start: int, first_mark: int, mark: int, end: int, has_capitals: bool) -> bool:

@@ -135,6 +135,19 @@ export const ABILITIES = [
     show: showWritten,
   },
   {
+    id: "extract",
+    group: "Fine-tuned",
+    needs: "extract",
+    title: "Key sentences",
+    says: "The sentences that say most of a text of any length, marked in it.",
+    button: "Choose",
+    path: "predict",
+    fields: () => [{ ...FIRST, rows: 8 }],
+    examples: () => examples.SOURCES.slice(0, 1),
+    body: ({ text }) => ({ texts: [text] }),
+    show: showExtract,
+  },
+  {
     id: "compare",
     group: "Vectors",
     needs: "embed",
@@ -294,6 +307,12 @@ function showWritten({ predictions: [{ text, answers, has_ended }] }) {
     shown.push(make("h2", { text: "Other texts" }), make("ul", {}, ...answers.slice(1).map((other) => make("li", { text: other.text }))));
   }
   return shown;
+}
+
+function showExtract({ predictions: [{ sentences, scores }] }, { text }) {
+  const spans = sentences.map(({ start, end, score }) => ({ begin: start, end, title: percent(score) }));
+  const about = spans.length ? `${pointAt()} a sentence to see its score, of ${count(scores.length, "sentence")}.` : "The text has no sentences.";
+  return [marked(text, spans), make("p", { class: "remark", text: about })];
 }
 
 function showCosines({ data }, { texts }) {

@@ -1,0 +1,93 @@
+"""Texts in sentences, some of which are to be chosen: the files of extractive summaries.
+
+They are those of `sequences.py`. The source is a text, which is split into sentences, or a list of its sentences in
+JSON, which then are joined with spaces. A file may say which sentences are right, by a list of zeros and ones; the
+targets, if there are none, are then these sentences.
+"""
+
+import dataclasses
+import functools
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted
+from bertsmith.tasks.datasets.examples import DocumentExample, ExampleFile
+from bertsmith.tasks.datasets.sequences import parse_texts, read_sequences
+from bertsmith.tasks.datasets.values import brief, parse_json
+from bertsmith.text.documents.sentences import sentence_spans, split_sentences
+from bertsmith.text.tokenizers.encoded import offsets_of
+
+MARK_COLUMNS = ("source_labels", "sentence_labels")
+
+
+def read_documents(path: Path, *, training: bool = False, **options: Any) -> ExampleFile:
+    """The examples of a file; a row without a source or target, or without a choice to learn, is skipped and listed.
+
+    Args:
+        training: the examples are for training, so each has two sentences or more.
+        options: see `read_sequences`.
+    """
+    build = functools.partial(_document, least=2 if training else 1)
+    return read_sequences(path, marks=MARK_COLUMNS, example_of=build, **options)
+
+
+def document_of(source: str | Sequence[str], **fields: Any) -> DocumentExample:
+    """A text, or the sentences of a text, as an example; `fields` are its other ones."""
+    if isinstance(source, str):
+        return DocumentExample(source=source, sentences=tuple(sentence_spans(source)), **fields)
+    texts = [text.strip() for text in source]
+    empty = next((number for number, text in enumerate(texts, start=1) if not text), None)
+    if empty is not None:
+        raise InputError(
+            expected=f"sentences in {fields['location']}",
+            found=f"an empty one as number {empty} of {len(texts)}",
+            fix="remove it",
+        )
+    starts = offsets_of([len(text) + 1 for text in texts]).tolist()
+    spans = tuple((start, start + len(text)) for start, text in zip(starts, texts, strict=False))
+    return DocumentExample(source=" ".join(texts), sentences=spans, **fields)
+
+
+def usual_sentences(examples: Sequence[DocumentExample]) -> int:
+    """The usual number of sentences to choose: the median of the right ones, or of the first targets; at least 1."""
+    counts = [
+        len(split_sentences(example.targets[0])) if example.chosen is None else len(example.chosen)
+        for example in examples
+        if example.targets
+    ]
+    return max(1, round(statistics.median(counts))) if counts else 1
+
+
+def _document(
+    source: str, targets: tuple[str, ...], location: str, least: int, marks: str | None = None, **fields: Any
+) -> DocumentExample | str:
+    """The example of a row, or why it is none, such as fewer than `least` sentences."""
+    is_list = source.lstrip().startswith(('["', "[]"))
+    texts = parse_texts(source, "source", location) if is_list else source
+    if is_list and not all(text.strip() for text in texts):
+        return "an empty sentence"
+    example = document_of(texts, targets=targets, location=location, **fields)
+    if len(example.sentences) < least:
+        return "one sentence" if example.sentences else "no sentence"
+    if marks is None:
+        return example
+    chosen, sentences = _chosen(marks, len(example.sentences), location), example.texts
+    return dataclasses.replace(
+        example, chosen=chosen, targets=targets or (" ".join(sentences[number] for number in chosen),)
+    )
+
+
+def _chosen(marks: str, count: int, location: str) -> tuple[int, ...]:
+    """The numbers of the right sentences of `count`, from a list of zeros and ones in JSON."""
+    values = parse_json(marks, location)
+    if not isinstance(values, list) or not all(value in (0, 1) for value in values) or len(values) != count:
+        shown = counted(len(values), "value") if isinstance(values, list) else brief(marks)
+        raise InputError(
+            expected=f"a 0 or 1 for each of {counted(count, 'sentence')} in {location}",
+            found=f"{shown}: {brief(marks)}",
+            fix="give the sentences as a list too, or leave this column out",
+        )
+    return tuple(number for number, value in enumerate(values) if value)
