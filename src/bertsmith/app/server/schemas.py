@@ -157,8 +157,7 @@ class EmbeddingsReply(BaseModel):
 
 
 class PredictReply(Reply):
-    """For each text {label, chosen, probabilities}, {value} {text, score, has_ended, answers} or {text,
-    sentences, scores}.
+    """For each text {label, chosen, probabilities}, {value}, {text, score, has_ended, answers} or {text, sentences, scores}.
 
     For each question {index, text, probabilities}.
 

@@ -252,9 +252,9 @@ class Read:
         return dataclasses.replace(Read.last(batch), backward=batch.first_positions)
 
     def lengths(self, batch: Batch) -> tuple[int, ...]:
-        """The tokens from each position up to the next, or to the end of the batch, where the first row is read at its start."""
+        """The number of tokens from each position to the next, [R]; every row is read at its start."""
         positions = self.positions.tolist()
-        assert positions[0] == 0, "the first row is read at its start"
+        assert positions[0] == 0, "every row is read at its start"
         return tuple(np.diff([*positions, batch.num_tokens]).tolist())
 
     def pick(self, hidden: "Tensor") -> "Tensor":
