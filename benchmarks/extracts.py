@@ -3,10 +3,10 @@
     python benchmarks/extracts.py --scitldr FOLDER --aeslc FOLDER [--layers 2 0]
 
 FOLDER has train.jsonl, dev.jsonl and test.jsonl of SciTLDR-A (github.com/allenai/scitldr, SciTLDR-Data/SciTLDR-A), or
-aeslc_train.jsonl and aeslc_dev.jsonl with `body` and `subject` (github.com/ryanzhumich/AESLC). Of SciTLDR, whose dev and
-test texts have several references, each score is the highest over them; the sentences to learn are our own, not those
-that the file marks. A cell (data set, layers over sentences) that is in the result file is not repeated. Everything runs
-on one thread; the processor seconds of each training are in the file.
+aeslc_train.jsonl and aeslc_dev.jsonl with `body` and `subject` (github.com/ryanzhumich/AESLC). Of SciTLDR, whose dev
+and test texts have several references, each score is the highest over them; the sentences to learn are our own, not
+those that the file marks. A cell (data set, layers over sentences) that is in the result file is not repeated.
+Everything runs on one thread; the processor seconds of each training are in the file.
 
 Source: Cachola et al. (2020), "TLDR: Extreme Summarization of Scientific Documents"; Zhang and Tetreault (2019), "This
 Email Could Save Your Life: Introducing the Task of Email Subject Line Generation".
@@ -24,6 +24,7 @@ from harness import begun, write_result
 
 import bertsmith
 from bertsmith.base.core.progress import quiet
+from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.tasks.baselines.written import chosen_by
 from bertsmith.tasks.datasets.examples import DocumentExample
 from bertsmith.tasks.metrics.rouge import mean_rouge
@@ -53,7 +54,7 @@ def main() -> None:
         for part in ("dev", "test"):
             for system, scores in cell.get(part, {}).items():
                 print(f"{key}, {part}, {system}: " + ", ".join(f"{name} {value:.4f}" for name, value in scores.items()))
-        print(f"{key}: {cell['better_baseline']}")
+        print(f"{key}, against the best baseline on dev texts: {cell['best_baseline']}")
 
 
 def _cell(files: dict[str, Path], layers: int, options: argparse.Namespace, out: Path) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def _cell(files: dict[str, Path], layers: int, options: argparse.Namespace, out:
             **{system["name"]: system["scores"] for system in report["baselines"]},
         },
         "intervals": report["intervals"],
-        "better_baseline": report.get("better_baseline"),
+        "best_baseline": read_metadata(out / "model").baseline,
     }
     if "test" in files:
         cell["test"] = _of_test(files, out)
@@ -118,7 +119,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--aeslc", type=Path, help="folder of AESLC")
     parser.add_argument("--layers", nargs="+", type=int, default=[2, 0], help="Transformer layers over sentences")
     parser.add_argument("--epochs", type=float, default=2.0)
-    parser.add_argument("--limit", type=int, default=2000, help="training examples; 0: all")
+    parser.add_argument("--limit", type=int, default=1000, help="training examples; 0: all")
     parser.add_argument("--runs", type=Path, help="folder of the trainings, which are then resumed")
     parser.add_argument("--out", help="name of the result file, without .json")
     return parser.parse_args()

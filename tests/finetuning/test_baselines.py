@@ -35,6 +35,8 @@ from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.specs.predictions import NumberPrediction
 from bertsmith.tasks.specs.task import (
     BAG,
+    CEILINGS,
+    CHOSEN,
     COSINE,
     FROZEN_COSINE,
     OVERLAP,
@@ -86,6 +88,7 @@ def scores_of(found: Baselines, metric: str) -> dict[str, float]:
         ("vectors of partners", [WORDS_COSINE, FROZEN_COSINE]),
         ("vectors of triplets", [WORDS_COSINE, FROZEN_COSINE]),
         ("text to write", list(WRITTEN)),
+        ("sentences", list(CHOSEN)),
     ],
 )
 def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
@@ -96,7 +99,7 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
     metric = SPECS[kind].metric
     assert [result["name"] for result in found.results] == names
     for result in found.results:
-        assert result["train_examples"] == (0 if result["name"] == FROZEN_COSINE else 40)
+        assert result["train_examples"] == (0 if result["name"] in (FROZEN_COSINE, *CEILINGS) else 40)
         assert result["seconds"] >= 0
         low, high = result["intervals"].get(metric, [result["scores"][metric]] * 2)
         assert low <= result["scores"][metric] <= high

@@ -36,6 +36,7 @@ KINDS = {
     "answers": "answer",
     "doubts": "answer or none",
     "summaries": "text to write",
+    "extracts": "sentences of a text",
 }
 
 

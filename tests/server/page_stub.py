@@ -38,6 +38,7 @@ MODELS = [
     model_of("names", "tagging", "tag", labels=("O", "B-PER", "B-LOC")),
     model_of("answers", "span", "answer"),
     model_of("replies", "generation", "generate"),
+    model_of("extracts", "extraction", "extract"),
 ]
 
 
@@ -85,6 +86,10 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
             answers = [{"text": "At ten.", "score": -0.5}, {"text": "At two.", "score": -1.25}]
             written = {**answers[0], "has_ended": "?" in text, "answers": answers, "cut_tokens": 0}
             return {"predictions": [written], "usage": usage}
+        if asked["model"] == "extracts":
+            chosen = {"text": text[:9], "index": 0, "start": 0, "end": 9, "score": 0.75}
+            answer = {"text": text[:9], "sentences": [chosen], "scores": [0.75, 0.5], "cut_tokens": 0}
+            return {"predictions": [answer], "usage": usage}
         if text == "long":
             usage = {"tokens_in": 612, "tokens_used": 512, "tokens_cut": 100}
         labels = next(model["labels"] for model in models if model["name"] == asked["model"])

@@ -81,7 +81,7 @@ class Draw:
 
     def asked(self) -> Asked:
         name = self.draw.choice([*"embed base64 classify pair topics long score choose tag words answer doubt".split(),
-                                 *"write fill complete perplexity next rerank".split(),
+                                 *"write extract fill complete perplexity next rerank".split(),
                                  *"cosine tokenize attention".split()]).item()  # fmt: skip
         return getattr(self, f"_{name}")()
 
@@ -125,6 +125,9 @@ class Draw:
 
     def _write(self) -> Asked:
         return self._classify("summaries", method="generate")
+
+    def _extract(self) -> Asked:
+        return self._classify("extracts", method="extract")
 
     def _choose(self) -> Asked:
         questions = self.some(lambda: {"context": self.text(), "endings": [self.text() for _ in range(3)]})

@@ -7,7 +7,6 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
-from bertsmith.tasks.datasets.documents import document_of
 from bertsmith.tasks.datasets.examples import (
     Answer,
     ChoiceExample,
@@ -17,6 +16,7 @@ from bertsmith.tasks.datasets.examples import (
     TaggedExample,
     TextExample,
     TripletExample,
+    document_of,
 )
 from bertsmith.tasks.specs.settings import HIERARCHICAL
 from bertsmith.tasks.specs.task import TaskSettings, TaskSpec
@@ -200,7 +200,8 @@ OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind == "similarity"]
 WITH_GRAPH = [
     name
     for name, spec in SPECS.items()
-    if spec.settings.long_text not in HIERARCHICAL and name not in (*OF_VECTORS, "text to write", "sentences of a text")
+    if spec.settings.long_text not in HIERARCHICAL
+    and name not in (*OF_VECTORS, "text to write", "sentences", "sentences of a text")
 ]
 
 

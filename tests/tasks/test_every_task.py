@@ -133,6 +133,9 @@ def write_file(name: str, folder: Path) -> Path:
         tree = "(S (NP (DT {}) (JJ {})) (NN {}))" if name == named_tasks.PARSING else "{2}"
         rows = (f"{text}\t{tree.format(*text.split())}\n" for text in TEXTS * (COUNT // len(TEXTS)))
         suffix, text = "tsv", "source\ttarget\n" + "".join(rows)
+    elif name in named_tasks.EXTRACTED:
+        rows = (json.dumps({"source": [*TEXTS, text], "target": text}) + "\n" for text in TEXTS * (COUNT // len(TEXTS)))
+        suffix, text = "jsonl", "".join(rows)
     elif name in named_tasks.TAGS:
         tag = "B-PER" if name == "ner" else "NOUN"
         other = "O" if name == "ner" else "VERB"

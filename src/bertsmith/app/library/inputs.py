@@ -12,7 +12,6 @@ from typing import Any
 from bertsmith.base.core.errors import CutWarning, InputError
 from bertsmith.base.core.progress import counted, quiet
 from bertsmith.base.core.requests import as_list
-from bertsmith.tasks.datasets.documents import document_of
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     DocumentExample,
@@ -20,6 +19,7 @@ from bertsmith.tasks.datasets.examples import (
     SequenceExample,
     TaggedExample,
     TextExample,
+    document_of,
     pairs_of,
 )
 from bertsmith.tasks.datasets.marked_texts import words_of

@@ -100,8 +100,7 @@ class Model:
 
     Attributes:
         name: the last part of the path, or the id.
-        task: "classification", "regression", "choice", "tagging", "span", "generation", "extraction",
-            or None.
+        task: "classification", "regression", "choice", "tagging", "span", "generation", "extraction", or None.
         weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
@@ -279,11 +278,8 @@ class Model:
     def extract(self, texts: Sequence[str | Sequence[str]], **options: Any) -> list[ExtractPrediction]:
         """The sentences of each text that say most of it, in its order, with their places and scores.
 
-        A sentence of more than `max_length` tokens is truncated, with a `CutWarning`; a text may have any length.
-
         Args:
-            texts: texts, which are split into sentences, or lists of sentences, whose places are those in the sentences
-                joined with spaces.
+            texts: texts of any length, or lists of sentences, whose places are those in the sentences joined with spaces.
             options: sentences, no_repeat_ngram; by default those of the training.
         """
         self._require("extract")

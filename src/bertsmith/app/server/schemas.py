@@ -157,9 +157,9 @@ class EmbeddingsReply(BaseModel):
 
 
 class PredictReply(Reply):
-    """For each text {label, chosen, probabilities}, {value}, {text, score, has_ended, answers} or {text, sentences, scores}.
+    """For each text {label, chosen, probabilities}, {value} or {text, score, has_ended, answers}.
 
-    For each question {index, text, probabilities}.
+    Of sentences that were chosen, {text, sentences, scores}. For each question {index, text, probabilities}.
 
     Each also has cut_tokens, the number of truncated tokens.
     """

@@ -42,7 +42,7 @@ LOGIT_BYTES = 2**27  # of its widest output, at most
 
 Model = EncoderForTask | EncoderForPreTraining
 # The fields of a prediction that are its answer; the others are probabilities.
-ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text", "extraction": "text"}
+ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
 
 
 def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:

@@ -28,7 +28,7 @@ from bertsmith.models.checkpoints.plan import LoadReport
 from bertsmith.models.checkpoints.sentence_transformers import ARGUMENTS
 from bertsmith.models.checkpoints.transformers_folder import config_json, longest_of, opening_of
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
-from bertsmith.models.model_files.metadata import CARD, write_metadata
+from bertsmith.models.model_files.metadata import CARD, EXTRACTION, write_metadata
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.our_names import DECODER, OF_TWO_TEXTS, OWN_HEAD, READER
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
@@ -120,11 +120,11 @@ def _write_onnx(
             found="a decoder, which writes a text piece by piece",
             fix="serve it with bertsmith",
         )
-    if READER in folder.parts:
+    if READER in folder.parts or folder.metadata.task == EXTRACTION:
         raise ConfigError(
             expected="a head of the linear kind, for --to onnx",
             found="one with a layer in front of the output layer, over hidden states, windows or sentences",
-            fix="serve it with bertsmith, or fine-tune with --reads mean, or --sentence-layers 0",
+            fix="serve it with bertsmith, or fine-tune with --reads mean",
         )
     if not folder.config.has_graph:
         needed = f"a Transformer encoder, not {folder.config.display_name}"

@@ -22,7 +22,6 @@ from bertsmith.base.core.version import __version__
 from bertsmith.inference.export.onnx_encoder import LOWEST, GraphEncoder, Nodes, plain
 from bertsmith.models.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.models.heads.head_blocks import HeadBlocks
-from bertsmith.models.model_files.metadata import ON_TOKENS
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS
 from bertsmith.tasks.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
@@ -114,13 +113,13 @@ class _Heads:
         segments_below = segments if self.config.type_vocab_size > 1 else None
         hidden = encoder.hidden(segments_below, reads_one=reads_one, last_token=last_token)  # [B, S or 1, D]
         result = {"last_hidden_state": hidden}
-        if kind in ("span", *ON_TOKENS) and self.config.pools_tokens:
+        if kind in ("span", "tagging") and self.config.pools_tokens:
             hidden = self.pool(hidden)
         if kind == "span":
             both = self.nodes.dense(hidden, "span")  # [B, S, 2]
             for column, name in enumerate(("start_logits", "end_logits")):
                 result[name] = self.nodes.node("Gather", both, self.nodes.scalar(column), axis=2)
-        elif kind in ON_TOKENS:
+        elif kind == "tagging":
             result["logits"] = self.nodes.dense(hidden, "classifier")
         elif kind is not None:
             read = self.of_rows(hidden, mask, segments, reads)

@@ -15,7 +15,7 @@ from typing import Any
 
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.cross_encoders import class_of_activation
-from bertsmith.models.model_files.metadata import CODE, ON_TOKENS, WHOLE_ROWS, ModelMetadata
+from bertsmith.models.model_files.metadata import CODE, EXTRACTION, WHOLE_ROWS, ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.our_names import APART, DECODER, OWN_HEAD, READER
 from bertsmith.models.parts.parameter_names import ParameterNames
@@ -29,7 +29,6 @@ _TASKS = {
     "choice": "MultipleChoice",
     "tagging": "TokenClassification",
     "span": "QuestionAnswering",
-    "extraction": "TokenClassification",
 }
 # What `CrossEncoder` applies to the logits; by default a sigmoid to a single one, and nothing to several.
 _ACTIVATIONS = {"regression": "linear.Identity", "multi_label_classification": "activation.Sigmoid"}
@@ -69,6 +68,8 @@ def opening_of(
     task = of_others if metadata.task is None else _TASKS.get(metadata.task, "")
     if DECODER in parts:
         return Opening(tensors_of=tensors_of, only_here="a decoder on the encoder")
+    if metadata.task == EXTRACTION:
+        return Opening(tensors_of=tensors_of, only_here="a head on the sentences of a text")
     has_head = not {"classifier", "span", OWN_HEAD}.isdisjoint(parts)
     if not (task and has_head and config.in_transformers):
         why = "" if config.in_transformers else f"the architecture {config.display_name}, which transformers lacks"
@@ -92,8 +93,6 @@ def _only_here(config: EncoderConfig, parts: Collection[str], metadata: ModelMet
         return f"the user's own head {metadata.own_head or ''}".rstrip(), ""
     if READER in parts:
         over_windows = str(long_text).startswith("hierarchical") and metadata.task in WHOLE_ROWS
-        if metadata.task == "extraction":
-            return "layers over the sentences of a text", ""
         return "a layer over the windows of a text" if over_windows else "a head with a BiLSTM", ""
     if metadata.task not in WHOLE_ROWS:
         return "", ""
@@ -118,11 +117,11 @@ def class_of(names: ParameterNames, parts: Collection[str], task: str | None, re
     'BertModel'
     """
     kind = "Model"
-    if READER in parts or ("classifier" in parts and reads != "pooler" and task in WHOLE_ROWS):
+    if READER in parts or task == EXTRACTION or ("classifier" in parts and reads != "pooler" and task in WHOLE_ROWS):
         pass  # the layer is stored as extra tensors
     elif "classifier" in parts:
         by_parts = "classification" if "pooler" in parts else "tagging"
-        kind = f"For{_TASKS[task if task in (*ON_TOKENS, 'choice', 'regression') else by_parts]}"
+        kind = f"For{_TASKS[task if task in ('tagging', 'choice', 'regression') else by_parts]}"
     elif "span" in parts:
         kind = "ForQuestionAnswering"
     elif "mlm" in parts:
@@ -150,7 +149,7 @@ def config_json(
         "tie_word_embeddings": not config.two_directions,
     }
     # A single output needs one label, or transformers builds two outputs.
-    labels = metadata.labels or (("LABEL_0",) if metadata.task in ("regression", "extraction") else ())
+    labels = metadata.labels or (("LABEL_0",) if metadata.task == "regression" else ())
     if labels:
         values["id2label"] = {str(number): label for number, label in enumerate(labels)}
         values["label2id"] = {label: number for number, label in enumerate(labels)}

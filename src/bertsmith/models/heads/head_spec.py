@@ -42,8 +42,8 @@ class Head:
         normalized: whether each of them is first brought to mean 0 and variance 1.
         windows: what reads the vectors of all windows of a text together, one of `window_reader.WINDOW_READERS`; "" if
             each row is read by itself.
-        of_sentences: whether it reads a vector of each sentence of a text: the mean of the tokens from each position that
-            is read up to the next.
+        of_sentences: whether it reads a vector of each sentence of a text, the mean from each position that is read to
+            the next.
         sentence_layers: of such a head, the Transformer layers over all sentences of a text.
         layers_of_decoder: of a head that writes a text, the number of its layers; 0 for as many as the encoder has.
         shares_layers: whether these are layers of the encoder.

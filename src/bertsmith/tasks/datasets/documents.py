@@ -7,18 +7,14 @@ targets, if there are none, are then these sentences.
 
 import dataclasses
 import functools
-import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.tasks.datasets.examples import DocumentExample, ExampleFile
+from bertsmith.tasks.datasets.examples import DocumentExample, ExampleFile, document_of
 from bertsmith.tasks.datasets.sequences import parse_texts, read_sequences
 from bertsmith.tasks.datasets.values import brief, parse_json
-from bertsmith.text.documents.sentences import sentence_spans, split_sentences
-from bertsmith.text.tokenizers.encoded import offsets_of
 
 MARK_COLUMNS = ("source_labels", "sentence_labels")
 
@@ -32,33 +28,6 @@ def read_documents(path: Path, *, training: bool = False, **options: Any) -> Exa
     """
     build = functools.partial(_document, least=2 if training else 1)
     return read_sequences(path, marks=MARK_COLUMNS, example_of=build, **options)
-
-
-def document_of(source: str | Sequence[str], **fields: Any) -> DocumentExample:
-    """A text, or the sentences of a text, as an example; `fields` are its other ones."""
-    if isinstance(source, str):
-        return DocumentExample(source=source, sentences=tuple(sentence_spans(source)), **fields)
-    texts = [text.strip() for text in source]
-    empty = next((number for number, text in enumerate(texts, start=1) if not text), None)
-    if empty is not None:
-        raise InputError(
-            expected=f"sentences in {fields['location']}",
-            found=f"an empty one as number {empty} of {len(texts)}",
-            fix="remove it",
-        )
-    starts = offsets_of([len(text) + 1 for text in texts]).tolist()
-    spans = tuple((start, start + len(text)) for start, text in zip(starts, texts, strict=False))
-    return DocumentExample(source=" ".join(texts), sentences=spans, **fields)
-
-
-def usual_sentences(examples: Sequence[DocumentExample]) -> int:
-    """The usual number of sentences to choose: the median of the right ones, or of the first targets; at least 1."""
-    counts = [
-        len(split_sentences(example.targets[0])) if example.chosen is None else len(example.chosen)
-        for example in examples
-        if example.targets
-    ]
-    return max(1, round(statistics.median(counts))) if counts else 1
 
 
 def _document(

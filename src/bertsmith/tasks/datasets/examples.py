@@ -6,11 +6,13 @@ an error can name file and row.
 
 import dataclasses
 import itertools
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.documents.sentences import sentence_spans, split_sentences
+from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
 
 # The forms of examples whose texts are compared by their vectors; see `text_groups.py`.
 SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
@@ -164,6 +166,33 @@ class DocumentExample(SequenceExample):
     def texts(self) -> tuple[str, ...]:
         """The sentences."""
         return tuple(self.source[start:end] for start, end in self.sentences)
+
+
+def document_of(source: str | Sequence[str], **fields: Any) -> DocumentExample:
+    """A text, or the sentences of a text, as an example; `fields` are its other ones."""
+    if isinstance(source, str):
+        return DocumentExample(source=source, sentences=tuple(sentence_spans(source)), **fields)
+    texts = [text.strip() for text in source]
+    empty = next((number for number, text in enumerate(texts, start=1) if not text), None)
+    if empty is not None:
+        raise InputError(
+            expected=f"sentences in {fields['location']}",
+            found=f"an empty one as number {empty} of {len(texts)}",
+            fix="remove it",
+        )
+    starts = offsets_of([len(text) + 1 for text in texts]).tolist()
+    spans = tuple((start, start + len(text)) for start, text in zip(starts, texts, strict=False))
+    return DocumentExample(source=" ".join(texts), sentences=spans, **fields)
+
+
+def usual_sentences(examples: Sequence[DocumentExample]) -> int:
+    """The usual number of sentences to choose: the median of the right ones, or of the first targets; at least 1."""
+    counts = [
+        len(split_sentences(example.targets[0])) if example.chosen is None else len(example.chosen)
+        for example in examples
+        if example.targets
+    ]
+    return max(1, round(statistics.median(counts))) if counts else 1
 
 
 Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample | SequenceExample

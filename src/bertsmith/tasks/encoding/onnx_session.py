@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.processor import hardware
-from bertsmith.models.model_files.metadata import ON_TOKENS
 from bertsmith.models.parts.our_names import OF_TWO_TEXTS
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.text.tokenizers.encoded import places_of
@@ -69,8 +68,7 @@ def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
     if kind == "span":
         return (Output("start_logits", PER_TOKEN), Output("end_logits", PER_TOKEN))
     if kind is not None:
-        per = PER_TOKEN if kind in ON_TOKENS else PER_ENDING if kind == "choice" else PER_SEQUENCE
-        return (Output("logits", per),)
+        return (Output("logits", {"tagging": PER_TOKEN, "choice": PER_ENDING}.get(kind, PER_SEQUENCE)),)
     outputs = [Output("logits", PER_TOKEN)] if "mlm" in parts else []
     if "nsp" in parts and "pooler" in parts:
         outputs.append(Output("seq_relationship_logits" if outputs else "logits", PER_SEQUENCE))

@@ -37,7 +37,7 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
-from bertsmith.tasks.datasets.documents import usual_sentences
+from bertsmith.models.model_files.metadata import EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     DocumentExample,
@@ -45,6 +45,7 @@ from bertsmith.tasks.datasets.examples import (
     SequenceExample,
     TaggedExample,
     TextExample,
+    usual_sentences,
 )
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
@@ -54,7 +55,7 @@ from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
 from bertsmith.tasks.specs.settings import TaskSettings
-from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, TaskSpec, title_of
+from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.tasks.specs.written_forms import labels_of_trees
 from bertsmith.text.documents.encodings import UTF_8

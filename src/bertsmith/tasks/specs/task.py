@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
+from bertsmith.models.model_files.metadata import EXTRACTION
 from bertsmith.models.parts.our_names import ATTENTION, BILSTM, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 
 GENERATION = "generation"  # the kind of tasks whose answers are texts that the model writes
-EXTRACTION = "extraction"  # the kind of tasks whose answers are some sentences of a text
 _STORED_BY = {GENERATION: OF_WRITING, EXTRACTION: OF_EXTRACTS}  # settings that other kinds do not store
 
 # Baselines by their names, see `Task.baselines`.

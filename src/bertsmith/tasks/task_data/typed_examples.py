@@ -22,7 +22,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.tasks.datasets.documents import document_of
+from bertsmith.models.model_files.metadata import EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
@@ -30,10 +30,11 @@ from bertsmith.tasks.datasets.examples import (
     SequenceExample,
     TaggedExample,
     TextExample,
+    document_of,
 )
 from bertsmith.tasks.datasets.marked_texts import words_of
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
-from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, TaskSpec
+from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 
 _SHOWN_KEYS = 5  # of a JSON line, in a message
 
