@@ -271,20 +271,17 @@ class Model:
                 those of the training.
         """
         self._require("generate")
-        assert self._predictor is not None
-        predictor = searching(self._predictor, **search)
-        return self._predict(source_examples(texts), predictor)
+        return self._predict(source_examples(texts), **search)
 
     def extract(self, texts: Sequence[str | Sequence[str]], **options: Any) -> list[ExtractPrediction]:
         """The sentences of each text that say most of it, in its order, with their places and scores.
 
         Args:
-            texts: texts of any length, or lists of sentences, whose places are those in the sentences joined with spaces.
+            texts: texts of any length, or lists of sentences, whose places are those in these joined with spaces.
             options: sentences, no_repeat_ngram; by default those of the training.
         """
         self._require("extract")
-        assert self._predictor is not None
-        return self._predict(source_documents(texts), searching(self._predictor, **options))
+        return self._predict(source_documents(texts), **options)
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
@@ -544,10 +541,10 @@ class Model:
             varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
             return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
 
-    def _predict(self, examples: Sequence[Any], predictor: Predictor | None = None) -> list[Any]:
+    def _predict(self, examples: Sequence[Any], **settings: Any) -> list[Any]:
         """The predictions of examples; those of texts and of pairs are computed separately if there are both."""
-        predictor = predictor or self._predictor
-        assert predictor is not None
+        assert self._predictor is not None
+        predictor = searching(self._predictor, **settings)
         is_pair = [getattr(example, "second", None) is not None for example in examples]
         answers: dict[int, Prediction] = {}
         for kind in sorted(set(is_pair)):

@@ -28,9 +28,9 @@ from bertsmith.models.checkpoints.plan import LoadReport
 from bertsmith.models.checkpoints.sentence_transformers import ARGUMENTS
 from bertsmith.models.checkpoints.transformers_folder import config_json, longest_of, opening_of
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
-from bertsmith.models.model_files.metadata import CARD, EXTRACTION, write_metadata
+from bertsmith.models.model_files.metadata import CARD, write_metadata
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
-from bertsmith.models.parts.our_names import DECODER, OF_TWO_TEXTS, OWN_HEAD, READER
+from bertsmith.models.parts.our_names import DECODER, EXTRACTION, OF_TWO_TEXTS, OWN_HEAD, READER
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings

@@ -15,9 +15,9 @@ from typing import Any
 
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.cross_encoders import class_of_activation
-from bertsmith.models.model_files.metadata import CODE, EXTRACTION, WHOLE_ROWS, ModelMetadata
+from bertsmith.models.model_files.metadata import CODE, WHOLE_ROWS, ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import APART, DECODER, OWN_HEAD, READER
+from bertsmith.models.parts.our_names import APART, DECODER, EXTRACTION, OWN_HEAD, READER
 from bertsmith.models.parts.parameter_names import ParameterNames
 
 # In front of the `model_type` of the encoder, in folders that need the code, and in those that only bertsmith reads.

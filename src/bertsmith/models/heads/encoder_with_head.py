@@ -273,7 +273,7 @@ class EncoderForTask(_OnEncoder):
             )
         if head.of_sentences:
             assert read is not None, "the positions of sentences are read"
-            hidden = mean_of_rows(hidden, read.lengths(batch))  # [R, D]
+            hidden = pool_rows(hidden, read.lengths(batch))  # [R, D]
         elif all_positions and read is not None:
             hidden = hidden[read.positions]
         if head.uses_pooler(self.config):

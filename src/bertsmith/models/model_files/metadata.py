@@ -30,7 +30,6 @@ NGRAM_ENCODER = "encoder"  # next to them, the folder of the encoder whose vecto
 CARD = "README.md"  # the model card, which people may edit
 CODE = "modeling_bertsmith.py"  # what `transformers` needs for a head that it has no class for; never run here
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
-EXTRACTION = "extraction"  # the kind of task whose head reads the sentences of a text
 WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
 VECTORS = (
     "vectors"  # the method of distillation whose students give vectors, see `recipes.distillation.vector_teaching`

@@ -33,6 +33,7 @@ HIDDEN_UNITS = 50
 READER = "reader"  # what is between the encoder and the output layer of a head with a BiLSTM
 READER_UNITS, READER_CELLS = 512, 1500
 DECODER = "decoder"  # a head that writes a text, `models/heads/decoder.py`
+EXTRACTION = "extraction"  # the kind of task whose head reads the sentences of a text
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
 SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
 # What a loss of the vectors of texts compares; see `tasks.specs.similarity` for what each of them needs.

@@ -37,7 +37,7 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
-from bertsmith.models.model_files.metadata import EXTRACTION
+from bertsmith.models.parts.our_names import EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     DocumentExample,

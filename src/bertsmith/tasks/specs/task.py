@@ -18,8 +18,17 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
-from bertsmith.models.model_files.metadata import EXTRACTION
-from bertsmith.models.parts.our_names import ATTENTION, BILSTM, CONCAT, MAX, OF_TWO_TEXTS, READER_CELLS, READERS, READS
+from bertsmith.models.parts.our_names import (
+    ATTENTION,
+    BILSTM,
+    CONCAT,
+    EXTRACTION,
+    MAX,
+    OF_TWO_TEXTS,
+    READER_CELLS,
+    READERS,
+    READS,
+)
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_EXTRACTS, OF_WRITING, TaskSettings

@@ -22,7 +22,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.models.model_files.metadata import EXTRACTION
+from bertsmith.models.parts.our_names import EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
