@@ -82,7 +82,10 @@ class TaskSettings:
         "texts",
     )
     no_repeat_ngram: int = help_field(
-        0, "tasks that write text: no run of this many pieces occurs twice in a text; 0: no limit", most=1000
+        0,
+        "tasks that write text: no run of this many pieces occurs twice in a text; extractive summaries: no sentence "
+        "with a run of this many words that one with a higher score has; 0: no limit",
+        most=1000,
     )
     answers: int = help_field(
         1, "tasks that write text: number of texts for each source, at most the beam width", most=1000

@@ -76,6 +76,6 @@ def tokens_of_rows(example: Tokenizable | QuestionExample, template: "Template")
         context, *endings = example.pieces.lengths.tolist()
         return [context + ending + template.num_special(2) for ending in endings]
     if isinstance(example, DocumentExample):  # each sentence has its own
-        return [len(example.pieces.ids) + len(example.sentences) * template.num_special(1)]
+        return [len(example.pieces.ids) + max(1, len(example.sentences)) * template.num_special(1)]
     is_pair = isinstance(example, QuestionExample) or (isinstance(example, TextExample) and example.second is not None)
     return [len(example.pieces.ids) + template.num_special(2 if is_pair else 1)]
