@@ -1,5 +1,6 @@
 """Requests that name one input: `COMMAND INPUT --out RUN`, which `COMMAND --resume --out RUN` resumes without it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,7 +51,14 @@ def require_input(request: Any, name: str, command: str) -> None:
 
 
 def request_of_run(
-    kind: type[Asked], run: Path | str, *, name: str, task: str, command: str, settings: type[Any]
+    kind: type[Asked],
+    run: Path | str,
+    *,
+    name: str,
+    task: str,
+    command: str,
+    settings: type[Any],
+    also: Sequence[str] = (),
 ) -> Asked:
     """The request that resumes a run, with its files and settings.
 
@@ -58,6 +66,7 @@ def request_of_run(
         name: the field of the input.
         task: what such a run records.
         settings: the part of the request that it records next to `TrainSettings`.
+        also: further fields that it records under their names.
 
     Raises:
         RunError: there is no run in the folder, or one of another command.
@@ -74,4 +83,5 @@ def request_of_run(
     own, training = from_dict(settings, record.get("run", {}), where), from_dict(TrainSettings, record["train"], where)
     given = {name: str(record.get(name, "")), "out": run, "resume": True}
     given |= {"dev": record["dev"]} if "dev" in record else {}
+    given |= {field: record.get(field) for field in also}
     return kind(**given, **to_dict(own), **to_dict(training))

@@ -7,6 +7,7 @@ rows are next to it.
 N rows, T tokens, M predicted positions, V vocabulary.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -56,13 +57,17 @@ class MaskSettings(Protocol):
 
 
 class Masker:
-    """Masks rows according to the settings; holds the data needed from the vocabulary."""
+    """Masks rows according to the settings; holds the data needed from the vocabulary.
 
-    def __init__(self, vocabulary: Vocabulary, settings: MaskSettings) -> None:
+    Args:
+        fixed: further pieces that are never chosen, next to `[CLS]` and `[SEP]`.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, settings: MaskSettings, fixed: Sequence[int] = ()) -> None:
         self.settings = settings
         self._size, self._mask_id = len(vocabulary), vocabulary.mask_id
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)
-        self._fixed[[vocabulary.cls_id, vocabulary.sep_id]] = True
+        self._fixed[[vocabulary.cls_id, vocabulary.sep_id, *fixed]] = True
         continues = [settings.whole_word and piece.startswith(CONTINUATION) for piece in vocabulary.pieces]
         self._continues = np.array(continues, dtype=np.bool_)
         segments = {setting: segmenter(setting) for setting in settings.segmented}

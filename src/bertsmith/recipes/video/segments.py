@@ -1,0 +1,196 @@
+"""Segments: what is said, and the codes of the same moment, such as the clips of a video or the steps of an operator.
+
+A table of segments has them in order, with the columns `text` and `codes` (separated by spaces, or a list of JSON) and,
+if there are several, `subject`. Instead of `codes` it may have `start` and `stop`, in the unit of the times of a table
+of events: the codes of a segment are the events of its subject from `start` up to, but not including, `stop`.
+"""
+
+import bisect
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import counted
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require
+from bertsmith.tasks.datasets.cells import Row, missing_column
+from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.datasets.values import parse_json
+from bertsmith.text.documents.encodings import UTF_8
+
+SILENT_CODES = 16  # of a segment without text, as in the paper
+_KIND = "code"
+
+
+class Segment(NamedTuple):
+    """A text and codes that belong together; one of them may be empty.
+
+    Attributes:
+        subject: such as the video; segments of a subject are neighbors in their order.
+        location: in a file, for messages.
+    """
+
+    subject: str
+    text: str
+    codes: tuple[str, ...]
+    location: str = "the segment"
+
+
+class _Span(NamedTuple):
+    subject: str
+    start: float
+    stop: float
+    text: str
+    location: str
+
+
+def read_segments(path: str | Path, events: str | Path | None = None, *, encoding: str = UTF_8) -> list[Segment]:
+    """The segments of a table.
+
+    Args:
+        events: a table of events with `subject`, `time` and `code`, if the segments have a start and a stop. Events
+            outside of all segments become segments without a text, of at most `SILENT_CODES` codes.
+
+    Raises:
+        InputError: a column is missing, a row has neither text nor codes, or a time is not a number.
+    """
+    path = Path(path)
+    rows = [row for row in read_table(path, encoding=encoding) if not row.is_empty]
+    require(bool(rows), expected=f"segments in '{path}'", found="none", fix="name a table with text and codes")
+    columns = rows[0].values
+    require(
+        ("codes" in columns) != (events is not None),
+        expected=f"codes in '{path}', or `start` and `stop` and a table of events",
+        found="both" if events is not None else "neither",
+        fix="leave one of them out" if events is not None else "add the column `codes`, or name the events",
+    )
+    for name in ("text", *(() if events is None else ("subject", "start", "stop"))):
+        if name not in columns:
+            raise missing_column(name, f"'{path}'", columns)
+    if events is not None:
+        return _joined([_span(row) for row in rows], _events(Path(events), encoding))
+    segments = [
+        Segment(row.values.get("subject", "").strip(), row.cell("text").strip(), _codes(row), row.location)
+        for row in rows
+    ]
+    for segment in segments:
+        if not (segment.text or segment.codes):
+            raise InputError.at(segment.location, "a text or codes", "neither", "fill one in, or remove the row")
+    return segments
+
+
+def codes_of(text: str) -> tuple[str, ...]:
+    """The codes of a text that are separated by spaces.
+
+    >>> codes_of("verb:3  noun:1")
+    ('verb:3', 'noun:1')
+    """
+    return tuple(text.split())
+
+
+def frequent_codes(segments: Iterable[Segment], minimum_count: int) -> dict[str, int]:
+    """The codes that occur often enough, with how often, the most frequent ones first."""
+    counts = Counter(code for segment in segments for code in segment.codes)
+    often = sorted((-count, code) for code, count in counts.items() if count >= minimum_count)
+    return {code: -count for count, code in often}
+
+
+def split_segments(segments: Sequence[Segment], share: float, seed: int) -> tuple[list[Segment], list[Segment]]:
+    """Segments to train on and a share held out: whole subjects, or single segments where there is one subject."""
+    subjects = list(dict.fromkeys(segment.subject for segment in segments))
+    keys: Sequence[object] = [segment.subject for segment in segments]
+    if len(subjects) == 1:
+        keys = range(len(segments))
+    units = list(dict.fromkeys(keys))
+    count = max(1, round(share * len(units)))
+    require(
+        count < len(units),
+        expected="at least two segments, since some are held out",
+        found=counted(len(units), "segment"),
+        fix="add segments, or name others with --dev",
+    )
+    chosen = {units[number] for number in generator(seed, "held-out segments").permutation(len(units))[:count].tolist()}
+    held_out = [key in chosen for key in keys]
+    return (
+        [segment for segment, out in zip(segments, held_out, strict=True) if not out],
+        [segment for segment, out in zip(segments, held_out, strict=True) if out],
+    )
+
+
+def _codes(row: Row) -> tuple[str, ...]:
+    cell = row.cell("codes").strip()
+    if not cell.startswith("["):
+        return codes_of(cell)
+    codes = parse_json(cell, row.location)
+    if not all(isinstance(code, str | int) and str(code).strip() for code in codes):
+        raise InputError.at(row.location, "texts or whole numbers as codes", repr(cell[:60]), "correct them")
+    return tuple(str(code).strip() for code in codes)
+
+
+def _span(row: Row) -> _Span:
+    start, stop = (_number(row, name) for name in ("start", "stop"))
+    if not start < stop:
+        raise InputError.at(row.location, "a stop after the start", f"{start:g} to {stop:g}", "correct them")
+    text = row.cell("text").strip()
+    if not text:
+        raise InputError.at(row.location, "a text", "none", "remove the row; codes outside of all rows are read too")
+    return _Span(row.cell("subject").strip(), start, stop, text, row.location)
+
+
+def _number(row: Row, name: str) -> float:
+    try:
+        number = float(row.cell(name))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError.at(row.location, f"a number as {name}", repr(row.cell(name)[:40]), "correct it")
+    return number
+
+
+def _events(path: Path, encoding: str) -> Mapping[str, list[tuple[float, str]]]:
+    """Times and codes of each subject, by time; a code of a kind is written `kind:code`."""
+    events: dict[str, list[tuple[float, str]]] = {}
+    for row in read_table(path, encoding=encoding):
+        if row.is_empty:
+            continue
+        subject, code, kind = row.cell("subject").strip(), row.cell("code").strip(), row.values.get("kind", "").strip()
+        if not code:
+            raise InputError.at(row.location, "a code", "none", "remove the row")
+        name = code if kind in ("", _KIND) else f"{kind}:{code}"
+        events.setdefault(subject, []).append((_number(row, "time"), name))
+    require(bool(events), expected=f"events in '{path}'", found="none", fix="name a table of events")
+    for of_subject in events.values():
+        of_subject.sort(key=lambda event: event[0])
+    return events
+
+
+def _joined(spans: Sequence[_Span], events: Mapping[str, list[tuple[float, str]]]) -> list[Segment]:
+    """Segments of texts with their codes, and of codes without a text, subject by subject in the order of time."""
+    of_subject: dict[str, list[_Span]] = {subject: [] for subject in (*(span.subject for span in spans), *events)}
+    for span in spans:
+        of_subject[span.subject].append(span)
+    return [
+        segment
+        for subject, listed in of_subject.items()
+        for segment in _in_order(subject, sorted(listed, key=lambda span: span.start), events.get(subject, []))
+    ]
+
+
+def _in_order(subject: str, spans: Sequence[_Span], events: Sequence[tuple[float, str]]) -> Iterator[Segment]:
+    times = [time for time, _ in events]
+    done = 0
+    for span in spans:
+        first, end = bisect.bisect_left(times, span.start), bisect.bisect_left(times, span.stop)
+        yield from _silent(subject, events[done:first])
+        yield Segment(subject, span.text, tuple(code for _, code in events[first:end]), span.location)
+        done = max(done, end)
+    yield from _silent(subject, events[done:])
+
+
+def _silent(subject: str, events: Sequence[tuple[float, str]]) -> Iterator[Segment]:
+    for batch in itertools.batched(events, SILENT_CODES):
+        yield Segment(subject, "", tuple(code for _, code in batch), f"'{subject}' at {batch[0][0]:g}")
