@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.training import pretrain, write_report
     from bertsmith.app.library.translation import translate
     from bertsmith.app.library.vector_files import embed_file, embed_words_of_file
+    from bertsmith.app.library.video import code_features, fill_codes, match_codes, next_codes
     from bertsmith.app.library.vocabulary import learn_vocabulary
     from bertsmith.app.library.word_senses import compare_contexts, find_senses
     from bertsmith.base.core.progress import quiet
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from bertsmith.recipes.comparison.run import compare_systems
     from bertsmith.recipes.memory.run import train_memory
     from bertsmith.recipes.translation.run import train_translation
+    from bertsmith.recipes.video.features import assign_words, cluster_features
+    from bertsmith.recipes.video.run import train_video
     from bertsmith.tasks.task_data.task_files import read_task
     from bertsmith.text.corpus.build import build_corpus
     from bertsmith.text.corpus.checks import check_corpus
@@ -83,9 +86,12 @@ _LAZY = {
     "analogy": "bertsmith.inference.word_vectors.answers",
     "answer_from_memory": "bertsmith.app.library.memory",
     "ask_document": "bertsmith.app.library.documents",
+    "assign_words": "bertsmith.recipes.video.features",
     "build_codes": "bertsmith.recipes.codes.folder",
     "build_corpus": "bertsmith.text.corpus.build",
     "check_corpus": "bertsmith.text.corpus.checks",
+    "cluster_features": "bertsmith.recipes.video.features",
+    "code_features": "bertsmith.app.library.video",
     "compare_contexts": "bertsmith.app.library.word_senses",
     "compare_systems": "bertsmith.recipes.comparison.run",
     "convert": "bertsmith.app.library.formats",
@@ -97,6 +103,7 @@ _LAZY = {
     "embed_words_of_file": "bertsmith.app.library.vector_files",
     "evaluate": "bertsmith.app.library.labelled",
     "find_anomalies": "bertsmith.app.library.codes",
+    "fill_codes": "bertsmith.app.library.video",
     "find_senses": "bertsmith.app.library.word_senses",
     "finetune": "bertsmith.app.library.finetuning",
     "gloss_pairs": "bertsmith.app.library.disambiguation",
@@ -104,7 +111,9 @@ _LAZY = {
     "learn_vocabulary": "bertsmith.app.library.vocabulary",
     "load": "bertsmith.app.library.loading",
     "make_static_vectors": "bertsmith.recipes.sentence_encoders.static",
+    "match_codes": "bertsmith.app.library.video",
     "neighbors": "bertsmith.inference.word_vectors.answers",
+    "next_codes": "bertsmith.app.library.video",
     "plan_pretraining": "bertsmith.training.planning.run",
     "pretrain": "bertsmith.app.library.training",
     "predict_codes": "bertsmith.app.library.codes",
@@ -119,6 +128,7 @@ _LAZY = {
     "train_codes": "bertsmith.recipes.codes.run",
     "train_memory": "bertsmith.recipes.memory.run",
     "train_translation": "bertsmith.recipes.translation.run",
+    "train_video": "bertsmith.recipes.video.run",
     "train_word_vectors": "bertsmith.inference.word_vectors.training",
     "translate": "bertsmith.app.library.translation",
     "write_report": "bertsmith.app.library.training",
@@ -151,9 +161,12 @@ __all__ = [
     "analogy",
     "answer_from_memory",
     "ask_document",
+    "assign_words",
     "build_codes",
     "build_corpus",
     "check_corpus",
+    "cluster_features",
+    "code_features",
     "compare_contexts",
     "compare_systems",
     "convert",
@@ -165,6 +178,7 @@ __all__ = [
     "embed_words_of_file",
     "evaluate",
     "find_anomalies",
+    "fill_codes",
     "find_senses",
     "finetune",
     "gloss_pairs",
@@ -172,7 +186,9 @@ __all__ = [
     "learn_vocabulary",
     "load",
     "make_static_vectors",
+    "match_codes",
     "neighbors",
+    "next_codes",
     "plan_pretraining",
     "predict_codes",
     "pretrain",
@@ -187,6 +203,7 @@ __all__ = [
     "train_codes",
     "train_memory",
     "train_translation",
+    "train_video",
     "train_word_vectors",
     "translate",
     "write_report",

@@ -18,6 +18,7 @@ from bertsmith.app.cli import (
     text,
     translation,
     vectors,
+    video,
     whole_runs,
     word_vectors,
 )
@@ -148,6 +149,51 @@ COMMANDS = (
         "codes embed",
         "bertsmith codes embed my-events.csv --model my-codes-run --out my-subjects",
         not_run="it needs a model of visits; the page on sequences of codes runs it",
+    ),
+    Command(
+        video.cluster,
+        "codes cluster",
+        "bertsmith codes cluster my-features --depth 2 --branching 4 --out my-words.safetensors",
+        not_run="it needs arrays of features; the page on feature words runs it",
+    ),
+    Command(
+        video.assign,
+        "codes assign",
+        "bertsmith codes assign my-words.safetensors my-features --out my-events.csv",
+        not_run="it needs arrays of features; the page on feature words runs it",
+    ),
+    Command(
+        video.train,
+        "codes train-video",
+        "bertsmith codes train-video my-captions.tsv --events my-events.csv --words my-words.safetensors "
+        "--out my-video",
+        not_run="it needs segments with codes; the page on feature words runs it",
+    ),
+    Command(
+        video.fill,
+        "codes fill",
+        "bertsmith codes fill 'now let me show you how to [MASK] the [MASK]' --model my-video --codes '0.1 0.3'",
+        not_run="it needs a model of texts with codes; the page on feature words runs it",
+        misplaced="quote the text, and the codes",
+    ),
+    Command(
+        video.match,
+        "codes match",
+        "bertsmith codes match my-captions.tsv --events my-events.csv --model my-video --text 'cut the onion'",
+        not_run="it needs a model of texts with codes; the page on feature words runs it",
+    ),
+    Command(
+        video.following,
+        "codes next",
+        "bertsmith codes next '0.1 0.3' --model my-video",
+        not_run="it needs a model of texts with codes; the page on feature words runs it",
+        misplaced="quote the codes",
+    ),
+    Command(
+        video.features,
+        "codes features",
+        "bertsmith codes features my-captions.tsv --events my-events.csv --model my-video --out my-features.npy",
+        not_run="it needs a model of texts with codes; the page on feature words runs it",
     ),
     Command(
         whole_runs.finetune,

@@ -8,11 +8,12 @@ from typer.core import TyperCommand, TyperGroup
 # Every command, in the groups of the help; a mark follows those that a person needs first.
 GROUPS: Mapping[str, str] = {
     "Start here": "demo*",
-    "Text": "vocab*, corpus*, tokenize, inputs, check, rates, codes build",
+    "Text": "vocab*, corpus*, tokenize, inputs, check, rates, codes build, codes cluster, codes assign",
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
-    "memory train, codes train",
+    "memory train, codes train, codes train-video",
     "Use": "predict*, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, features, "
-    "senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, codes embed",
+    "senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, codes embed, "
+    "codes fill, codes match, codes next, codes features",
     "Compare": "evaluate*, compare*, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
@@ -33,6 +34,8 @@ COMMON: Mapping[str, str] = {
     "codes embed": "model out device replace",
     "codes train": "out given wanted tree width dropout pretrain-on pretraining-epochs epochs rounds minutes steps "
     "learning-rate seed device resume",
+    "codes train-video": "out init events words dev subsample join epochs minutes steps learning-rate seed device "
+    "resume",
     "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
     "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
@@ -70,6 +73,7 @@ TOPICS: Mapping[str, str] = {
     "PlanSettings": "Plan",
     "TranslationSettings": "Model and data",
     "MemorySettings": "Model and data",
+    "VideoSettings": "Rows and masks",
     "EventSettings": "Columns and files",
     "CodesSettings": "Model and data",
     "SearchSettings": "Beam search",

@@ -58,6 +58,8 @@ VECTOR_RECORD = FileKind("the record of a vector file", starts=(b'{\n  "stage":'
 TOKEN_LINES = FileKind("the words of a vector file", starts=(b'{"line":',))
 TOKEN_FEATURES = FileKind("token vectors", endings=(".jsonl",), starts=(b'{"linex_index":',))
 PREDICTION_TABLE = FileKind("a table of predictions", endings=(".csv",), matches=rb"[,;\t]prediction\b")
+EVENT_TABLE = FileKind("a table of events", endings=(".csv",), starts=(b"subject,time,code",))
+FEATURE_WORDS = FileKind("feature words", endings=(".safetensors",), holds=(b'"bertsmith feature words"',))
 PREDICTIONS = FileKind("predictions", endings=(".jsonl",), starts=(b'{"id":',))
 GLOSS_PAIRS = FileKind("pairs of texts and glosses", endings=(".csv",), starts=(b"text,pair,label",))
 ANSWERS = FileKind("answers for the GLUE server", starts=(b"index\tprediction",))

@@ -92,6 +92,19 @@ def read_subjects(paths: Sequence[Path | str], settings: EventSettings) -> tuple
     return [*nested.values(), *subjects], descriptions
 
 
+def read_events(path: Path, settings: EventSettings) -> Iterator[Event]:
+    """The events of a table, in the order of its rows.
+
+    Raises:
+        InputError: a column or a cell is missing; the message has the row.
+    """
+    rows = read_table(path, encoding=settings.encoding)
+    columns: dict[str, str] = {}
+    for row in rows:
+        columns = columns or _columns(path, row, settings)
+        yield _event(row, columns)[0]
+
+
 def read_tree(paths: Sequence[Path | str], encoding: str = UTF_8) -> tuple[CodeTree, dict[CodeKey, str]]:
     """The tree of tables with the columns `code`, `parent` and perhaps `kind`, and the descriptions of its nodes."""
     rows = []

@@ -18,11 +18,14 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import require_file, write_text
+from bertsmith.base.storage.outputs import EVENT_TABLE, FEATURE_WORDS, require_output
+from bertsmith.recipes.video.request import AssignRequest, ClusterRequest
 from bertsmith.tasks.datasets.cells import Row
 from bertsmith.tasks.datasets.tables import read_table
-from bertsmith.text.codes.feature_words import FeatureWords, Floats
+from bertsmith.text.codes.feature_words import FeatureWords, Floats, learn_feature_words
 
 _COLUMNS = ("subject", "start", "stop")
 
@@ -81,7 +84,9 @@ def read_sequences(paths: Sequence[str | Path], index: str | Path | None = None)
     for sequence in sequences:
         if index is None and sequence.subject in seen:
             found = f"'{seen[sequence.subject]}' and '{sequence.path}'"
-            raise InputError(expected="files with different names", found=found, fix="rename one; its name is a subject")
+            raise InputError(
+                expected="files with different names", found=found, fix="rename one; its name is a subject"
+            )
         seen[sequence.subject] = sequence.path
         width, first = sequence.features.shape[1], sequences[0]
         if width != first.features.shape[1]:
@@ -103,6 +108,35 @@ def points_of(sequences: Sequence[FeatureSequence], most: int, seed: int) -> Flo
     return np.concatenate(
         [sequence.rows(part - begin) for sequence, part, begin in zip(sequences, parts, begins, strict=True)]
     )
+
+
+@takes(ClusterRequest)
+def cluster_features(request: ClusterRequest) -> FeatureWords:
+    """Words for feature vectors, learned by hierarchical k-means and written to a file.
+
+    Raises:
+        BertsmithError: a file is invalid, or the output is in the way; the message says which.
+    """
+    out = Path(request.out)
+    require_output(out, FEATURE_WORDS, inputs=[*request.features, request.index], replace=request.replace)
+    points = points_of(read_sequences(request.features, request.index), request.points, request.seed)
+    words = learn_feature_words(points, depth=request.depth, branching=request.branching, seed=request.seed)
+    words.save(out)
+    return words
+
+
+@takes(AssignRequest)
+def assign_words(request: AssignRequest) -> int:
+    """The number of events written: the word of each feature vector, with its subject and time.
+
+    Raises:
+        BertsmithError: a file is invalid, or the output is in the way; the message says which.
+    """
+    out, words = Path(request.out), FeatureWords.load(request.words)
+    inputs = [*request.features, request.index, request.words]
+    require_output(out, EVENT_TABLE, inputs=inputs, replace=request.replace)
+    sequences = read_sequences(request.features, request.index)
+    return write_events(out, events_of(words, sequences, request.seconds))
 
 
 def events_of(
@@ -175,8 +209,6 @@ def _spans(path: Path, rows: int) -> Iterator[tuple[str, int, int]]:
             expected = f"a stop after the start and within the {counted(rows, 'row')} of the array"
             raise InputError.at(row.location, expected, f"{start:,} to {stop:,}", "correct them")
         yield subject, start, stop
-    if not seen:
-        raise InputError(expected=f"sequences in '{path}'", found="none", fix="add a row for each")
 
 
 def _row_number(row: Row, cell: str) -> int:

@@ -22,11 +22,11 @@ from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.adaptation.grafting import grafted_tokenizer
 from bertsmith.text.codes.feature_words import Floats
+from bertsmith.text.codes.vocabulary import BREAK
 from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 
-BREAK = "[>]"
 WORD_TABLE, BIAS = "bert.embeddings.word.weight", "mlm.bias"
 _START, _END = "[code:", "]"
 
@@ -136,4 +136,3 @@ def fitted(centroids: Floats, width: int, length: float) -> Floats:
     rows[:, : moved.shape[1]] = moved
     mean = np.linalg.norm(rows, axis=1).mean()
     return (rows * (length / mean if mean else 1.0)).astype(np.float32)
-

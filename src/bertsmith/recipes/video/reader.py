@@ -23,7 +23,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read, cut_by_tokens
 from bertsmith.recipes.video.growth import CodePieces
-from bertsmith.recipes.video.rows import NO_LABEL, NOTHING, Ids, VideoRow, packed
+from bertsmith.recipes.video.rows import NO_LABEL, Ids, VideoRow, packed
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import MASK
 
@@ -163,9 +163,7 @@ class VideoReader:
         shares: Floats = logits.float()[:, columns].softmax(1).cpu().numpy()
         return shares
 
-    def _parts(
-        self, rows: Sequence[VideoRow], wanted: Wanted, *, cost: int = 0, label: str = ""
-    ) -> Iterator[_Part]:
+    def _parts(self, rows: Sequence[VideoRow], wanted: Wanted, *, cost: int = 0, label: str = "") -> Iterator[_Part]:
         """The last hidden states at the wanted positions, batch by batch."""
         if not rows:
             return
@@ -182,7 +180,9 @@ class VideoReader:
                 )
                 positions = [wanted(length) for length in part.lengths.tolist()]
                 starts = part.offsets[:-1].tolist()
-                flat_positions = np.concatenate([start + of_row for start, of_row in zip(starts, positions, strict=True)])
+                flat_positions = np.concatenate(
+                    [start + of_row for start, of_row in zip(starts, positions, strict=True)]
+                )
                 of_rows = np.repeat(np.arange(len(positions)), [len(of_row) for of_row in positions])
                 with torch.no_grad():
                     hidden = self.model.encoder(batch, read=Read.at(batch, flat_positions), dtype=self.runtime.dtype)

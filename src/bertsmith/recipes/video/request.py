@@ -157,7 +157,10 @@ class MatchCodesRequest(Request, EncodingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            self.text is None or self.codes is None, expected="a text or codes", found="both", fix="leave one of them out"
+            self.text is None or self.codes is None,
+            expected="a text or codes",
+            found="both",
+            fix="leave one of them out",
         )
 
 

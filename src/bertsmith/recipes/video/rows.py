@@ -1,4 +1,4 @@
-"""Rows of texts with codes: which segments a step reads, in which of the three regimes, joined, sub-sampled, misaligned.
+"""Rows of texts with codes: which segments a step reads, in which of three regimes, joined, sub-sampled, misaligned.
 
 Everything about a row is drawn from the generator of its step and its number in it.
 
@@ -141,9 +141,7 @@ def packed(
         if chosen:
             texts = Encoded.from_rows([rows[number].text for number in chosen])
             second = Encoded.from_rows([rows[number].codes for number in chosen]) if not parts and split else None
-            parts.append(
-                pack_rows(texts, second, template=template, max_length=max_length, model_limit=model_limit)
-            )
+            parts.append(pack_rows(texts, second, template=template, max_length=max_length, model_limit=model_limit))
     return _joined(parts), order
 
 

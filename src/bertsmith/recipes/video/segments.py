@@ -6,8 +6,6 @@ of events: the codes of a segment are the events of its subject from `start` up 
 """
 
 import bisect
-import itertools
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,13 +15,14 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require
+from bertsmith.recipes.codes.tables import EventSettings, read_events
 from bertsmith.tasks.datasets.cells import Row, missing_column
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import parse_json
+from bertsmith.text.codes.visits import KIND, moment
 from bertsmith.text.documents.encodings import UTF_8
 
 SILENT_CODES = 16  # of a segment without text, as in the paper
-_KIND = "code"
 
 
 class Segment(NamedTuple):
@@ -132,7 +131,7 @@ def _codes(row: Row) -> tuple[str, ...]:
 
 
 def _span(row: Row) -> _Span:
-    start, stop = (_number(row, name) for name in ("start", "stop"))
+    start, stop = (_number(row.cell(name), name, row.location) for name in ("start", "stop"))
     if not start < stop:
         raise InputError.at(row.location, "a stop after the start", f"{start:g} to {stop:g}", "correct them")
     text = row.cell("text").strip()
@@ -141,30 +140,22 @@ def _span(row: Row) -> _Span:
     return _Span(row.cell("subject").strip(), start, stop, text, row.location)
 
 
-def _number(row: Row, name: str) -> float:
-    try:
-        number = float(row.cell(name))
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError.at(row.location, f"a number as {name}", repr(row.cell(name)[:40]), "correct it")
-    return number
+def _number(text: str, name: str, location: str) -> float:
+    parsed = moment(text)
+    if parsed is None:
+        raise InputError.at(location, f"a number or an ISO date as {name}", repr(text[:40]), "correct it")
+    return parsed[1]
 
 
 def _events(path: Path, encoding: str) -> Mapping[str, list[tuple[float, str]]]:
     """Times and codes of each subject, by time; a code of a kind is written `kind:code`."""
     events: dict[str, list[tuple[float, str]]] = {}
-    for row in read_table(path, encoding=encoding):
-        if row.is_empty:
-            continue
-        subject, code, kind = row.cell("subject").strip(), row.cell("code").strip(), row.values.get("kind", "").strip()
-        if not code:
-            raise InputError.at(row.location, "a code", "none", "remove the row")
-        name = code if kind in ("", _KIND) else f"{kind}:{code}"
-        events.setdefault(subject, []).append((_number(row, "time"), name))
-    require(bool(events), expected=f"events in '{path}'", found="none", fix="name a table of events")
+    for event in read_events(path, EventSettings(encoding=encoding)):
+        kind, name = event.code
+        time = _number(event.time, "time", event.location)
+        events.setdefault(event.subject, []).append((time, name if kind == KIND else f"{kind}:{name}"))
     for of_subject in events.values():
-        of_subject.sort(key=lambda event: event[0])
+        of_subject.sort(key=lambda timed: timed[0])
     return events
 
 
@@ -192,5 +183,6 @@ def _in_order(subject: str, spans: Sequence[_Span], events: Sequence[tuple[float
 
 
 def _silent(subject: str, events: Sequence[tuple[float, str]]) -> Iterator[Segment]:
-    for batch in itertools.batched(events, SILENT_CODES):
-        yield Segment(subject, "", tuple(code for _, code in batch), f"'{subject}' at {batch[0][0]:g}")
+    for start in range(0, len(events), SILENT_CODES):
+        part = events[start : start + SILENT_CODES]
+        yield Segment(subject, "", tuple(code for _, code in part), f"'{subject}' at {part[0][0]:g}")

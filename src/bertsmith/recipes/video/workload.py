@@ -123,11 +123,13 @@ class VideoTraining(Workload):
         """The figures of `evaluate` that can select a model."""
         if not self._held_out:
             return {}
-        return {"loss": False} | {f"{term}_{name}": up for term in TERMS for name, up in (("loss", False), ("accuracy", True))}
+        return {"loss": False} | {
+            f"{term}_{name}": up for term in TERMS for name, up in (("loss", False), ("accuracy", True))
+        }
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> dict[str, float]:
-        """The figures on held-out segments: of pieces and codes next to each other, of alignment on true and false pairs.
+        """The figures on held-out segments: of masked pieces and codes, of alignment on true and false pairs.
 
         `text_alone_loss` and `text_alone_accuracy` are of the same texts without codes, the baseline of the language.
         """
@@ -135,8 +137,8 @@ class VideoTraining(Workload):
         for name, rows in self._held_out.items():
             total = sums.setdefault(name, {})
             for micro_batch in self._batches(self._with_targets(rows, 0), 1):
-                for key, value in self._losses(model, micro_batch, None)[1].items():
-                    total[key] = total.get(key, 0.0) + float(value)
+                for key, figure in self._losses(model, micro_batch, None)[1].items():
+                    total[key] = total.get(key, 0.0) + float(figure)
         if "aligned" not in sums:
             return {}
         both = dict(sums["aligned"])

@@ -2,7 +2,7 @@
 
 The points of a node are divided among at most `branching` centers, the points of each center again, `depth` times, so
 that there are at most branching**depth leaves. The word of a vector is the leaf that greedy descent reaches: from the
-root to the nearest center, from there to the nearest of its centers, and so on. Its name is that path, such as `3.0.11`.
+root to the nearest center, from there to the nearest of its centers, and so on. Its name is that path: `3.0.11`.
 
 A tree is one file of safetensors::
 
@@ -21,6 +21,7 @@ import functools
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,8 @@ class FeatureWords:
     @property
     def centroids(self) -> Floats:
         """The center of each word, float32 [L, F]."""
-        return self.centers[self.leaves]
+        centroids: Floats = self.centers[self.leaves]
+        return centroids
 
     @functools.cached_property
     def _words(self) -> Ints:
@@ -92,7 +94,8 @@ class FeatureWords:
         while True:
             inner = np.flatnonzero((nodes == ROOT) | (self._words[nodes] < 0))
             if not len(inner):
-                return self._words[nodes]
+                words: Ints = self._words[nodes]
+                return words
             for node, chosen in _grouped(inner, nodes[inner]):
                 children = self._children(node)
                 nodes[chosen] = children.start + nearest(features[chosen], self.centers[children.start : children.stop])
@@ -104,7 +107,7 @@ class FeatureWords:
 
     def save(self, path: Path) -> None:
         """Writes the tree to a file."""
-        tensors = {"centers": self.centers, "parents": self.parents, "counts": self.counts}
+        tensors: dict[str, npt.NDArray[Any]] = {"centers": self.centers, "parents": self.parents, "counts": self.counts}
         with atomic_file(path) as file:
             file.write(safetensors.numpy.save(tensors, metadata={"kind": _KIND}))
 
@@ -222,5 +225,4 @@ def _grouped(values: Ints, keys: Ints) -> Iterator[tuple[int, Ints]]:
     """The values of each key, by ascending key, in their order."""
     order = np.argsort(keys, kind="stable")
     numbers, starts = np.unique(keys[order], return_index=True)
-    for number, members in zip(numbers.tolist(), np.split(values[order], starts[1:]), strict=True):
-        yield number, members
+    yield from zip(numbers.tolist(), np.split(values[order], starts[1:]), strict=True)

@@ -1,0 +1,231 @@
+"""Answers of models of texts with codes: missing words, what belongs together, what follows, vectors."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.base.core.progress import warn
+from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.requests import takes
+from bertsmith.base.core.settings import require
+from bertsmith.base.storage.files import atomic_file
+from bertsmith.base.storage.outputs import VECTORS, require_output
+from bertsmith.inference.predictors.pretraining_heads import Filling
+from bertsmith.recipes.video.reader import VideoReader
+from bertsmith.recipes.video.request import (
+    CodeFeaturesRequest,
+    FillCodesRequest,
+    MatchCodesRequest,
+    NextCodesRequest,
+)
+from bertsmith.recipes.video.rows import NOTHING, Ids
+from bertsmith.recipes.video.segments import Segment, codes_of, read_segments
+
+CANDIDATES = 50  # among which the right answer has to be found
+RECALLS = (1, 5, 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class CodesFilling:
+    """The words in the gaps of a text, given codes.
+
+    Attributes:
+        gaps: for each gap the most likely words next to the codes, most likely first.
+        alone: for each gap the most likely words without any codes: what the language alone says.
+    """
+
+    codes: tuple[str, ...]
+    gaps: tuple[tuple[Filling, ...], ...]
+    alone: tuple[tuple[Filling, ...], ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class CodesMatch:
+    """A segment, and the probability that it belongs to the text or the codes that were asked for."""
+
+    text: str
+    codes: tuple[str, ...]
+    subject: str
+    probability: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class CodesMatching:
+    """How well a model tells which texts and codes belong together.
+
+    Attributes:
+        segments: those with a text and codes.
+        candidates: among which each right answer has to be found; chance is one of them.
+        alignment_accuracy: on each segment and on its text with the codes of another one; chance is a half.
+        codes_of_text: recall among the first 1, 5 and 10 of the candidates, and the mean reciprocal rank.
+        text_of_codes: the same in the other direction.
+    """
+
+    segments: int
+    candidates: int
+    alignment_accuracy: float
+    codes_of_text: dict[str, float]
+    text_of_codes: dict[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return dataclasses.asdict(self)
+
+
+@takes(FillCodesRequest)
+def fill_codes(request: FillCodesRequest) -> list[CodesFilling]:
+    """The words in the gaps of a text, for the codes given or for those of each segment of a table.
+
+    Raises:
+        BertsmithError: there is no such model, a code is unknown to it, or the text has no gap.
+    """
+    reader = VideoReader.load(request.model, request.device)
+    if request.codes is not None:
+        listed = [codes_of(request.codes)]
+        ids = [reader.code_ids(listed[0])]
+    else:
+        known = _known(reader, _segments(request), needs_text=False)
+        listed, ids = [segment.codes for segment, _, _ in known], [codes for _, _, codes in known]
+    chances = reader.word_chances(request.text, [NOTHING, *ids])
+    pieces = reader.tokenizer.vocabulary.pieces
+
+    def best(of_row: npt.NDArray[np.float32]) -> tuple[tuple[Filling, ...], ...]:
+        order = np.argsort(-of_row, axis=1, kind="stable")[:, : request.top]
+        return tuple(
+            tuple(Filling(pieces[id], float(of_gap[id])) for id in of_order.tolist())
+            for of_gap, of_order in zip(of_row, order, strict=True)
+        )
+
+    alone = best(chances[0])
+    return [CodesFilling(codes, best(of_row), alone) for codes, of_row in zip(listed, chances[1:], strict=True)]
+
+
+@takes(MatchCodesRequest)
+def match_codes(request: MatchCodesRequest) -> list[CodesMatch] | CodesMatching:
+    """The segments that belong to a text or to codes, most likely first; without either, scores of the model on them.
+
+    Raises:
+        BertsmithError: there is no such model, a file is invalid, or a code is unknown to the model.
+    """
+    reader = VideoReader.load(request.model, request.device)
+    known = _known(reader, _segments(request), needs_text=True)
+    if request.text is None and request.codes is None:
+        return _scores(reader, known)
+    if request.text is not None:
+        text = reader.text_ids(request.text)
+        pairs = [(text, codes) for _, _, codes in known]
+    else:
+        codes = reader.code_ids(codes_of(request.codes or ""))
+        pairs = [(text, codes) for _, text, _ in known]
+    chances = reader.alignment(pairs, label="comparing")
+    order = np.argsort(-chances, kind="stable")[: request.top].tolist()
+    segments = [known[number][0] for number in order]
+    return [
+        CodesMatch(segment.text, segment.codes, segment.subject, float(chances[number]))
+        for segment, number in zip(segments, order, strict=True)
+    ]
+
+
+@takes(NextCodesRequest)
+def next_codes(request: NextCodesRequest) -> list[tuple[str, float]]:
+    """The codes that are likely to follow codes, with their probabilities, most likely first.
+
+    Raises:
+        BertsmithError: there is no such model, or a code is unknown to it.
+    """
+    reader = VideoReader.load(request.model, request.device)
+    text = reader.text_ids(request.text) if request.text else NOTHING
+    (chances,) = reader.next_codes([(text, reader.code_ids(codes_of(request.codes)))])
+    order = np.argsort(-chances, kind="stable")[: request.top].tolist()
+    return [(reader.codes.names[number], float(chances[number])) for number in order]
+
+
+@takes(CodeFeaturesRequest)
+def code_features(request: CodeFeaturesRequest) -> tuple[int, int]:
+    """The number of vectors written and their width: the mean state of the codes, and that of the gaps of a text.
+
+    Raises:
+        BertsmithError: there is no such model, a file is invalid, or the output is in the way.
+    """
+    out = Path(request.out)
+    require_output(out, VECTORS[".npy"], inputs=[request.segments, request.events], replace=request.replace)
+    reader = VideoReader.load(request.model, request.device)
+    known = _known(reader, _segments(request), needs_text=False)
+    vectors = reader.features(request.template, [codes for _, _, codes in known])
+    with atomic_file(out) as file:
+        np.save(file, vectors, allow_pickle=False)
+    return len(vectors), vectors.shape[1]
+
+
+_Known = tuple[Segment, Ids, Ids]
+
+
+def _segments(request: Any) -> list[Segment]:
+    return read_segments(request.segments, request.events, encoding=request.encoding)
+
+
+def _known(reader: VideoReader, segments: Sequence[Segment], *, needs_text: bool) -> list[_Known]:
+    """The segments with codes that the model knows, and their ids; without those that lack what is needed."""
+    known: list[_Known] = []
+    unknown = 0
+    for segment in segments:
+        codes = reader.codes.ids(segment.codes)
+        unknown += len(segment.codes) - len(codes)
+        if len(codes) and (segment.text or not needs_text):
+            known.append((segment, reader.text_ids(segment.text, segment.location), codes))
+    if unknown:
+        warn(f"codes that the model does not know, left out: {unknown:,}")
+    if len(known) < len(segments):
+        lacks = "a text or known codes" if needs_text else "known codes"
+        warn(f"segments without {lacks}, left out: {len(segments) - len(known):,}")
+    require(bool(known), expected="segments with codes of the model", found="none", fix="name others")
+    return known
+
+
+def _scores(reader: VideoReader, known: Sequence[_Known]) -> CodesMatching:
+    """Alignment accuracy, and recall among candidates drawn at random, in both directions."""
+    pairs: list[tuple[Ids, Ids]] = []
+    counts: list[tuple[int, int]] = []
+    for number, (segment, text, codes) in enumerate(known):
+        others = [
+            other
+            for other in generator(0, "candidates", number).permutation(len(known)).tolist()
+            if known[other][0].text != segment.text and known[other][0].codes != segment.codes
+        ][: CANDIDATES - 1]
+        pairs += [(text, codes), *((text, known[other][2]) for other in others)]
+        pairs += [(text, codes), *((known[other][1], codes) for other in others)]
+        counts += [(1 + len(others), 1 + len(others))]
+    require(
+        all(first > 1 for first, _ in counts),
+        expected="segments with different texts and codes",
+        found="some that have no other to be compared with",
+        fix="name a table with more of them",
+    )
+    chances = np.split(reader.alignment(pairs, label="comparing"), np.cumsum([c for both in counts for c in both])[:-1])
+    right = [value for of_text in chances[::2] for value in (of_text[0] >= 0.5, of_text[1] < 0.5)]
+    return CodesMatching(
+        segments=len(known),
+        candidates=max(first for first, _ in counts),
+        alignment_accuracy=float(np.mean(right)),
+        codes_of_text=_recalls(chances[::2]),
+        text_of_codes=_recalls(chances[1::2]),
+    )
+
+
+def _recalls(chances: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
+    # The right one is first; of several that are as probable it counts as the last.
+    ranks = np.array([1 + int((of_row[1:] >= of_row[0]).sum()) for of_row in chances])
+    recalls = {f"recall@{count}": float((ranks <= count).mean()) for count in RECALLS}
+    return {**recalls, "mrr": float((1 / ranks).mean())}
