@@ -159,7 +159,7 @@ COMMANDS = (
     Command(
         video.assign,
         "codes assign",
-        "bertsmith codes assign my-words.safetensors my-features --out my-events.csv",
+        "bertsmith codes assign my-features --words my-words.safetensors --out my-events.csv",
         not_run="it needs arrays of features; the page on feature words runs it",
     ),
     Command(

@@ -20,7 +20,6 @@ from bertsmith.base.core.parameters import DEVICE, optional
 from bertsmith.base.core.requests import Request, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.recipes.video.settings import VideoSettings
-from bertsmith.text.codes.feature_words import PAPER_BRANCHING, PAPER_DEPTH
 from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
 from bertsmith.training.loop.settings import BUDGETS, TrainSettings
@@ -59,8 +58,8 @@ class ClusterRequest(Request):
     out: Annotated[Path | str, Help("the file of words, .safetensors", metavar="FILE", path="the file", kind=Path)]
     _: dataclasses.KW_ONLY
     index: str | Path | None = optional(None, INDEX)
-    depth: int = help_field(PAPER_DEPTH, "levels of the tree", least=1, most=32)
-    branching: int = help_field(PAPER_BRANCHING, "the most centers of a node", least=2, most=10**4)
+    depth: int = help_field(4, "levels of the tree", least=1, most=32)
+    branching: int = help_field(12, "the most centers of a node", least=2, most=10**4)
     points: int = help_field(1_000_000, "learn from at most this many vectors, drawn at random", least=1, most=10**9)
     seed: int = help_field(1, "seed of all random draws", least=0, most=2**63)
     replace: bool = help_field(False, "overwrite an existing file")
@@ -73,7 +72,8 @@ class AssignRequest(Request):
     words: Annotated[Path | str, Help("a file of `bertsmith codes cluster`", metavar="WORDS", path="words", kind=Path)]
     features: Annotated[Sequence[Path | str], FEATURES]
     out: Annotated[
-        Path | str, Help("the table of events, .csv, with subject, time and code", metavar="FILE", path="the file")
+        Path | str,
+        Help("the table of events, .csv, with subject, time and code", metavar="FILE", path="the file", kind=Path),
     ]
     _: dataclasses.KW_ONLY
     index: str | Path | None = optional(None, INDEX)

@@ -38,7 +38,6 @@ from bertsmith.base.storage.files import atomic_file, require_file
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
-PAPER_DEPTH, PAPER_BRANCHING = 4, 12
 ROOT = -1
 _KIND = "bertsmith feature words"
 _FEW_POINTS = 20_000  # of a node, up to which each round of k-means reads all of them
