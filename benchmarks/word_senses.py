@@ -8,10 +8,11 @@ glosses, in the order of WordNet's senses, and whose example sentences are label
 as it is spelled. The prior 0.2 was chosen on S10amended among 0, 0.1, 0.2 and 0.4; the words of that set are left out
 of softEN. Words of the all-words sets whose senses are not in this WordNet are left out.
 
-Each part is added to the file of --lines as soon as it is measured, and is not repeated; none starts after --minutes.
+CoarseWSD-20 is measured on at most --most training and test rows of each word. Each part is added to the file of --lines as soon as it is measured, and is not repeated; none starts after --minutes.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import re
@@ -49,14 +50,18 @@ def in_words(tokens: Sequence[str], index: int) -> Occurrence:
     return Occurrence(sentence=" ".join(tokens), start=start, end=start + len(tokens[index]))
 
 
-def coarse(data: Path, split: str) -> dict[str, list[WordInText]]:
-    """The examples of CoarseWSD-20 by their words."""
+def coarse(data: Path, split: str, most: int) -> dict[str, list[WordInText]]:
+    """The examples of CoarseWSD-20 by their words, at most so many of each, drawn with a fixed seed."""
     words: dict[str, list[WordInText]] = {}
     for number, row in enumerate(rows_of(data / f"coarsewsd20_{split}.jsonl")):
         place = in_words(row["text"].split(" "), row["index"])
         word = WordInText(id=str(number), lemma=row["word"], occurrence=place, senses=(row["sense_name"],))
         words.setdefault(row["word"], []).append(word)
-    return words
+    draws = np.random.default_rng(1)
+    return {
+        lemma: [every[number] for number in sorted(draws.permutation(len(every))[:most].tolist())]
+        for lemma, every in words.items()
+    }
 
 
 def all_words(data: Path, name: str) -> tuple[list[WordInText], int]:
@@ -73,6 +78,7 @@ def all_words(data: Path, name: str) -> tuple[list[WordInText], int]:
     return words, without
 
 
+@functools.cache
 def wordnet(data: Path) -> tuple[list[Gloss], list[WordInText]]:
     """The glosses of all senses in order, and the words of the example sentences with their senses."""
     synsets = {row["id"]: row for row in rows_of(data / "oewn_synsets.jsonl")}
@@ -127,10 +133,9 @@ def remembered(model: str) -> Embedder:
 Part = tuple[dict[str, str], Callable[[], list[SenseAnswer]]]
 
 
-def parts(data: Path, models: Sequence[str], pair_model: str | None) -> Iterator[Part]:
+def parts(data: Path, models: Sequence[str], most: int, pair_model: str | None) -> Iterator[Part]:
     """What is measured: a key, and the function that gives the answers."""
-    train, test, (glosses, usage) = coarse(data, "train"), coarse(data, "test"), wordnet(data)
-    sets = {name: all_words(data, name)[0] for name in SETS}
+    train, test = coarse(data, "train", most), coarse(data, "test", most)
 
     def answers(model: str, words: Sequence[WordInText], **known: Any) -> list[SenseAnswer]:
         if model not in loaded:
@@ -145,25 +150,34 @@ def parts(data: Path, models: Sequence[str], pair_model: str | None) -> Iterator
             for method in ("nearest", "centroid"):
                 key = {"model": name, "set": "CoarseWSD-20", "system": method, "part": word}
                 yield key, lambda m=model, w=word, how=method: answers(m, test[w], examples=train[w], method=how)  # type: ignore[misc]
-        for name_of_set, words in sets.items():
-            for system, known in (
-                ("glosses", {"glosses": glosses}),
-                (f"glosses, prior {PRIOR:g}", {"glosses": glosses, "prior": PRIOR}),
-                (
-                    f"usage examples, then glosses, prior {PRIOR:g}",
-                    {"glosses": glosses, "prior": PRIOR, "examples": usage},
-                ),
+        for name_of_set in SETS:
+            for system, prior, reads_usage in (
+                ("glosses", 0.0, False),
+                (f"glosses, prior {PRIOR:g}", PRIOR, False),
+                (f"usage examples, then glosses, prior {PRIOR:g}", PRIOR, True),
             ):
                 key = {"model": name, "set": name_of_set, "system": system, "part": "all"}
-                yield key, lambda m=model, w=words, known=known: answers(m, w, **known)  # type: ignore[misc]
+
+                def by_glosses(
+                    m: str = model, of_set: str = name_of_set, prior: float = prior, reads_usage: bool = reads_usage
+                ) -> list[SenseAnswer]:
+                    glosses, usage = wordnet(data)
+                    examples = usage if reads_usage else ()
+                    return answers(m, all_words(data, of_set)[0], glosses=glosses, prior=prior, examples=examples)
+
+                yield key, by_glosses
     if pair_model is not None:
         scorer = PairScorer(load_predictor(pair_model, device="cpu"))
         for name_of_set in ("S10amended", "42D"):
             for prior in (0.0, PRIOR):
                 system = "pairs" if not prior else f"pairs, prior {prior:g}"
                 key = {"model": "MiniLM", "set": name_of_set, "system": system, "part": "all"}
-                pairs = Disambiguator(None, glosses=glosses, scorer=scorer, prior=prior)
-                yield key, lambda w=sets[name_of_set], pairs=pairs: pairs.answers(w)  # type: ignore[misc]
+
+                def by_pairs(of_set: str = name_of_set, prior: float = prior) -> list[SenseAnswer]:
+                    pairs = Disambiguator(None, glosses=wordnet(data)[0], scorer=scorer, prior=prior)
+                    return pairs.answers(all_words(data, of_set)[0])
+
+                yield key, by_pairs
 
 
 def summary(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -208,6 +222,7 @@ def main() -> None:
     parser.add_argument("--pair-model", help="a run that was fine-tuned on the pairs of --write-pairs")
     parser.add_argument("--write-pairs", type=Path, help="write training pairs there, and measure nothing")
     parser.add_argument("--examples", type=int, default=2000, help="usage examples for --write-pairs")
+    parser.add_argument("--most", type=int, default=200, help="training and test rows of each word of CoarseWSD-20")
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--lines", type=Path, default=Path("word_senses.jsonl"))
     given = parser.parse_args()
@@ -216,7 +231,7 @@ def main() -> None:
         return
     lines = read_json_lines(given.lines) if given.lines.is_file() else []
     done, begin, left = [line["key"] for line in lines], time.monotonic(), 0
-    for key, run in parts(given.data, given.models, given.pair_model):
+    for key, run in parts(given.data, given.models, given.most, given.pair_model):
         if key in done:
             continue
         if time.monotonic() - begin > 60 * given.minutes:
@@ -241,7 +256,7 @@ def main() -> None:
         print(f"{row['set']:13} {row['model']:8} {row['system']:45} {row['f1']:.4f} without {row['f1_of_first']:.4f}")
     described, left_out = machine(), {name: all_words(given.data, name)[1] for name in SETS}
     name = f"word_senses_{machine_label(described)}_torch-{described['packages']['torch']}"
-    write_result(name, {"machine": described, "left_out": left_out, "scores": table})
+    write_result(name, {"machine": described, "rows_of_a_word": given.most, "left_out": left_out, "scores": table})
     print(f"parts left: {left}")
 
 

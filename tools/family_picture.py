@@ -1,8 +1,8 @@
-"""Draw docs/family.svg: the systems of this package and those they descend from, by year.
+"""Draw docs/family.svg: the systems of this package and what they descend from, by year.
 
 The year is that of the first paper. Within a year, systems are moved a little so that their
 names fit. A line says that a system took its main idea, its layers or its parameters from the
-one on its left. Systems that are not in the package are grey.
+one on its left. Parts of BERT and uses of it have other colors than models.
 
 Usage: python tools/family_picture.py [FILE]
 """
@@ -19,30 +19,48 @@ from bertsmith.inference.vectors.pictures import write_picture
 PICTURE = Path(__file__).parent.parent / "docs" / "family.svg"
 
 
+MODEL, PART, USE = range(3)
+_COLORS = (COLORS[0], COLORS[1], COLORS[2])
+
+
 class Member(NamedTuple):
-    """A system: its place in the picture, what it descends from, and whether the package has it."""
+    """A system: its place in the picture, what it descends from, and its kind, which decides the color."""
 
     year: float
     lane: float
     parents: tuple[str, ...] = ()
-    ours: bool = True
+    kind: int = MODEL
 
 
 FAMILY = {
+    "one-hot": Member(1954, 1),
     "TF-IDF": Member(1972, 0),
     "LSTM": Member(1997, 3),
     "BiLSTM": Member(2005, 6, ("LSTM",)),
-    "Word2Vec": Member(2013.1, 1),
+    "WordPiece": Member(2012.4, 10, (), PART),
+    "Word2Vec": Member(2013.3, 1, ("one-hot",)),
     "GloVe": Member(2014.8, 0, ("Word2Vec",)),
+    "memory network": Member(2015.2, 10),
     "sequence autoencoder": Member(2015.8, 4, ("LSTM",)),
-    "Transformer": Member(2017.4, 7, (), False),
-    "AWD-LSTM": Member(2017.6, 3, ("LSTM",)),
+    "Transformer": Member(2017.4, 7),
+    "AWD-LSTM": Member(2017.4, 3, ("LSTM",)),
     "ULMFiT": Member(2018.0, 4, ("AWD-LSTM", "sequence autoencoder")),
-    "ELMo": Member(2018.5, 2, ("LSTM", "Word2Vec")),
+    "ELMo": Member(2017.9, 2, ("LSTM", "Word2Vec")),
+    "BiLSTM+ELMo+Attn": Member(2017.9, 1, ("ELMo", "BiLSTM")),
     "GPT": Member(2018.3, 5.5, ("Transformer", "ULMFiT")),
-    "BERT": Member(2018.8, 7, ("Transformer", "ELMo", "GPT")),
-    "SciBERT": Member(2019.5, 12, ("BERT",)),
-    "BioBERT": Member(2019.5, 11, ("BERT",)),
+    "masked LM": Member(2017.6, 8.1, (), PART),
+    "next sentence": Member(2018.1, 9.1, (), PART),
+    "BERT": Member(2018.8, 7, ("Transformer", "ELMo", "GPT", "WordPiece", "masked LM", "next sentence")),
+    "code and models": Member(2019.7, -7, ("BERT",), USE),
+    "spam classifier": Member(2019.7, -3, ("BERT",), USE),
+    "claim detection": Member(2019.7, -4, ("BERT",), USE),
+    "claims by vectors": Member(2019.7, -5, ("BERT",), USE),
+    "features": Member(2019.7, -6, ("BERT",), USE),
+    "Chinese BERT": Member(2019.6, 15, ("BERT",)),
+    "VideoBERT": Member(2019.5, 14, ("BERT",)),
+    "G-BERT": Member(2019.4, 13, ("BERT",)),
+    "SciBERT": Member(2019.4, 12, ("BERT",)),
+    "BioBERT": Member(2019.4, 11, ("BERT",)),
     "PatentBERT": Member(2019.5, 10, ("BERT",)),
     "DocBERT": Member(2019.5, 4, ("BERT", "BiLSTM")),
     "RoBERTa": Member(2019.5, 8, ("BERT",)),
@@ -64,15 +82,15 @@ _TRUNKS = ("BERT", "Sentence-BERT")  # their descendants branch off a vertical l
 
 def picture() -> Figure:
     """The systems as words, each at its year, with lines to what it descends from."""
-    figure = Figure(figsize=(11.5, 6.8), layout="constrained")
+    figure = Figure(figsize=(12.5, 9.2), layout="constrained")
     axes = figure.add_subplot()
     places = {name: (max(one.year, _FIRST_YEAR), one.lane) for name, one in FAMILY.items()}
     boxes = {}
     for name, one in FAMILY.items():
         x, y = places[name]
         label = name if one.year >= _FIRST_YEAR else f"{name} ({one.year:.0f})"
-        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": COLORS[0] if one.ours else "#bbbbbb"}
-        text = axes.text(x, y, label, ha="center", va="center", color="black" if one.ours else "#777777", bbox=box)
+        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": _COLORS[one.kind]}
+        text = axes.text(x, y, label, ha="center", va="center", color="black", bbox=box)
         boxes[name] = text.get_bbox_patch()
     for name, one in FAMILY.items():
         for parent in one.parents:
@@ -88,7 +106,7 @@ def picture() -> Figure:
             }
             axes.annotate("", places[name], places[parent], arrowprops=line)
     axes.set_xlim(_FIRST_YEAR - 0.8, 2025.7)
-    axes.set_ylim(-2.6, 12.6)
+    axes.set_ylim(-7.6, 15.6)
     axes.set_yticks([])
     axes.set_xticks(range(_FIRST_YEAR + 1, 2026))
     axes.spines[["top", "right", "left"]].set_visible(False)
