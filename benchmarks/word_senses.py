@@ -8,7 +8,8 @@ glosses, in the order of WordNet's senses, and whose example sentences are label
 as it is spelled. The prior 0.2 was chosen on S10amended among 0, 0.1, 0.2 and 0.4; the words of that set are left out
 of softEN. Words of the all-words sets whose senses are not in this WordNet are left out.
 
-CoarseWSD-20 is measured on at most --most training and test rows of each word. Each part is added to the file of --lines as soon as it is measured, and is not repeated; none starts after --minutes.
+CoarseWSD-20 is measured on at most --most training and test rows of each word, drawn with a fixed seed. Each part is
+added to the file of --lines as soon as it is measured, and is not repeated; none starts after --minutes.
 """
 
 import argparse
