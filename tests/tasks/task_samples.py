@@ -301,9 +301,10 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
     return result
 
 
-def write_base_model(path: object, seed: int = 0, *, scale: float = 1.0) -> str:
-    """An untrained model folder to start from; `scale` multiplies the norm of its last layer."""
-    model = untrained(CONFIG, seed)
+def write_base_model(path: object, seed: int = 0, *, scale: float = 1.0, more: Sequence[str] = ()) -> str:
+    """An untrained model folder to start from; `scale` multiplies the norm of its last layer, `more` are pieces."""
+    tokenizer = WordPieceTokenizer(Vocabulary([*TOKENIZER.vocabulary.pieces, *more])) if more else TOKENIZER
+    model = untrained(dataclasses.replace(CONFIG, vocab_size=len(tokenizer.vocabulary)), seed)
     model.encoder.get_parameter("layers.1.output_norm.weight").data.mul_(scale)
-    save_pretrained(str(path), model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    save_pretrained(str(path), model, tokenizer, ModelMetadata.from_dict({"task": "pretraining"}))
     return str(path)
