@@ -52,11 +52,14 @@ ARMS: dict[str, dict[str, Any]] = {
 RARE = 5  # training visits
 SHARED = {
     "width": 128,
-    "dropout": 0.1,
-    "learning_rate": 1e-3,
-    "pretraining_epochs": 10,
-    "epochs": 20,
+    "dropout": 0.2,
+    "learning_rate": 2e-3,
+    "schedule": "hf_linear",
+    "warmup_share": 0.05,
+    "pretraining_epochs": 15,
+    "epochs": 15,
     "rounds": 1,
+    "subjects_per_step": 16,
     "device": "cpu",
 }
 KINDS = {"given_kind": "diagnosis", "wanted_kind": "medication"}
@@ -187,7 +190,7 @@ def main() -> None:
         kinds = {"given_kind": "condition", "wanted_kind": "medication"}
         for name, settings in (("recommendation", kinds), ("next visit", {})):
             run = options.folder / f"synthea-{name.replace(' ', '-')}"
-            results, seconds = trained(codes, run, subjects_per_step=4, **{**SHARED, **settings})
+            results, seconds = trained(codes, run, **{**SHARED, "subjects_per_step": 4, **settings})
             result[f"synthea, {name}"] = {"seconds": seconds, "results": results}
             print("synthea", name, json.dumps(results["systems"])[:400], flush=True)
     path = write_result(f"code_visits_{machine_label(result['machine'])}", result)

@@ -24,17 +24,19 @@ class CodesSettings:
         metavar="KIND",
     )
     tree: bool = help_field(True, "vectors of codes from the tree, if the folder has one")
-    width: int = help_field(300, "width of all vectors", most=10**5)
+    width: int = help_field(128, "width of all vectors; 300 in the paper", most=10**5)
     layers: int = help_field(2, "layers of the encoder of visits", most=1000)
     heads: int = help_field(4, "attention heads, and heads of the attention in the tree; must divide width", most=10**5)
-    dropout: float = help_field(0.4, "dropout in the layers")
+    dropout: float = help_field(0.2, "dropout in the layers; 0.4 in the paper")
     masked_share: float = help_field(0.15, "fraction of the codes that pre-training masks")
     pretrain_on: str = help_field(
         ALL, "visits of the pre-training: those of all training subjects, or of subjects with a single visit"
     )
-    pretraining_epochs: int = help_field(5, "passes over the visits in pre-training, in each round", most=10**6)
-    epochs: int = help_field(5, "passes over the subjects after it, in each round", most=10**6)
-    rounds: int = help_field(2, "how often pre-training and what follows take turns; 16 in the paper", most=10**6)
+    pretraining_epochs: int = help_field(
+        15, "passes over the visits in pre-training, in each round; 5 in the paper", most=10**6
+    )
+    epochs: int = help_field(15, "passes over the subjects after it, in each round; 5 in the paper", most=10**6)
+    rounds: int = help_field(1, "how often pre-training and what follows take turns; 16 in the paper", most=10**6)
     visits_per_step: int = help_field(64, "visits per optimizer step of pre-training", most=10**6)
     subjects_per_step: int = help_field(8, "subjects per optimizer step after it; 1 in the paper", most=10**6)
     first_visits: bool = help_field(False, "with --wanted: learn from, and score, visits without a past too")

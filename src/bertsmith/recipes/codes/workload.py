@@ -116,7 +116,7 @@ class CodesTraining(Workload):
             counts = np.bincount(np.concatenate([np.zeros(0, dtype=np.int64), *of_kind]), minlength=1 + max(numbers))
             bias = _log_odds(counts[list(numbers)], len(of_kind))
             for source in range(len(self.numbers)):
-                self.model.pretraining[f"{source}-{target}"][-1].bias.copy_(bias)
+                self.model.pretraining[f"{source}-{target}"].get_parameter("2.bias").copy_(bias)
         examples = [example for of_subject in self.subjects for example in of_subject]
         labels = [train.targets[subject][visit] for subject, visit in examples]
         counts = np.bincount(np.concatenate(labels), minlength=len(recommendation.scores.bias))
