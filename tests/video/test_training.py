@@ -15,6 +15,7 @@ from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
+from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.frozen_rows import TableWithFrozenRows
 from bertsmith.recipes.video import run
@@ -132,8 +133,6 @@ def test_the_loss_of_a_step_is_that_of_its_rows_one_by_one(files: dict[str, Path
         gold = torch.from_numpy(targets.target_ids[place : place + number].astype(np.int64))
         place += number
         assert codes.first - 1 not in gold.tolist(), "[>] is never masked"
-        from bertsmith.models.parts.batch import Batch
-
         part = slice(start, start + length)
         batch = Batch.from_flat(targets.token_ids[part], rows.segment_ids[part], [length])
         with torch.no_grad():
@@ -278,6 +277,23 @@ def test_the_model_is_a_plain_bert_with_more_rows(trained: tuple[Path, dict[str,
     assert isinstance(load_pretrained(load_any(trained[0])).model, EncoderForPreTraining)
 
 
+def test_codes_that_do_not_fit_are_cut_and_counted(
+    trained: tuple[Path, dict[str, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = VideoReader.load(trained[0])
+    name = reader.codes.names[0]
+    long = reader.code_ids([name] * 100)
+    room = 64 - 3 - len(reader.text_ids(TEXT))
+    chances = reader.word_chances(TEXT, [long, long[:room]])
+    np.testing.assert_allclose(chances[0], chances[1], rtol=1e-4, atol=1e-7)
+    assert "left out at the end: 1 row" in capsys.readouterr().err
+    text = reader.text_ids("the pan")
+    np.testing.assert_allclose(
+        reader.next_codes([(text, long)])[0], reader.next_codes([(text, long[:58])])[0], rtol=1e-4, atol=1e-7
+    )
+    assert reader.features(TEXT, [long]).shape == (1, 64)
+
+
 def test_codes_of_symbols_have_trained_rows(files: dict[str, Path], tmp_path: Path) -> None:
     lines = [
         "subject\ttext\tcodes",
@@ -305,12 +321,14 @@ def test_codes_of_symbols_have_trained_rows(files: dict[str, Path], tmp_path: Pa
         ),
         ("text\tcodes\nwe\tx\nthe\tx\n", {"words": "missing.safetensors"}, "feature words"),
         ("text\tcodes\nwe\tx\n", {}, "at least two segments"),
+        ("text\tcodes\n\t9.9\n\t9.8\n\t9.7\n", {"words": "words"}, "a text or a known code"),
     ],
 )
 def test_segments_that_cannot_be_learned_from_are_refused(
     files: dict[str, Path], tmp_path: Path, table: str, more: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "s.tsv").write_text(table, encoding="utf-8")
+    more = {name: files.get(value, value) for name, value in more.items()}
     with pytest.raises(BertsmithError, match=message):
         bertsmith.train_video(tmp_path / "s.tsv", tmp_path / "run", init=files["init"], **FEW, **more)
     assert not (tmp_path / "run").exists()

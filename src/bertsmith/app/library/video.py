@@ -184,7 +184,8 @@ def _known(reader: VideoReader, segments: Sequence[Segment], *, needs_text: bool
         codes = reader.codes.ids(segment.codes)
         unknown += len(segment.codes) - len(codes)
         if len(codes) and (segment.text or not needs_text):
-            known.append((segment, reader.text_ids(segment.text, segment.location), codes))
+            text = reader.text_ids(segment.text, segment.location) if needs_text else NOTHING
+            known.append((segment, text, codes))
     if unknown:
         warn(f"codes that the model does not know, left out: {unknown:,}")
     if len(known) < len(segments):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import Progress
+from bertsmith.base.core.progress import Progress, counted, warn
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime, choose
 from bertsmith.models.checkpoints.assembly import load_pretrained
@@ -115,7 +115,11 @@ class VideoReader:
     def next_codes(self, rows: Sequence[tuple[Ids, Ids]]) -> Floats:
         """The probability of each code of the model to follow a text and codes, float32 [N, C]."""
         mask = np.array([self.tokenizer.vocabulary.mask_id], dtype=np.int32)
-        asked = [VideoRow(text, np.concatenate([codes, mask]), NO_LABEL, 0) for text, codes in rows]
+        limit = self.model.encoder.max_tokens
+        asked = [
+            VideoRow(text, np.concatenate([codes, mask])[-(limit - len(text) - 3) :], NO_LABEL, 0)
+            for text, codes in rows
+        ]
         columns = torch.arange(self.codes.first, self.codes.first + len(self.codes.names))
         result = np.zeros((len(asked), len(columns)), dtype=np.float32)
         last = -2  # before [SEP]
@@ -168,6 +172,10 @@ class VideoReader:
         if not rows:
             return
         limit = self.model.encoder.max_tokens
+        rooms = [limit - 3 - len(row.text) for row in rows]
+        if longer := sum(len(row.codes) > room for row, room in zip(rows, rooms, strict=True)):
+            warn(f"codes beyond the {limit} tokens that the model reads, left out at the end: {counted(longer, 'row')}")
+        rows = [row._replace(codes=row.codes[:room]) for row, room in zip(rows, rooms, strict=True)]
         flat, order = packed(rows, self.tokenizer, self.codes, limit, limit)
         lengths, numbers = flat.lengths.astype(np.int64), np.array(order)
         with Progress(label or "computing", total=len(rows), unit="rows") as progress:

@@ -59,6 +59,13 @@ class EncodedSegments:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def longer_than(self, tokens: int) -> int:
+        """The segments whose row of text and codes would have more tokens."""
+        special = 3  # [CLS], [>] and [SEP]
+        return sum(
+            len(text) + len(codes) + special > tokens for text, codes in zip(self.texts, self.codes, strict=True)
+        )
+
     def next_of(self, number: int) -> int | None:
         """The next segment of the same subject."""
         following = number + 1

@@ -77,6 +77,17 @@ def train_video(request: TrainVideoRequest) -> TrainResult:
         codes = CodePieces.of(tokenizer, str(request.out))
         _warn_of_others(codes, [code for segment in segments for code in segment.codes], "training")
         _warn_of_others(codes, [code for segment in dev for code in segment.codes], "held-out")
+        encoded, held_out = (EncodedSegments(part, tokenizer, codes) for part in (segments, dev))
+        require(len(encoded) > 0, expected="segments with a text or a known code", found="none", fix="name others")
+        is_frozen = words is not None and settings.freeze
+        tell(
+            f"{counted(len(encoded), 'segment')} to train on, {len(held_out):,} held out; {counted(len(names), 'code')}"
+            + (", whose rows are frozen" if is_frozen else "")
+        )
+        if lost := len(segments) + len(dev) - len(encoded) - len(held_out):
+            warn(f"segments without a text or a known code, left out: {lost:,}")
+        if longer := encoded.longer_than(settings.max_length):
+            warn(f"segments of more than {settings.max_length} tokens, whose rows are cut: {longer:,}")
         record = {
             "task": TASK,
             **{name: str(paths[name]) if name in paths else None for name in _PATHS},
@@ -91,16 +102,9 @@ def train_video(request: TrainVideoRequest) -> TrainResult:
         run.start(record, digests, may_change=(*_PATHS, "init"), request=request)
         loaded = load_pretrained(folder, seed=request.seed)
         model = loaded.model
-        if words is not None and settings.freeze:
+        if is_frozen:
             table = TableWithFrozenRows(model.encoder.word_table, codes.first)
             model.encoder.get_submodule("embeddings").add_module("word", table)
-        encoded = EncodedSegments(segments, tokenizer, codes)
-        held_out = EncodedSegments(dev, tokenizer, codes)
-        require(len(encoded) > 0, expected="segments with a text or a known code", found="none", fix="name others")
-        tell(
-            f"{counted(len(encoded), 'segment')} to train on, {len(held_out):,} held out; {counted(len(names), 'code')}"
-            + (", whose rows are frozen" if words is not None and settings.freeze else "")
-        )
         workload = VideoTraining(model, tokenizer, codes, encoded, held_out, runtime, settings, request.seed)
 
         def write_model(path: Path, result: TrainResult) -> None:
