@@ -184,7 +184,7 @@ def test_a_rule_is_learned_better_than_frequencies_and_the_model_is_read_back(co
     )  # fmt: skip
     systems = result.results["systems"]
     assert set(systems) == {MODEL, FREQUENT, PREVIOUS, LINEAR}
-    assert systems[MODEL]["f1"]["value"] > systems[FREQUENT]["f1"]["value"] + 0.2
+    assert systems[MODEL]["pr_auc"]["value"] > systems[FREQUENT]["pr_auc"]["value"] + 0.2
     assert result.results["best_baseline"] == LINEAR
     own = read_codes_model(tmp_path / "run")
     assert (own.kinds, own.wanted) == (("diagnosis", "medication"), "medication")
