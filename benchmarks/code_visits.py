@@ -193,8 +193,8 @@ def main() -> None:
             results, seconds = trained(codes, run, **{**SHARED, "subjects_per_step": 4, **settings})
             result[f"synthea, {name}"] = {"seconds": seconds, "results": results}
             print("synthea", name, json.dumps(results["systems"])[:400], flush=True)
-    path = write_result(f"code_visits_{machine_label(result['machine'])}", result)
-    print(f"written: {path}")
+    version = result["machine"]["packages"]["torch"]
+    write_result(f"code_visits_{machine_label(result['machine'])}_torch-{version}", result)
 
 
 if __name__ == "__main__":

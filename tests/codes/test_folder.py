@@ -75,6 +75,35 @@ def test_a_bad_row_is_refused_with_its_file_and_line(tmp_path: Path, row: str, m
     assert "\n" not in str(refusal.value)
 
 
+def test_visits_in_json_lines_are_in_the_order_of_time_if_they_have_times(tmp_path: Path) -> None:
+    visits = [{"time": "2", "codes": ["B"]}, {"time": 1, "codes": ["A", "A"]}]
+    path = written(tmp_path / "a.jsonl", [json.dumps({"patient": "p", "visits": visits})])
+    (subject,) = read(path)
+    assert [(visit.time, visit.codes) for visit in subject.visits] == [("1", (("code", "A"),)), ("2", (("code", "B"),))]
+    for visit in visits:
+        del visit["time"]
+    written(path, [json.dumps({"subject": "p", "visits": visits})])
+    assert [visit.codes for visit in read(path)[0].visits] == [(("code", "B"),), (("code", "A"),)]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"visits": [{"codes": ["A"]}]}, "a record .*'subject'|a record"),
+        ({"subject": "p", "visits": []}, "at least one visit in line 1"),
+        ({"subject": "p", "visits": [{"codes": "A"}]}, "codes as .* in visit 1 in line 1"),
+        (
+            {"subject": "p", "visits": [{"time": "1", "codes": ["A"]}, {"codes": ["B"]}]},
+            "the times of all visits in line 1",
+        ),
+        ({"subject": "p", "visits": [{"time": "soon", "codes": ["A"]}]}, "the times of all visits in line 1"),
+    ],
+)
+def test_a_bad_record_of_visits_is_refused_with_its_line(tmp_path: Path, record: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read(written(tmp_path / "a.jsonl", [json.dumps(record)]))
+
+
 def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", ["subject,when,code", "a,1,X"])
     with pytest.raises(InputError, match="the column 'time'"):

@@ -94,6 +94,11 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "elmo": Architecture(module="elmo", prefix="Elmo", read_tokenizer=read_wordpiece),
     "bilstm": Architecture(module="bilstm", prefix="BiLstm"),
 }
+# Models that are no encoder of text: their names, and the commands that use them.
+_OTHER_MODELS: Mapping[str, tuple[str, str]] = {
+    "memory-network": ("a memory network", "memory answer"),
+    "g-bert": ("a model of visits", "codes predict"),
+}
 
 
 def architecture_of(config: EncoderConfig) -> Architecture:
@@ -122,10 +127,9 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
                 found=f"a model_type {kind!r}, which is an encoder with a decoder",
                 fix="use it with `bertsmith translate`",
             )
-        if kind == "memory-network":
-            raise ConfigError(
-                expected="an encoder", found="a memory network", fix="use it with `bertsmith memory answer`"
-            )
+        if isinstance(kind, str) and kind in _OTHER_MODELS:
+            name, command = _OTHER_MODELS[kind]
+            raise ConfigError(expected="an encoder", found=name, fix=f"use it with `bertsmith {command}`")
         known = ", ".join(ARCHITECTURES)
         raise ConfigError(
             expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)

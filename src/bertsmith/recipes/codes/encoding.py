@@ -66,8 +66,8 @@ def encode_subjects(
         of_subject = np.full((len(subject.visits), len(kinds)), NO_ROW, dtype=np.int64)
         of_visits, missing = [], 0
         for visit_number, visit in enumerate(subject.visits):
-            found_labels = [numbers[id] for id in vocabulary.ids(visit.codes).tolist() if id in numbers]
-            of_visits.append(np.array(sorted(found_labels), dtype=np.int64))
+            numbers_of_visit = [numbers[id] for id in vocabulary.ids(visit.codes).tolist() if id in numbers]
+            of_visits.append(np.array(sorted(numbers_of_visit), dtype=np.int64))
             for kind_number, kind in enumerate(kinds):
                 codes = vocabulary.ids(visit.of_kind(kind))
                 missing += int((codes == vocabulary.unk_id).sum())

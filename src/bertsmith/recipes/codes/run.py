@@ -7,14 +7,13 @@
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertsmith.base.core.progress import counted, tell, warn
+from bertsmith.base.core.progress import counted, tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
@@ -26,7 +25,7 @@ from bertsmith.recipes.codes.encoding import EncodedSubjects, Example, encode_su
 from bertsmith.recipes.codes.folder import SUMMARY, VISITS, read_codes_folder
 from bertsmith.recipes.codes.model_folder import TASK, CodesModel, new_model, write_codes_model
 from bertsmith.recipes.codes.request import TrainCodesRequest
-from bertsmith.recipes.codes.settings import SINGLE, CodesSettings
+from bertsmith.recipes.codes.settings import CodesSettings
 from bertsmith.recipes.codes.workload import CodesTraining
 from bertsmith.text.codes import tree as trees
 from bertsmith.text.codes import vocabulary as vocabularies
@@ -307,6 +306,3 @@ def _require_work(workload: CodesTraining, settings: CodesSettings) -> None:
             found="none",
             fix="use --pretrain-on all",
         )
-    if settings.pretrain_on == SINGLE and len(workload.visits) < len(workload.subjects):
-        warn(f"pre-training on {counted(len(workload.visits), 'visit')} of subjects with one visit")
-    assert all(map(math.isfinite, workload.steps_of_round))

@@ -118,8 +118,9 @@ def read_tree(paths: Sequence[Path | str], encoding: str = UTF_8) -> tuple[CodeT
             if not row.cell(code).strip():
                 raise InputError.at(row.location, "a code", "an empty cell", "fill it in, or remove the row")
             kind, description = (first_known(named, known) for known in (["kind"], _KNOWN["description"]))
-            cells = [row.values.get(name, "").strip() if name else "" for name in (parent, kind, description)]
-            rows.append(TreeRow(row.cell(code).strip(), cells[0], cells[1], _one_line(cells[2]), row.location))
+            columns = (code, parent, kind, description)
+            cells = [_one_line(row.values.get(name, "").strip()) if name else "" for name in columns]
+            rows.append(TreeRow(cells[0], cells[1], cells[2], cells[3], row.location))
     return CodeTree.of(rows), {(row.kind, row.code): row.description for row in rows if row.description}
 
 

@@ -169,12 +169,14 @@ def nested_subject(record: object, location: str) -> Subject:
             raise InputError.at(f"visit {number} in {location}", expected, repr(codes)[:60], "correct them")
         keys = {(kind, str(name).strip()) for kind, names in of_kinds.items() for name in names}
         visits.append(Visit(str(visit.get("time", "")), tuple(sorted(keys))))
-    times = [moment(visit.time) for visit in visits]
     if not visits:
         raise InputError.at(location, "at least one visit", "none", "remove this subject, or add its visits")
-    if all(times):
-        order = sorted(range(len(visits)), key=lambda index: times[index] or (False, 0.0))
-        visits = [visits[index] for index in order]
+    if any(visit.time for visit in visits):
+        times = [moment(visit.time) or (None, 0.0) for visit in visits]
+        if len({is_date for is_date, _ in times}) > 1 or times[0][0] is None:
+            expected = "ISO dates, or numbers, as the times of all visits"
+            raise InputError.at(location, expected, repr([visit.time for visit in visits])[:60], "correct them")
+        visits = [visits[index] for index in sorted(range(len(visits)), key=lambda index: times[index][1])]
     return Subject(str(record["subject"]), tuple(visits))
 
 
