@@ -14,7 +14,7 @@ from bertsmith.models.parts.config import BertConfig
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.corpus_text import CorpusText
 from bertsmith.recipes.comparison.networks import EVALUATION_ROWS, Pretraining, Recipe, Untrained
-from bertsmith.recipes.comparison.sources import SEED, Made
+from bertsmith.recipes.comparison.sources import SEED, Made, Source
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.pretraining.initialization import initialize_from_corpus
 from bertsmith.training.pretraining.recipes import settings_from_recipe
@@ -34,12 +34,18 @@ class Arm(Pretraining):
         shape: layers and width, if they are not those of the size.
         text: the name of the corpus that it reads.
         share: of the tokens of the budget.
+        seed: of the first parameters, and of the order and the masks of what it reads.
     """
 
-    changes: tuple[tuple[str, str | bool], ...] = ()
+    changes: tuple[tuple[str, str | bool | float], ...] = ()
     shape: tuple[int, int] | None = None
     text: str = "ordered"
     share: float = 1.0
+    seed: int = SEED
+
+    def of_seed(self, seed: int) -> "Arm":
+        """The same arm, pre-trained with another seed."""
+        return self if seed == SEED else dataclasses.replace(self, name=f"{self.name}-seed-{seed}", seed=seed)
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`; reads its own corpus."""
@@ -64,7 +70,7 @@ class Arm(Pretraining):
             "max_length": LENGTH,
             "evaluation_rows": EVALUATION_ROWS,
             "device": bench.device,
-            "seed": SEED,
+            "seed": self.seed,
         }
         return settings_from_recipe(given)
 
@@ -88,6 +94,22 @@ class Arm(Pretraining):
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EachSeed(Source):
+    """A network that is pre-trained again for each seed of the cells, up to a number of times."""
+
+    like: Arm
+    times: int
+
+    def max_tokens(self) -> int:
+        """See `Source.max_tokens`."""
+        return self.like.max_tokens()
+
+    def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
+        """See `Source.make`."""
+        return self.like.of_seed(SEED + (seed - SEED) % self.times).make(bench, seed, scratch)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,14 @@
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ablation_words import gaps, minimal_pairs, responses, senses, sentence_order, tagged
 from finetuning_recipes import FILES, KINDS, drawn, examples_of
 
 import bertsmith
@@ -28,16 +30,33 @@ from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
+from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.documents.docstrings import docstring_documents
 from bertsmith.text.documents.readers import Document, read_documents
 from bertsmith.text.documents.words import count_files
 from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from bertsmith.text.vocabularies.learn import learn_vocabulary
 
 CHAPTER = 60  # sentences; a novel is too long to be one document of a next-sentence task
 ASIDE, HELD_OUT = 10, 0.04  # one chapter in ten is set aside; the share of the others that scores pre-training
 CUT, SHORT = ("topic",), 32  # tasks whose long texts are cut to that many tokens
+# How many times as many training and dev examples a task has as others, where it has them; the first one that is more
+# than the files have takes all.
+MORE = {
+    "pos": (4, 2),
+    "chunks": (4, 2),
+    "entities": (4, 2),
+    "squad": (8, 2),
+    "senses": (30, 25),
+    "gaps": (1, 4),
+    "blimp": (1, 40),
+    "next-sentence": (3, 2),
+    "sentence-order": (3, 2),
+    "response": (3, 2),
+    "qnli": (3, 2),
+}
 WORDS = (6, 25)  # of a sentence in a task that is made from text
 TASK_SEED = 7
 
@@ -51,8 +70,8 @@ class Material:
 
     Attributes:
         folder: WORK/text.
-        data: a folder with `glue`, `nli`, `cls` and `squad`, or None for tasks that need none.
-        dev: the most dev examples of a task.
+        data: a folder with the files of TASKS, or None for tasks that need none.
+        dev: the most dev examples of a task, apart from those in MORE.
         length: tokens per row, of pairs of texts and of questions with a part of their text half as many again.
     """
 
@@ -100,7 +119,15 @@ class Material:
         if asks:
             limits |= {"stride": self.length // 2, "max_question": self.length // 2}
         spec = spec_for(kind, train, dataclasses.replace(settings, **limits))
-        return spec, TaskData(train=train, dev=drawn(dev, self.dev, [0]))
+        return spec, TaskData(train=train, dev=drawn(dev, self.dev * MORE.get(name, (1, 1))[1], [0]))
+
+    def is_piece(self, word: str) -> bool:
+        """Whether a word is a single piece of the vocabulary."""
+        return len(self._tokenizer.encode(word)) == 1
+
+    @functools.cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Corpus.open(self.folder / "ordered").tokenizer
 
     def sentences(self) -> list[list[str]]:
         """The sentences of each chapter that was set aside."""
@@ -242,6 +269,23 @@ def _place(material: Material, path: str) -> Path:
     return material.data / path
 
 
+def _tagged(kind: str) -> Callable[[Material], Labelled]:
+    return lambda material: tagged(_place(material, "nltk/treebank.jsonl"), kind)
+
+
+def _senses(material: Material) -> Labelled:
+    return tuple(senses(_place(material, f"wsd/coarsewsd20_{part}.jsonl")) for part in ("train", "test"))
+
+
+def _gaps(material: Material) -> Labelled:
+    return gaps(list(itertools.chain.from_iterable(material.sentences())), TASK_SEED)
+
+
+def _responses(material: Material) -> Labelled:
+    paths = [_place(material, f"dialogue/pairs_sgd_{part}.jsonl") for part in ("train", "dev")]
+    return tuple(responses(path, TASK_SEED) for path in paths)
+
+
 # What reads the examples of each task, by its name, and the kind of the task.
 TASKS: dict[str, tuple[str, Callable[[Material], Labelled]]] = {
     "nli": ("classification", _of_files("classification", "nli/mnli_train.tsv", "nli/mnli_val.tsv")),
@@ -254,5 +298,16 @@ TASKS: dict[str, tuple[str, Callable[[Material], Labelled]]] = {
     "squad": ("squad", _of_files("squad", "squad/train-v1.1-partial.json", "squad/dev-v1.1.json")),
     "word-order": ("classification", word_order),
     "next-sentence": ("classification", next_sentence),
+    "sentence-order": (
+        "classification",
+        lambda material: _halves(sentence_order(material.sentences(), TASK_SEED)),
+    ),
+    "response": ("classification", _responses),
+    "pos": ("pos", _tagged("pos")),
+    "chunks": ("ner", _tagged("chunks")),
+    "entities": (KINDS["wnut-17"], _of_recipes("wnut-17")),
+    "senses": ("classification", _senses),
+    "gaps": ("choice", _gaps),
+    "blimp": ("choice", lambda material: minimal_pairs(_place(material, "blimp"))),
 }
-FROM_TEXT = ("word-order", "next-sentence")  # need no files
+FROM_TEXT = ("word-order", "next-sentence")  # need no files, and are those of most questions without any

@@ -1,17 +1,19 @@
-"""The results of the ablations: means, ranges and paired tests of every question, and the picture."""
+"""The results of the ablations: means, ranges and paired tests of every question, and the pictures."""
 
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from ablation_differences import against
 from matplotlib.figure import Figure
 
 from bertsmith.base.storage.files import write_json, write_text
 from bertsmith.recipes.comparison.fitting import Cell, Place, lines_of
-from bertsmith.recipes.results.comparison import paired
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -19,32 +21,43 @@ Tasks = Mapping[str, Sequence[Cell]]
 
 
 def summary(
-    questions: Mapping[str, Mapping[str, Any]], tasks: Tasks, folder: Path, spec_of: Callable[[str], TaskSpec]
+    questions: Mapping[str, Mapping[str, Any]],
+    tasks: Tasks,
+    folder: Path,
+    spec_of: Callable[[str], TaskSpec],
+    is_piece: Callable[[str], bool],
 ) -> dict[str, Any]:
     """The rows of each question: a row for each task and arm, for tasks on which every arm has scores.
 
     Args:
-        questions: title, arms and tasks of each.
+        questions: title of each, and the arms of each of its tasks.
         tasks: the cells of each task.
         folder: where the cells of tasks are.
         spec_of: returns the spec of a task.
+        is_piece: whether a word is a single piece.
     """
     found = {}
     for name, question in questions.items():
         rows = []
-        for task in question["tasks"]:
-            own = _rows(task, question["arms"], tasks[task], folder / task, spec_of(task)) if task in tasks else []
-            rows += own if len(own) == len(question["arms"]) else []
+        for task, arms in question["arms"].items():
+            own = _rows(task, arms, tasks[task], folder / task, spec_of(task), is_piece) if task in tasks else []
+            rows += own if len(own) == len(arms) else []
         if rows:
             found[name] = {"title": question["title"], "rows": rows}
     return found
 
 
-def _rows(task: str, arms: Sequence[str], cells: Sequence[Cell], folder: Path, spec: TaskSpec) -> list[dict[str, Any]]:
+def _rows(
+    task: str,
+    arms: Sequence[str],
+    cells: Sequence[Cell],
+    folder: Path,
+    spec: TaskSpec,
+    is_piece: Callable[[str], bool],
+) -> list[dict[str, Any]]:
     """A row for each arm that has scores: its mean, lowest and highest, and its differences from the first arm.
 
-    The difference is taken seed by seed, between fits on the same labelled examples; `p_values` are those of a paired
-    test over the dev examples, one for each seed.
+    A difference is taken seed by seed, between fits on the same labelled examples, see `ablation_differences.py`.
     """
     by_arm: dict[str, dict[Place, Cell]] = {}
     for cell in cells:
@@ -67,26 +80,21 @@ def _rows(task: str, arms: Sequence[str], cells: Sequence[Cell], folder: Path, s
             "fit_processor_seconds": round(spread([one.costs["fit_processor_seconds"] for one in own]).mean, 1),
             "notes": sorted({one.note for one in own if one.note}),
         }
+        row |= {"groups": groups} if (groups := _groups(own, folder, spec)) else {}
         if arm != arms[0]:
-            row |= _against(arms[0], own, by_arm.get(arms[0], {}), folder, spec)
+            row |= against(arms[0], own, by_arm.get(arms[0], {}), folder, spec, is_piece)
         rows.append(row)
     return rows
 
 
-def _against(
-    first: str, own: Sequence[Cell], theirs: Mapping[Place, Cell], folder: Path, spec: TaskSpec
-) -> dict[str, Any]:
-    differences, p_values = [], []
-    for cell in own:
-        place = dataclasses.replace(cell.place, system=first)
-        if place not in theirs:
-            continue
-        difference = cell.scores[spec.metric] - theirs[place].scores[spec.metric]
-        differences.append(round(difference, 4))
-        lines = [lines_of(folder, one) for one in (cell.place, place)]
-        _, test = paired(spec.kind, spec.metric, spec.scheme, lines[:1], lines[1:])
-        p_values.append(round(test.p_value, 4))
-    return {"against": first, "differences": differences, "p_values": p_values}
+def _groups(cells: Sequence[Cell], folder: Path, spec: TaskSpec) -> dict[str, float]:
+    """The mean score of the examples of each group, of choices whose ids begin with a group and a slash."""
+    scores: dict[str, list[float]] = {}
+    for line in itertools.chain.from_iterable(lines_of(folder, cell.place) for cell in cells):
+        group, slash, _ = line["id"].partition("/")
+        if spec.kind == "choice" and slash:
+            scores.setdefault(group, []).append(line["score"])
+    return {group: round(float(np.mean(values)), 4) for group, values in sorted(scores.items())}
 
 
 def write_results(place: Path, values: Mapping[str, Any], tasks: Tasks, *, drawn: bool) -> None:
@@ -112,6 +120,8 @@ def write_results(place: Path, values: Mapping[str, Any], tasks: Tasks, *, drawn
     )
     if drawn and values["questions"]:
         draw(values["questions"], place.with_name(place.name + ".svg"))
+    if drawn and len(sizes := _sizes(values)) > 1:
+        draw_sizes(sizes, place.with_name(place.name + "_sizes.svg"))
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -136,4 +146,33 @@ def draw(questions: Mapping[str, Any], path: Path) -> None:
         axes.set_title(questions[name]["title"], fontsize=8, loc="left")
         axes.grid(axis="x", alpha=0.2)
     grid[-1, 0].set_xlabel("score on the dev examples; the bar is the mean over the seeds")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _sizes(values: Mapping[str, Any]) -> list[tuple[int, float, Mapping[str, float]]]:
+    """The parameters, the held-out loss and the mean score on each task of the arms of "sizes", the smallest first."""
+    sizes = []
+    rows = values["questions"].get("sizes", {"rows": []})["rows"]
+    for arm in {row["arm"] for row in rows} & values["models"].keys():
+        model = values["models"][arm]
+        scores = {row["task"]: row["mean"] for row in rows if row["arm"] == arm}
+        sizes.append((model["parameters"], model["scores"]["held_out_loss"], scores))
+    return sorted(sizes, key=lambda size: size[0])
+
+
+def draw_sizes(sizes: Sequence[tuple[int, float, Mapping[str, float]]], path: Path) -> None:
+    """Draws the held-out loss and the scores against the number of parameters."""
+    figure = Figure(figsize=(7, 3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    parameters = [size[0] for size in sizes]
+    left.plot(parameters, [size[1] for size in sizes], "o-", color="#4878d0")
+    left.set_ylabel("held-out loss, nats")
+    for task in sizes[0][2]:
+        right.plot(parameters, [size[2].get(task, np.nan) for size in sizes], "o-", label=task)
+    right.set_ylabel("score on the dev examples")
+    right.legend(fontsize=8)
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xlabel("parameters")
+        axes.grid(alpha=0.2)
     figure.savefig(path, metadata={"Date": None})

@@ -1,22 +1,28 @@
 """What each part of pre-training is worth: the ablations of the paper, and a few more, at a small scale.
 
     python benchmarks/ablations.py --text DIR --data DIR --work WORK [--questions tasks,positions] [--tokens 400000]
+    python benchmarks/ablations.py --text DIR --data DIR --work WORK --tokens 4000000 --questions \
+        directions,pairs,readers,replacement,sizes      # the claims of the paper; docs/what-pre-training-buys.md
     python benchmarks/ablations.py --work WORK      # in seconds, on text and tasks that need no files
 
 A question changes one thing between its arms: the objective, positions, the first word vectors, the shape, the order
 of the sentences, or what is trained on the labels. All arms have the same vocabulary, text, tokens of pre-training and
-recipe, and all arms of a task have the same labelled examples, another sample for each seed. Each model is pre-trained
-once; the seeds are those of what is trained on labels.
+recipe, and all arms of a task have the same labelled examples, another sample for each seed. A seed is one of
+pre-training, too: each of the first PRETRAININGS seeds has a model of its own, apart from arms in ONCE. The questions
+are in `ablation_questions.py`. Tests draw seeds and rows, see `ablation_differences.py`.
 
 Models and cells (a task, an arm and a seed) are kept in WORK as `bertsmith compare` keeps them; what is there is not
 made again, so that an interrupted call resumes. After every task, the cells are written to OUT.jsonl, the means, ranges
 and paired tests to OUT.json, and the picture of OUT.svg is drawn.
 
-DIR of --data has `glue`, `nli`, `cls` and `squad` (any part as train-v1.1-partial.json) in their official formats.
+All of it runs on a GPU with --device cuda. The questions are answered seed by seed, so that the first results are there
+early.
+
+DIR of --data has `glue`, `nli`, `cls` and `squad` (any part as train-v1.1-partial.json) in their official formats, and
+for `directions` and `pairs` `ner`, `nltk`, `wsd`, `blimp` and `dialogue`, see `ablation_words.py`.
 """
 
 import argparse
-import dataclasses
 import functools
 import json
 import os
@@ -29,8 +35,18 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
-from ablation_arms import LENGTH, TOKENS_PER_STEP, Arm, CountedWords
-from ablation_material import FROM_TEXT, Material, require_same, sick_table
+from ablation_arms import LENGTH, TOKENS_PER_STEP
+from ablation_material import MORE, Material, require_same, sick_table
+from ablation_questions import (
+    EPOCHS,
+    INTERMEDIATE,
+    INTERMEDIATE_OF,
+    MODELS,
+    ORDER,
+    QUESTIONS,
+    arms_of,
+    tasks_of,
+)
 from ablation_report import summary, write_results
 from harness import RESULTS, machine, machine_label
 
@@ -41,124 +57,11 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.comparison.bench import Bench, Budget
 from bertsmith.recipes.comparison.corpus_text import CorpusText
 from bertsmith.recipes.comparison.fitting import all_cells, fit_all
-from bertsmith.recipes.comparison.networks import Untrained
-from bertsmith.recipes.comparison.sources import MADE_FILE, SEED, Source
-from bertsmith.recipes.comparison.systems import FineTuned, FrozenMean, System
+from bertsmith.recipes.comparison.sources import MADE_FILE, SEED
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 
 CHAPTERS = 20  # whose perplexity is computed
-EPOCHS = {"epochs": 2.0}  # of fine-tuning, in all arms; the recipe would take 3.56 for 1,000 examples
-LONGER = {"epochs": 8.0}  # with a BiLSTM on top, which still answers all examples alike after two
-BILSTM = {**LONGER, "reads": "bilstm", "freeze": "nothing", "bilstm_cells": 64}
-WHOLE_ROWS = (("contiguous", True),)  # as GPT reads books: rows go on over the ends of sentences
-MLM, BOTH = Arm(name="mlm"), Arm(name="mlm+nsp", objective="mlm+nsp")
-CAUSAL = Arm(name="left-to-right", objective="left-to-right")
-MODELS: dict[str, Arm] = {
-    arm.name: arm
-    for arm in (
-        BOTH,
-        MLM,
-        CAUSAL,
-        Arm(name="sinusoidal", changes=(("positions", "sinusoidal"),)),
-        Arm(name="no-positions", changes=(("positions", "none"),)),
-        Arm(name="narrow", shape=(2, 64)),
-        Arm(name="deep", shape=(4, 128)),
-        Arm(name="shuffled", objective="mlm+nsp", text="shuffled"),
-        Arm(name="left-to-right-books", objective="left-to-right", changes=WHOLE_ROWS),
-        Arm(name="left-to-right-shuffled", objective="left-to-right", changes=WHOLE_ROWS, text="shuffled"),
-        *(Arm(name=f"{one.name}-quarter", objective=one.objective, share=0.25) for one in (BOTH, MLM, CAUSAL)),
-    )
-}
-
-
-def _tuned(about: str, source: Source) -> FineTuned:
-    return FineTuned(about=about, source=source, settings=EPOCHS)
-
-
-FROZEN = "mean of frozen vectors, a linear model on top"
-ARMS: dict[str, System] = {
-    **{name: _tuned(f"pre-trained: {name}", arm) for name, arm in MODELS.items()},
-    "left-to-right-longer": FineTuned(about="fine-tuned for as long as the next", source=CAUSAL, settings=LONGER),
-    "left-to-right+bilstm": FineTuned(about="a BiLSTM on top, trained with the rest", source=CAUSAL, settings=BILSTM),
-    "untrained": _tuned("random parameters", Untrained(like=MLM)),
-    "word-vectors": _tuned("random parameters, word vectors from counting", CountedWords(like=MLM)),
-    "mlm frozen": FrozenMean(about=FROZEN, source=MLM),
-    "left-to-right frozen": FrozenMean(about=FROZEN, source=CAUSAL),
-    "untrained frozen": FrozenMean(about=FROZEN, source=Untrained(like=MLM)),
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is compared.
-
-    Attributes:
-        title: the question in words.
-        arms: names of ARMS; the first is what the others are tested against.
-        tasks: names of TASKS.
-    """
-
-    title: str
-    arms: Sequence[str]
-    tasks: Sequence[str]
-
-
-QUESTIONS: dict[str, Question] = {
-    "tasks": Question(
-        title="the objective",
-        arms=("mlm+nsp", "mlm", "left-to-right"),
-        tasks=("mrpc", "sst-2", "trec", "nli"),
-    ),
-    "positions": Question(
-        title="positions",
-        arms=("mlm", "sinusoidal", "no-positions"),
-        tasks=("word-order", "topic", "cola", "sst-2", "trec"),
-    ),
-    "words": Question(
-        title="word vectors as all that was learned", arms=("word-vectors", "untrained", "mlm"), tasks=("sst-2", "trec")
-    ),
-    "size": Question(title="size at equal tokens", arms=("mlm", "narrow", "deep"), tasks=("sst-2", "trec")),
-    "books": Question(title="sentences in order", arms=("mlm+nsp", "shuffled"), tasks=("next-sentence", "nli")),
-    "stretches": Question(
-        title="sentences in order, read from left to right",
-        arms=("left-to-right-books", "left-to-right-shuffled"),
-        tasks=("next-sentence", "nli"),
-    ),
-    "features": Question(
-        title="frozen features",
-        arms=("mlm", "mlm frozen", "left-to-right", "left-to-right frozen", "untrained", "untrained frozen"),
-        tasks=("sst-2", "trec"),
-    ),
-    "tokens": Question(
-        title="the objective at a quarter of the tokens",
-        arms=("mlm+nsp-quarter", "mlm-quarter", "left-to-right-quarter"),
-        tasks=("sst-2", "trec"),
-    ),
-    "bilstm": Question(
-        title="a BiLSTM on a left-to-right model",
-        arms=("left-to-right-longer", "left-to-right+bilstm"),
-        tasks=("sst-2", "mrpc", "trec", "nli"),
-    ),
-    "answers": Question(
-        title="the objective, for answers in a text", arms=("mlm", "left-to-right", "untrained"), tasks=("squad",)
-    ),
-}
-INTERMEDIATE, INTERMEDIATE_OF = "intermediate", ("mlm+nsp",)
-# In this order, as far as time allows.
-ORDER = (
-    "tasks",
-    "positions",
-    "words",
-    INTERMEDIATE,
-    "size",
-    "books",
-    "stretches",
-    "features",
-    "tokens",
-    "bilstm",
-    "answers",
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
@@ -176,19 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
             if options.data is not None:
                 intermediate(options, material)
             continue
-        for task in tasks_of(name, options.data):
-            if options.tasks and task not in options.tasks:
-                continue
-            bench = bench_of(task, material, options)
-            arms = {arm: ARMS[arm] for arm in QUESTIONS[name].arms}
-            fit_all(bench, work / "tasks" / task, arms, [options.labels], options.seeds)
-        results.write()
+        tasks = [task for task in tasks_of(name, options.data) if not options.tasks or task in options.tasks]
+        for seeds in range(1, options.seeds + 1):
+            for task in tasks:
+                labels = options.labels * MORE.get(task, (1, 1))[0]
+                fit_all(bench_of(task, material, options), work / "tasks" / task, arms_of(name, task), [labels], seeds)
+            results.write()
     return results.write(drawn=True)
-
-
-def tasks_of(question: str, data: Path | None) -> Sequence[str]:
-    """The tasks of a question; without data, those that are made from text."""
-    return QUESTIONS[question].tasks if data is not None else FROM_TEXT
 
 
 @functools.cache
@@ -206,7 +103,7 @@ def bench_of(task: str, material: Material, options: argparse.Namespace) -> Benc
         text=CorpusText([material.folder / "ordered"], material.folder),
         budget=Budget(tokens=options.tokens, size=options.size),
         models=options.work / "models",
-        device="cpu",
+        device=options.device,
     )
 
 
@@ -240,12 +137,15 @@ class Results:
         Args:
             drawn: also draws the picture.
         """
-        options, folder = self.options, self.options.work / "tasks"
+        options, folder, models = self.options, self.options.work / "tasks", self.options.work / "models"
         label = f"{machine_label(self.machine)}_torch-{torch.__version__}"
         place = options.out or RESULTS / f"ablations_{label}"
         tasks = {path.name: list(all_cells(path)) for path in sorted(folder.glob("*"))}
         questions = {
-            name: {"title": one.title, "arms": one.arms, "tasks": tasks_of(name, options.data)}
+            name: {
+                "title": one.title,
+                "arms": {task: tuple(arms_of(name, task)) for task in tasks_of(name, options.data)},
+            }
             for name, one in QUESTIONS.items()
         }
         gains = {name: self._gain(name) for name in INTERMEDIATE_OF}
@@ -259,8 +159,12 @@ class Results:
                 "step": TOKENS_PER_STEP,
             },
             "text": self._text(),
-            "models": {name: self._model(name) for name in MODELS if self._made(name).is_file()},
-            "questions": summary(questions, tasks, folder, lambda task: read_task(self.material, task)[0]),
+            "models": {
+                path.parent.name: self._model(path.parent.name) for path in sorted(models.glob(f"*/{MADE_FILE}"))
+            },
+            "questions": summary(
+                questions, tasks, folder, lambda task: read_task(self.material, task)[0], self.material.is_piece
+            ),
             INTERMEDIATE: {name: one for name, one in gains.items() if one},
         }
         write_results(place, values, tasks, drawn=drawn)
@@ -285,7 +189,7 @@ class Results:
         place = model.with_suffix(".aside.json")
         if not place.is_file():
             chapters = [" ".join(sentences) for sentences in self.material.sentences()[:CHAPTERS]]
-            found = Perplexity.of_all(bertsmith.load(model, device="cpu").perplexity(chapters))
+            found = Perplexity.of_all(bertsmith.load(model, device=self.options.device).perplexity(chapters))
             write_json(place, found.to_dict())
         return round(float(read_json(place)["perplexity"]), 2)
 
@@ -311,6 +215,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dev", type=int, help="most dev examples of a task [500; without --data 60]")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--size", default="tiny")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--most", type=int, default=3000, help="examples of the intermediate task")
     parser.add_argument("--out", type=Path, help="the result, without its ending [in results/]")
     found = parser.parse_args(arguments)

@@ -110,10 +110,11 @@ def test_questions_with_answers_in_a_text_are_asked_of_both_objectives(ablations
 
 
 def test_word_vectors_from_counting_are_all_that_differs_from_random_parameters(ablations, material, tmp_path):
+    questions = importlib.import_module("ablation_questions")
     options = ablations._options(["--work", str(material.folder.parent), *SHORT])
     bench = ablations.bench_of("word-order", material, options)
     counted, plain = (
-        load_any(ablations.ARMS[name].source.make(bench, 3, tmp_path / name).path).tensors
+        load_any(questions.ARMS[name].source.make(bench, 3, tmp_path / name).path).tensors
         for name in ("word-vectors", "untrained")
     )
     different = [name for name in plain if not torch.equal(plain[name], counted[name])]
