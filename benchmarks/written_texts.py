@@ -1,0 +1,236 @@
+"""Texts out of texts against their baselines: subject lines of e-mails, and trees of sentences.
+
+    python benchmarks/written_texts.py subjects --data DIR --runs DIR [--model starter]
+    python benchmarks/written_texts.py trees --data DIR --runs DIR [--model starter] [--sentences 500]
+    python benchmarks/written_texts.py rates --data DIR --runs DIR [--model starter] [--rates 1 2 4 8]
+
+Subjects: `summarization/aeslc_{train,dev,test}.jsonl` of DIR, e-mails and their subject lines (Zhang and Tetreault
+2019). Every 36th training row is held out to choose the step; dev and test rows are not seen before the end.
+
+Trees: `nltk/treebank.jsonl` of DIR, the sample of the Penn Treebank that comes with NLTK: files 1 to 160 are learned
+(with --sentences, that many of their sentences at equal distances), 161 to 180 choose the step, and those from 181 on
+are the test.
+
+Rates: 100 steps of 16 e-mails, each seen once, with several `--decoder-rate`. The loss, with smoothed labels, is the
+mean of the last 30 steps.
+
+The model of subjects and trees is that of `bertsmith finetune` with its defaults. An interrupted run is resumed by the
+same command. The result has the scores of the model and of each baseline with 95% intervals, the paired bootstrap of
+the difference to the best baseline, the seconds of the processor that training and decoding took, and some texts.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from harness import RESULTS, machine, machine_label, write_result
+
+import bertsmith
+from bertsmith.base.storage.files import read_json
+from bertsmith.tasks.baselines.written import written_by
+from bertsmith.tasks.metrics.texts import values_of_text
+from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, paired_test
+from bertsmith.tasks.specs.task import CENTRAL, FIRST, NEAREST, RIGHT_BRANCHING
+
+HELD_OUT = 36  # of subjects, every one of this many training rows
+LAST_OF_TRAINING, LAST_OF_DEV = 160, 180  # numbers of files of the Treebank
+SHOWN = 12
+SHORT = 1600  # e-mails of a short training
+
+Rows = list[dict[str, str]]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def subjects(data: Path) -> dict[str, Rows]:
+    """E-mails and subject lines: what is trained on, what chooses the step, and both sets that are scored."""
+    rows = {
+        split: [
+            {"source": row["body"], "target": row["subject"]}
+            for row in read_lines(data / "summarization" / f"aeslc_{split}.jsonl")
+            if row["body"].strip() and row["subject"].strip()
+        ]
+        for split in ("train", "dev", "test")
+    }
+    every = rows["train"]
+    return {
+        "train": [row for number, row in enumerate(every) if number % HELD_OUT],
+        "held-out": every[::HELD_OUT],
+        "dev": rows["dev"],
+        "test": rows["test"],
+    }
+
+
+def trees(data: Path, sentences: int | None) -> dict[str, Rows]:
+    """Sentences and trees: what is trained on, what chooses the step, and the test."""
+    splits: dict[str, Rows] = {"train": [], "held-out": [], "test": []}
+    for row in read_lines(data / "nltk" / "treebank.jsonl"):
+        number = int(row["doc"].rpartition("_")[2])
+        split = "train" if number <= LAST_OF_TRAINING else "held-out" if number <= LAST_OF_DEV else "test"
+        splits[split].append({"source": " ".join(row["tokens"]), "target": row["tree"]})
+    if sentences is not None:
+        distance = len(splits["train"]) // sentences
+        splits["train"] = splits["train"][::distance][:sentences]
+    return splits
+
+
+def score(metric: str) -> Callable[[Any], float]:
+    """A score from the rows of `values_of_text`: their mean, or the F1 of sums."""
+    if metric != "f1":
+        return lambda rows: float(np.mean(rows))
+    return lambda rows: float(2 * rows[:, 0].sum() / max(1.0, rows[:, 1].sum() + rows[:, 2].sum()))
+
+
+def compared(metric: str, rows: Rows, texts: dict[str, list[str]], ours: str) -> dict[str, Any]:
+    """The scores of all systems on the same rows, and ours against the best of the others."""
+    values = {
+        name: np.array([values_of_text(metric, text, [row["target"]]) for text, row in zip(written, rows, strict=True)])
+        for name, written in texts.items()
+    }
+    of_rows = score(metric)
+    scores = {name: of_rows(found) for name, found in values.items()}
+    best = max((name for name in scores if name != ours), key=lambda name: scores[name])
+    test = paired_test(values[ours], values[best], statistic=of_rows)
+    systems = {}
+    for name, found in values.items():
+        low, high = bootstrap_interval(found, of_rows)
+        length = float(np.mean([len(text.split()) for text in texts[name]]))
+        systems[name] = {metric: round(scores[name], 4), "interval": [round(low, 4), round(high, 4)],
+                         "words": round(length, 2)}  # fmt: skip
+    return {
+        "rows": len(rows),
+        "systems": systems,
+        "best baseline": best,
+        "difference": {"mean": round(test.difference, 4), "interval": [round(test.low, 4), round(test.high, 4)],
+                       "p": test.p_value},
+    }  # fmt: skip
+
+
+def baselines(names: tuple[str, ...], train: Rows, rows: Rows) -> Iterator[tuple[str, list[str]]]:
+    """What each baseline writes for rows."""
+    pairs, sources = [(row["source"], [row["target"]]) for row in train], [row["source"] for row in rows]
+    for name in names:
+        yield name, written_by(name, pairs, sources)
+
+
+def trained(name: str, model: str, out: Path, splits: dict[str, Rows], options: dict[str, Any]) -> dict[str, Any]:
+    """Trains a model, or resumes that, and gives what is known of the training."""
+    out.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "held-out"):
+        path = out / f"{split}.jsonl"
+        lines = "".join(json.dumps(row) + "\n" for row in splits[split])
+        if not path.is_file() or path.read_text(encoding="utf-8") != lines:
+            path.write_text(lines, encoding="utf-8")
+    run, clock = out / "run", out / "processor-seconds.json"
+    before = read_json(clock)["seconds"] if clock.is_file() else 0.0
+    begin = time.process_time()
+    try:
+        bertsmith.finetune(
+            model,
+            name,
+            run,
+            train=out / "train.jsonl",
+            dev=out / "held-out.jsonl",
+            resume=run.exists(),
+            device="cpu",
+            baselines=False,
+            **options,
+        )
+    finally:
+        seconds = before + time.process_time() - begin
+        clock.write_text(json.dumps({"seconds": round(seconds, 1)}), encoding="utf-8")
+    settings = read_json(run / "settings.json")["settings"]
+    names = ("epochs", "batch_size", "decoder_rate")
+    return {
+        "options": {key: value for key, value in options.items() if key != "seeds"},
+        "settings": {key: settings["run"][key] for key in names}
+        | {"learning_rate": settings["train"]["learning_rate"], "steps": settings["train"]["steps"]},
+        "processor seconds": round(seconds, 1),
+        "held-out": {
+            key: round(value, 4) for key, value in read_json(run / "seed-1" / "report.json")["scores"].items()
+        },
+    }
+
+
+def loss_with(rate: float, model: str, out: Path, splits: dict[str, Rows]) -> dict[str, float]:
+    """The loss of a short training with a decoder rate."""
+    files = {}
+    for split, option, count in (("train", "train", SHORT), ("held-out", "dev", 20)):
+        files[option] = out / f"short-{split}.jsonl"
+        files[option].write_text("".join(json.dumps(row) + "\n" for row in splits[split][:count]), encoding="utf-8")
+    run, begin = out / f"rate-{rate:g}", time.process_time()
+    options = {"epochs": 1, "batch_size": 16, "max_length": 64, "seeds": 1, "decoder_rate": rate, "baselines": False}
+    bertsmith.finetune(model, "summarization", run, device="cpu", **files, **options)
+    lines = read_lines(run / "seed-1" / "metrics.jsonl")
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    return {"loss": round(float(np.mean(losses[-3:])), 3), "processor seconds": round(time.process_time() - begin, 1)}
+
+
+def keep(name: str, key: str, result: dict[str, Any]) -> None:
+    """Adds a result to the file of results."""
+    path = RESULTS / f"{name}.json"
+    write_result(name, {**(read_json(path) if path.is_file() else {}), key: result})
+
+
+def main() -> None:
+    """Trains one model, decodes, and writes what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("task", choices=("subjects", "trees", "rates"))
+    parser.add_argument("--data", type=Path, required=True, help="a folder with `summarization` and `nltk`")
+    parser.add_argument("--runs", type=Path, required=True, help="where trainings are kept, to be resumed")
+    parser.add_argument("--model", default="starter")
+    parser.add_argument("--name", help="of the model in the results [its folder or id]")
+    parser.add_argument("--sentences", type=int, help="trees: learn from this many sentences [all]")
+    parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0], help="rates: of the decoder")
+    arguments = parser.parse_args()
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    about, name = machine(), arguments.name or arguments.model.rstrip("/").rpartition("/")[2]
+    path = f"written_texts_{machine_label(about)}_torch-{torch.__version__}"
+    if arguments.task == "rates":
+        arguments.runs.mkdir(parents=True, exist_ok=True)
+        for rate in arguments.rates:
+            losses = loss_with(rate, arguments.model, arguments.runs, subjects(arguments.data))
+            keep(path, f"decoder rate {rate:g}, {name}", {"machine": about, **losses})
+        return
+    if arguments.task == "subjects":
+        task, metric, splits = "summarization", "rougeL", subjects(arguments.data)
+        names, known = (FIRST, NEAREST, CENTRAL), [*splits["train"], *splits["held-out"]]
+        options: dict[str, Any] = {"max_length": 128, "max_target_length": 32, "seeds": 1}
+    else:
+        task, metric, splits = "parsing", "f1", trees(arguments.data, arguments.sentences)
+        names, known = (RIGHT_BRANCHING,), splits["train"]
+        # An evaluation writes all trees, which takes as long as a hundred steps.
+        every = 640 if arguments.sentences is None else 160
+        options = {"max_target_length": 384, "seeds": 1, "evaluate_every": every}
+    key = f"{arguments.task}{'' if arguments.sentences is None else f' from {arguments.sentences} sentences'}, {name}"
+    out = arguments.runs / key.replace(", ", "-").replace(" ", "-")
+    training = trained(task, arguments.model, out, splits, options)
+    model = bertsmith.load(out / "run", device="cpu")
+    result: dict[str, Any] = {"machine": about, "rows": len(splits["train"]), "training": training}
+    for split in ("dev", "test"):
+        if rows := splits.get(split):
+            texts = dict(baselines(names, known, rows))
+            begin = time.process_time()
+            texts[name] = [answer.text for answer in model.generate([row["source"] for row in rows])]
+            result[split] = {"processor seconds": round(time.process_time() - begin, 1)}
+            result[split] |= compared(metric, rows, texts, name)
+            result[split]["texts"] = [
+                {"gold": rows[number]["target"]} | {system: written[number] for system, written in texts.items()}
+                for number in range(0, len(rows), -(-len(rows) // SHOWN))
+            ]
+    keep(path, key, result)
+
+
+if __name__ == "__main__":
+    main()
