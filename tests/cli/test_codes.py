@@ -41,7 +41,8 @@ def test_the_commands_print_what_the_library_returns(run, folder: Path, tmp_path
     code = first.codes[0]
     assert predicted.out.splitlines()[0] == f"a\t{code.code}\tmedication\t{code.probability:.4f}"
     assert "1 code not in the vocabulary" in predicted.err
-    assert "1 subject without codes that the model expects" in predicted.err
+    assert "1 subject with no codes that the model reads" in predicted.err, "of c only the wanted code is known"
+    assert "1 subject with no earlier visits" in predicted.err
     lines = run("codes", "predict", path, "--model", model, "--top", 1, "--json", "--device", "cpu").out.splitlines()
     assert json.loads(lines[0]) == json.loads(json.dumps(first.to_dict()))
     anomalies = run("codes", "anomalies", path, "--model", model, "--device", "cpu")

@@ -41,7 +41,7 @@ def test_codes_of_the_last_visit_are_recommended_whatever_wanted_codes_it_has(fo
         (prediction,) = bertsmith.predict_codes([path], folder / "recommends", top=1, device="cpu")
         assert (prediction.subject, prediction.time) == ("a", "2020-02-01")
         assert [(code.code, code.kind) for code in prediction.codes] == [(DISEASES["gout"], "medication")]
-        assert not prediction.reads_nothing
+        assert not prediction.unlike_training
 
 
 def test_predictions_are_the_same_alone_and_together(folder: Path, tmp_path: Path) -> None:

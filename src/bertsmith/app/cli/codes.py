@@ -1,5 +1,6 @@
 """Commands for sequences of codes: events of subjects as a vocabulary and visits, models of them, predictions."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,8 +102,9 @@ def predict(request: "PredictCodesRequest", json: JsonOption = False) -> None:
                 ).rstrip()
             )
     _note_unknown(sum(prediction.unknown_codes for prediction in predictions))
-    if silent := sum(prediction.reads_nothing for prediction in predictions):
-        note(f"{counted(silent, 'subject')} without codes that the model expects of the last visit")
+    reasons = Counter(prediction.unlike_training for prediction in predictions if prediction.unlike_training)
+    for reason, subjects in reasons.items():
+        note(f"{counted(subjects, 'subject')} with {reason}")
     if none := sum(not prediction.codes for prediction in predictions):
         note(f"no code is likely enough for {counted(none, 'subject')}; --top shows the most likely ones")
 

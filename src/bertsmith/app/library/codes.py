@@ -13,7 +13,14 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.word_vectors.word_vectors import WordVectors, save_word_vectors
 from bertsmith.models.parts.batch import Batch
-from bertsmith.recipes.codes.encoding import NO_ROW, EncodedSubjects, Example, batch_of_rows, encode_subjects
+from bertsmith.recipes.codes.encoding import (
+    NO_ROW,
+    EncodedSubjects,
+    Example,
+    Ints,
+    batch_of_rows,
+    encode_subjects,
+)
 from bertsmith.recipes.codes.model_folder import CodesModel, read_codes_model
 from bertsmith.recipes.codes.request import AnomaliesRequest, EmbedSubjectsRequest, PredictCodesRequest
 from bertsmith.recipes.codes.tables import EventSettings, read_subjects
@@ -47,14 +54,14 @@ class CodePrediction:
         time: of the last visit.
         codes: the most likely first.
         unknown_codes: how many codes of the subject the model does not know.
-        reads_nothing: whether the model had no code to read where it expects some: of the given kind at the last visit.
+        unlike_training: what the model read that its training did not have, in words; empty if nothing.
     """
 
     subject: str
     time: str
     codes: tuple[PredictedCode, ...]
     unknown_codes: int
-    reads_nothing: bool
+    unlike_training: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -119,12 +126,8 @@ def predict_codes(request: PredictCodesRequest) -> list[CodePrediction]:
     reader = _Reader(request)
     codes, data = reader.codes, reader.data
     threshold = codes.threshold if request.threshold is None else request.threshold
-    examples, silent = [], []
-    for number, rows in enumerate(data.rows):
-        examples.append(Example(number, len(rows) - 1 if codes.recommends else len(rows)))
-        past = rows[:-1] if codes.recommends else rows
-        is_silent = rows[-1, 0] == NO_ROW if codes.recommends else bool((past == NO_ROW).all())
-        silent.append(is_silent and bool((past == NO_ROW).all()))
+    examples = [Example(number, len(rows) - int(codes.recommends)) for number, rows in enumerate(data.rows)]
+    silent = [bool((_read_rows(codes, rows) == NO_ROW).all()) for rows in data.rows]
     able = [example for example, is_silent in zip(examples, silent, strict=True) if not is_silent]
     chances = iter(reader.chances(able) if able else ())
     predictions = []
@@ -133,9 +136,26 @@ def predict_codes(request: PredictCodesRequest) -> list[CodePrediction]:
         order = np.argsort(-of_subject, kind="stable").tolist()
         kept = order[: request.top] if request.top else [label for label in order if of_subject[label] >= threshold]
         best = tuple(PredictedCode.of(codes.label(label), float(of_subject[label])) for label in kept)
-        without = is_silent or (codes.recommends and rows[-1, 0] == NO_ROW)
-        predictions.append(CodePrediction(subject.name, subject.visits[-1].time, best, unknown, bool(without)))
+        unlike = _unlike_training(codes, rows)
+        predictions.append(CodePrediction(subject.name, subject.visits[-1].time, best, unknown, unlike))
     return predictions
+
+
+def _read_rows(codes: CodesModel, rows: Ints) -> Ints:
+    """The rows of a subject that a prediction reads: all but those of the wanted codes of the last visit."""
+    read = rows.copy()
+    read[-1, 1:] = NO_ROW if codes.recommends else read[-1, 1:]
+    return read
+
+
+def _unlike_training(codes: CodesModel, rows: Ints) -> str:
+    if (_read_rows(codes, rows) == NO_ROW).all():
+        return "no codes that the model reads"
+    if codes.recommends and rows[-1, 0] == NO_ROW:
+        return f"no codes of the kind {codes.kinds[0]!r} at the last visit"
+    if codes.recommends and not codes.first_visits and (rows[:-1] == NO_ROW).all():
+        return "no earlier visits; with --first-visits a model learns from such visits too"
+    return ""
 
 
 @takes(AnomaliesRequest)

@@ -17,7 +17,7 @@ from bertsmith.text.codes.tree import CodeTree
 from bertsmith.text.codes.vocabulary import SPECIAL_CODES, Code, CodeVocabulary
 
 TASK = "codes"
-_SPEC = {"kinds": [str], "wanted?": str, "labels": [int], "threshold": float, "pretrained": bool}
+_SPEC = {"kinds": [str], "wanted?": str, "labels": [int], "threshold": float, "pretrained": bool, "first_visits?": bool}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,6 +30,7 @@ class CodesModel:
         labels: the ids of the codes that it predicts.
         threshold: the probability from which a code is predicted.
         pretrained: whether it learned to predict masked codes.
+        first_visits: whether it learned from visits without a past too.
     """
 
     model: GBert
@@ -40,6 +41,7 @@ class CodesModel:
     labels: tuple[int, ...]
     threshold: float
     pretrained: bool
+    first_visits: bool
 
     @property
     def recommends(self) -> bool:
@@ -71,6 +73,7 @@ def write_codes_model(path: Path, codes: CodesModel, metadata: ModelMetadata, ca
         "labels": list(codes.labels),
         "threshold": codes.threshold,
         "pretrained": codes.pretrained,
+        "first_visits": codes.first_visits,
     }
     metadata = dataclasses.replace(metadata, task=TASK, spec=spec)
     config, tensors = codes.model.config, codes.model.state_dict()
@@ -105,6 +108,7 @@ def read_codes_model(path: Path | str) -> CodesModel:
         labels=tuple(spec["labels"]),
         threshold=spec["threshold"],
         pretrained=spec["pretrained"],
+        first_visits=spec.get("first_visits", False),
     )
 
 

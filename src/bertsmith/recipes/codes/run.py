@@ -130,6 +130,7 @@ def train_codes(request: TrainCodesRequest) -> CodesResult:
                 labels=tuple(labels),
                 threshold=threshold,
                 pretrained=settings.pretraining_epochs > 0,
+                first_visits=settings.first_visits,
             )
             metadata = ModelMetadata(
                 trained_on=digests,
