@@ -41,6 +41,13 @@ def write_tree(path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def chronic_diseases(patient: int, seed: int) -> tuple[list[int], np.random.Generator]:
+    """The one to three chronic diseases of a patient, and the source of everything else about it."""
+    source = generator(seed, "patient", patient)
+    diseases: list[int] = source.permutation(DISEASES)[: 1 + source.integers(3)].tolist()
+    return diseases, source
+
+
 def write_patients(path: Path, patients: int, seed: int) -> None:
     """A table of events."""
     rules = generator(seed, "diseases")
@@ -52,12 +59,11 @@ def write_patients(path: Path, patients: int, seed: int) -> None:
     every = [[code for codes in tree for code in codes] for tree in (diagnoses, medications)]
     lines = ["subject\ttime\tcode\tkind"]
     for patient in range(patients):
-        source = generator(seed, "patient", patient)
-        chronic = source.permutation(DISEASES)[: 1 + source.integers(3)]
-        usual = {disease: [source.integers(MEDICATIONS[2]) for _ in range(2)] for disease in chronic.tolist()}
+        chronic, source = chronic_diseases(patient, seed)
+        usual = {disease: [source.integers(MEDICATIONS[2]) for _ in range(2)] for disease in chronic}
         visits = 2 + int(source.integers(4)) if source.random() < SEVERAL else 1
         for visit in range(visits):
-            present = [disease for disease in chronic.tolist() if source.random() < 0.8]
+            present = [disease for disease in chronic if source.random() < 0.8]
             if source.random() < 0.4 or not present:
                 present.append(int(source.integers(DISEASES)))
             shown, given = set[str](), set[str]()
