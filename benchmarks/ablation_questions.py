@@ -101,7 +101,7 @@ class Question:
     without_data: Sequence[str] = FROM_TEXT
 
 
-DIRECTIONS = ("pos", "chunks", "senses", "gaps", "blimp", "entities", "squad")
+DIRECTIONS = ("gaps", "senses", "pos", "chunks", "blimp", "entities", "squad")  # those that take seconds first
 PAIRS = ("next-sentence", "sentence-order", "qnli", "response")
 QUESTIONS: dict[str, Question] = {
     "directions": Question(

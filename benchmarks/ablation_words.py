@@ -20,7 +20,7 @@ from bertsmith.tasks.datasets.examples import ChoiceExample, TaggedExample, Text
 AROUND = 12  # words on each side of one whose sense is asked for, so that rows are as long as in pre-training
 TRAINING_DOCUMENTS = 160  # of the Treebank sample
 GAP_WORDS = (6, 25)  # of a sentence with a gap
-MOST_GAPS = 150  # of a candidate
+MOST_GAPS = 250  # of a candidate
 # For each kind of gap: the words of which one has to be in front of it, any if there are none, and its candidates.
 GAPS: Mapping[str, tuple[tuple[str, ...], tuple[str, str]]] = {
     "article": ((), ("a", "an")),
@@ -29,8 +29,6 @@ GAPS: Mapping[str, tuple[tuple[str, ...], tuple[str, str]]] = {
     "there was": (("there",), ("was", "were")),
     "there is": (("there",), ("is", "are")),
     "there has": (("there",), ("has", "have")),
-    "question": (("where", "when", "how", "why", "what", "nor"), ("was", "were")),
-    "question now": (("where", "when", "how", "why", "what", "nor"), ("is", "are")),
 }
 _COMPARES = ("as", "more", "less")  # after "much" and "many", as in "as much as", nothing is counted
 

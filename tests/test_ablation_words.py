@@ -116,7 +116,7 @@ def test_all_arms_of_directions_are_scored_with_a_model_for_each_seed(words, tex
     ablations = importlib.import_module("ablations")
     work, out = tmp_path / "work", tmp_path / "found"
     arguments = ["--work", str(work), "--text", str(text), "--data", str(data), "--out", str(out), "--seeds", "2"]
-    tasks = ["pos", "senses", "gaps", "blimp"]
+    tasks = ["gaps", "senses", "pos", "blimp"]
     arguments += [*SHORT, "--questions", "directions", "--tasks", ",".join(tasks)]
     first = ablations.main(arguments)
     assert first["models"].keys() == {"mlm", "mlm-seed-2", "left-to-right", "left-to-right-seed-2"}
