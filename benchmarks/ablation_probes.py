@@ -12,6 +12,7 @@ Better Way to Do Masked Language Model Scoring" (2023), for the rest of the word
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
@@ -105,6 +106,24 @@ class NearestSense(System):
 
         scores, lines = scored_lines(bench.task, bench.data.dev, answer(bench.data.dev))
         return Fitted(lines=lines, scores=scores, answer=answer, parameters=_parameters(made))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MostFrequentSense(System):
+    """The sense that the word has most often in the training examples, whatever its text is."""
+
+    def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
+        """See `System.fit`."""
+        labels, counts = bench.spec.labels, dict[str, Counter[str]]()
+        for example in cast("Sequence[WordExample]", train):
+            counts.setdefault(example.word, Counter())[str(example.label)] += 1
+
+        def answer(examples: Sequence[Example]) -> list[LabelPrediction]:
+            words = [example.word for example in cast("Sequence[WordExample]", examples)]
+            return [_label(labels, max(counts[word], key=counts[word].__getitem__)) for word in words]
+
+        scores, lines = scored_lines(bench.task, bench.data.dev, answer(bench.data.dev))
+        return Fitted(lines=lines, scores=scores, answer=answer, parameters=0)
 
 
 def masked_scores(engine: Engine, tokenizer: Tokenizer, texts: Sequence[tuple[str, str]]) -> Floats:

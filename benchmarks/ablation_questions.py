@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablation_arms import Arm, CountedWords, EachSeed
 from ablation_material import FROM_TEXT
-from ablation_probes import Likeliest, NearestSense
+from ablation_probes import Likeliest, MostFrequentSense, NearestSense
 
 from bertsmith.recipes.comparison.networks import Untrained
 from bertsmith.recipes.comparison.sources import Source
@@ -65,6 +65,7 @@ def _pretrained(name: str) -> EachSeed:
     return EachSeed(like=MODELS[name], times=1 if name in ONCE else PRETRAININGS)
 
 
+MOST_FREQUENT = "most-frequent"
 LEFT_ONLY = "left-to-right left-only"
 FROZEN = "mean of frozen vectors, a linear model on top"
 ARMS: dict[str, System] = {
@@ -76,6 +77,7 @@ ARMS: dict[str, System] = {
         about="a BiLSTM on top, trained with the rest", source=_pretrained("left-to-right"), settings=BILSTM
     ),
     LEFT_ONLY: Likeliest(about="the left side alone", source=_pretrained("left-to-right"), left_only=True),
+    MOST_FREQUENT: MostFrequentSense(about="the most frequent sense of the word"),
     "untrained": _tuned("random parameters", Untrained(like=MLM)),
     "word-vectors": _tuned("random parameters, word vectors from counting", CountedWords(like=MLM)),
     "mlm frozen": FrozenMean(about=FROZEN, source=_pretrained("mlm")),
@@ -106,13 +108,13 @@ PAIRS = ("next-sentence", "sentence-order", "qnli", "response")
 QUESTIONS: dict[str, Question] = {
     "directions": Question(
         title="both sides of a word, or the left side",
-        arms=("mlm", "left-to-right", LEFT_ONLY),
+        arms=("mlm", "left-to-right", LEFT_ONLY, "untrained", MOST_FREQUENT),
         tasks=DIRECTIONS,
         without_data=("gaps",),
     ),
     "pairs": Question(
         title="next sentence and sentence order, for pairs",
-        arms=("mlm", "mlm+nsp", "mlm+sop"),
+        arms=("mlm", "mlm+nsp", "mlm+sop", "untrained"),
         tasks=PAIRS,
         without_data=("next-sentence", "sentence-order"),
     ),
@@ -202,17 +204,26 @@ def tasks_of(question: str, data: Path | None) -> Sequence[str]:
 
 def arms_of(question: str, task: str) -> dict[str, System]:
     """The arms of a question that can do a task, with the settings of that task."""
-    arms = {}
-    for name in QUESTIONS[question].arms:
-        arm = ARMS[name]
-        if task in PROBED:
-            if isinstance(arm, Likeliest):
-                arms |= {name: arm} if task == "gaps" else {}
-            elif name in MODELS:
-                arms[name] = PROBED[task](about=arm.about, source=arm.source)
-        elif isinstance(arm, FineTuned) and task in (*BY_RECIPE, "squad"):
-            others = {key: value for key, value in arm.settings.items() if key != "epochs"}
-            arms[name] = dataclasses.replace(arm, settings=others if task in BY_RECIPE else {**others, **EPOCHS})
-        elif not isinstance(arm, Likeliest):
-            arms[name] = arm
-    return arms
+    arms = {name: _for_task(ARMS[name], task) for name in QUESTIONS[question].arms}
+    return {name: arm for name, arm in arms.items() if arm is not None}
+
+
+def _for_task(arm: System, task: str) -> System | None:
+    """The arm as it does a task; None if it cannot.
+
+    What is fine-tuned elsewhere is probed in tasks of PROBED; likelihoods need a network that was pre-trained.
+    """
+    if isinstance(arm, MostFrequentSense):
+        return arm if task == "senses" else None
+    if isinstance(arm, Likeliest):
+        return arm if task == "gaps" else None
+    if not isinstance(arm, FineTuned):
+        return None if task in PROBED else arm
+    if task in PROBED:
+        is_pretrained, is_plain = isinstance(arm.source, EachSeed), "reads" not in arm.settings
+        probed = PROBED[task](about=arm.about, source=arm.source)
+        return probed if is_plain and (is_pretrained or isinstance(probed, NearestSense)) else None
+    if task in (*BY_RECIPE, "squad"):
+        others = {key: value for key, value in arm.settings.items() if key != "epochs"}
+        return dataclasses.replace(arm, settings=others if task in BY_RECIPE else {**others, **EPOCHS})
+    return arm

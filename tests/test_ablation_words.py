@@ -123,12 +123,15 @@ def test_all_arms_of_directions_are_scored_with_a_model_for_each_seed(words, tex
     assert len({model["scores"]["held_out_loss"] for model in first["models"].values()}) == 4
     rows = first["questions"]["directions"]["rows"]
     usual = ["mlm", "left-to-right"]
+    others = {"gaps": ["left-to-right left-only"], "senses": ["untrained", "most-frequent"], "pos": ["untrained"]}
     assert [(row["task"], row["arm"]) for row in rows] == [
-        (task, arm) for task in tasks for arm in (usual if task != "gaps" else [*usual, "left-to-right left-only"])
+        (task, arm) for task in tasks for arm in [*usual, *others.get(task, [])]
     ]
+    assert [row["values"] for row in rows if row["arm"] == "most-frequent"] == [[0.5, 0.5]]
     for row in rows:
         assert len(row["values"]) == 2
-        if row["arm"] != "mlm":
+        if "against" in row:
+            assert row["arm"] != "mlm"
             low, high = row["interval"]
             assert low <= row["difference"] <= high
             assert ("one_piece" in row) == (row["task"] == "pos")
