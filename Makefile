@@ -48,7 +48,7 @@ NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
 	$(addprefix pretraining/test_,architectures.py autoencoder.py held_out_scores.py initialization.py language_model.py \
 		language_models.py run.py two_directions.py two_directions_in_tracks.py workload.py) \
 	$(addprefix finetuning/test_,finetuning.py language_model_loss.py merging.py own_head.py same_training.py \
-		ulmfit.py vector_training.py) translation/test_run.py tasks/test_generation.py memory \
+		ulmfit.py vector_training.py) translation/test_run.py tasks/test_generation.py memory codes \
 	sentence_encoders \
 	$(addprefix distillation/test_,corpus_distillation.py losses.py pruning.py students.py task_distillation.py \
 		vector_teaching.py))
