@@ -35,9 +35,12 @@ from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.specs.predictions import NumberPrediction
 from bertsmith.tasks.specs.task import (
     BAG,
+    BEFORE,
     CEILINGS,
     CHOSEN,
+    CLOSEST,
     COSINE,
+    FIRST_CANDIDATE,
     FROZEN_COSINE,
     OVERLAP,
     PAIRS,
@@ -89,6 +92,7 @@ def scores_of(found: Baselines, metric: str) -> dict[str, float]:
         ("vectors of triplets", [WORDS_COSINE, FROZEN_COSINE]),
         ("text to write", list(WRITTEN)),
         ("sentences", list(CHOSEN)),
+        ("pronoun", [BEFORE, FIRST_CANDIDATE, CLOSEST]),
     ],
 )
 def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
@@ -99,7 +103,9 @@ def test_every_kind_of_task_has_baselines_with_scores_intervals_and_predictions(
     metric = SPECS[kind].metric
     assert [result["name"] for result in found.results] == names
     for result in found.results:
-        assert result["train_examples"] == (0 if result["name"] in (FROZEN_COSINE, *CEILINGS) else 40)
+        assert result["train_examples"] == (
+            0 if result["name"] in (FROZEN_COSINE, *CEILINGS, BEFORE, FIRST_CANDIDATE, CLOSEST) else 40
+        )
         assert result["seconds"] >= 0
         low, high = result["intervals"].get(metric, [result["scores"][metric]] * 2)
         assert low <= result["scores"][metric] <= high

@@ -37,6 +37,7 @@ KINDS = {
     "doubts": "answer or none",
     "summaries": "text to write",
     "extracts": "sentences of a text",
+    "pronouns": "pronoun",
 }
 
 

@@ -39,6 +39,7 @@ MODELS = [
     model_of("answers", "span", "answer"),
     model_of("replies", "generation", "generate"),
     model_of("extracts", "extraction", "extract"),
+    model_of("pronouns", "coreference", "resolve"),
 ]
 
 
@@ -70,6 +71,11 @@ def attention_of(size: int, layers: int = 3, heads: int = 4) -> list[Any]:
         return [round(weight / sum(raw), 4) for weight in raw]
 
     return [[[row(layer, head, at) for at in range(size)] for head in range(heads)] for layer in range(layers)]
+
+
+def named(text: str, span: list[int]) -> dict[str, Any]:
+    """A mention of a text."""
+    return {"text": text[slice(*span)], "start": span[0], "end": span[1]}
 
 
 def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) -> dict[str, Any]:
@@ -113,6 +119,12 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         if asked["questions"][0]["question"] == "long":
             usage = {"tokens_in": 90, "tokens_used": 80, "tokens_cut": 10}
         return {"predictions": [{"answers": result, "no_answer_probability": none}], "usage": usage}
+    if path == "/resolve":
+        (pronoun,) = asked["pronouns"]
+        shares = zip(pronoun["candidates"], (0.7, 0.25), strict=True)
+        names = [{**named(pronoun["text"], span), "probability": share} for span, share in shares]
+        rest = {"index": 0, "pronoun": named(pronoun["text"], pronoun["pronoun"]), "none_probability": 0.05}
+        return {"predictions": [{**names[0], **rest, "candidates": names, "cut_tokens": 0}], "usage": usage}
     if path == "/v1/embeddings":
         data = [{"index": number, "embedding": vector_of(text)} for number, text in enumerate(asked["input"])]
         cut = 16 if "long" in asked["input"] else 0

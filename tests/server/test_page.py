@@ -26,7 +26,7 @@ from server.page_stub import CROWDED, MODELS, PAGE, WEAK, StubServer, stub_serve
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-VIEWS = "fill next classify score choose tag answer write extract compare rerank pieces attention".split()
+VIEWS = "fill next classify score choose tag answer write extract resolve compare rerank pieces attention".split()
 DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
 PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
 PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, joined as in PATH, to picture with
@@ -615,7 +615,17 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """An untrained model for each ability."""
     folder = tmp_path_factory.mktemp("models")
     write_base_model(folder / "base")
-    for kind in ("single", "pair", "number", "choice", "tags", "answer or none", "text to write", "sentences"):
+    for kind in (
+        "single",
+        "pair",
+        "number",
+        "choice",
+        "tags",
+        "answer or none",
+        "text to write",
+        "sentences",
+        "pronoun",
+    ):
         task = task_for(SPECS[kind])
         trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
         info = {"task": task.kind, "labels": list(task.spec.labels), "spec": task.spec.to_dict()}

@@ -81,7 +81,7 @@ class Draw:
 
     def asked(self) -> Asked:
         name = self.draw.choice([*"embed base64 classify pair topics long score choose tag words answer doubt".split(),
-                                 *"write extract fill complete perplexity next rerank".split(),
+                                 *"write extract resolve fill complete perplexity next rerank".split(),
                                  *"cosine tokenize attention".split()]).item()  # fmt: skip
         return getattr(self, f"_{name}")()
 
@@ -128,6 +128,16 @@ class Draw:
 
     def _extract(self) -> Asked:
         return self._classify("extracts", method="extract")
+
+    def _resolve(self) -> Asked:
+        mentions = {"pronoun": [5, 8], "candidates": [[0, 4], [9, 13]]}
+        pronouns = self.some(lambda: {"text": f"anna who bert {self.text(40)}", **mentions})
+        model = self.models["pronouns"]
+
+        def bare() -> Any:
+            return [model.resolve([pronoun])[0].to_dict() for pronoun in pronouns]
+
+        return self._with("/resolve", {"pronouns": pronouns}, _predictions, bare)
 
     def _choose(self) -> Asked:
         questions = self.some(lambda: {"context": self.text(), "endings": [self.text() for _ in range(3)]})

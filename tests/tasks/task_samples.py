@@ -8,9 +8,11 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.tasks.datasets.examples import (
+    NEITHER,
     Answer,
     ChoiceExample,
     Example,
+    MentionExample,
     QuestionExample,
     SequenceExample,
     TaggedExample,
@@ -195,13 +197,20 @@ SPECS["sentences"] = TaskSpec(
 SPECS["sentences of a text"] = dataclasses.replace(
     SPECS["sentences"], settings=dataclasses.replace(SPECS["sentences"].settings, max_length=14, sentence_layers=1)
 )
+SPECS["pronoun"] = TaskSpec(
+    kind="coreference",
+    name="coreference",
+    metric="f1",
+    metrics=("f1", "precision", "recall", "accuracy"),
+    settings=SETTINGS,
+)
 # The kinds whose models have an ONNX form.
 OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind == "similarity"]  # exported as encoders
 WITH_GRAPH = [
     name
     for name, spec in SPECS.items()
     if spec.settings.long_text not in HIERARCHICAL
-    and name not in (*OF_VECTORS, "text to write", "sentences", "sentences of a text")
+    and name not in (*OF_VECTORS, "text to write", "sentences", "sentences of a text", "pronoun")
 ]
 
 
@@ -273,6 +282,15 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             sentences[place_of_best] = f"{some(PEOPLE)} {some(GOOD)} {some(PLACES)} ."
             fields = {"targets": (sentences[place_of_best],), "location": place}
             result.append(document_of(sentences, id=name, **fields))
+        elif kind == "pronoun":
+            # The pronoun is the person who is good; if both are bad, it is neither.
+            right = int(draw.integers(3))
+            people = draw.choice(PEOPLE, 2, replace=False).tolist()
+            parts = [f"{person} {some(GOOD if n == right else BAD)}" for n, person in enumerate(people)]
+            text = f"{parts[0]} {some(PLAIN)} {parts[1]} {some(PLAIN, 2)} who {some(PLAIN)}"
+            spans = [(text.index(words), text.index(words) + len(words)) for words in ("who", *people)]
+            fields = {"pronoun": spans[0], "candidates": tuple(spans[1:]), "label": right if right < 2 else NEITHER}
+            result.append(MentionExample(id=name, text=text, location=place, **fields))
         elif kind == "tags":
             words, tags = [], []
             for _ in range(int(draw.integers(3, 9))):

@@ -136,6 +136,12 @@ def write_file(name: str, folder: Path) -> Path:
     elif name in named_tasks.EXTRACTED:
         rows = (json.dumps({"source": [*TEXTS, text], "target": text}) + "\n" for text in TEXTS * (COUNT // len(TEXTS)))
         suffix, text = "jsonl", "".join(rows)
+    elif name == "coreference":
+        rows = []
+        for number in range(COUNT):
+            text, spans = f"anna met bert {TEXTS[number % 2]}", {"pronoun": [5, 8], "candidates": [[0, 4], [9, 13]]}
+            rows.append(json.dumps({"text": text, **spans, "answer": number % 2}) + "\n")
+        suffix, text = "jsonl", "".join(rows)
     elif name in named_tasks.TAGS:
         tag = "B-PER" if name == "ner" else "NOUN"
         other = "O" if name == "ner" else "VERB"

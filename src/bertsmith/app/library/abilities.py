@@ -22,6 +22,7 @@ OF_TASKS = {
     "span": "answer",
     "generation": "generate",
     "extraction": "extract",
+    "coreference": "resolve",
 }
 # What trains a model for it, where that is not the default.
 _MADE_BY = {"next_sentence": " (pretrain --objective mlm+nsp or mlm+sop)"}

@@ -5,7 +5,7 @@ import dataclasses
 import reprlib
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -15,6 +15,7 @@ from bertsmith.base.core.requests import as_list
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     DocumentExample,
+    MentionExample,
     QuestionExample,
     SequenceExample,
     TaggedExample,
@@ -23,6 +24,7 @@ from bertsmith.tasks.datasets.examples import (
     pairs_of,
 )
 from bertsmith.tasks.datasets.marked_texts import words_of
+from bertsmith.tasks.datasets.mentions import mention_of, require_mentions
 
 Text = str | tuple[str, str]
 
@@ -144,6 +146,17 @@ def source_documents(texts: Sequence[str | Sequence[str]]) -> list[DocumentExamp
         source = checked_text(text, location) if isinstance(text, str) else _checked_list(text, "sentence", location)
         documents.append(document_of(source, id=str(number), location=location))
     return documents
+
+
+def pronoun_examples(pronouns: Sequence[Mapping[str, Any]]) -> list[MentionExample]:
+    """Each text with a pronoun and candidates as an example; the spans are checked."""
+    examples = []
+    for number, pronoun in enumerate(listed(pronouns, "records of a text, a pronoun and candidates"), start=1):
+        location = f"pronoun {number}"
+        example = mention_of(pronoun, location, id=str(number))
+        require_mentions(example)
+        examples.append(example)
+    return examples
 
 
 def located(items: Sequence[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ All methods of a model share one copy of its weights. Methods may be called from
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -33,6 +33,7 @@ from bertsmith.app.library.inputs import (
     located,
     pair_examples,
     passage_examples,
+    pronoun_examples,
     question_examples,
     require_count,
     source_documents,
@@ -66,6 +67,7 @@ from bertsmith.tasks.specs.predictions import (
     ChoicePrediction,
     ExtractPrediction,
     LabelPrediction,
+    MentionPrediction,
     NumberPrediction,
     TagsPrediction,
     TextPrediction,
@@ -100,7 +102,8 @@ class Model:
 
     Attributes:
         name: the last part of the path, or the id.
-        task: "classification", "regression", "choice", "tagging", "span", "generation", "extraction", or None.
+        task: "classification", "regression", "choice", "tagging", "span", "generation", "extraction", "coreference",
+            or None.
         weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
@@ -282,6 +285,21 @@ class Model:
         """
         self._require("extract")
         return self._predict(source_documents(texts), **options)
+
+    def resolve(self, pronouns: Sequence[Mapping[str, Any]]) -> list[MentionPrediction]:
+        """What each pronoun refers to: one of its candidates, or none of them.
+
+        Of a text of more than `max_length` tokens, the model reads the part with the mentions, with a `CutWarning`.
+
+        Args:
+            pronouns: records `{"text": ..., "pronoun": (start, end), "candidates": [(start, end), ...]}`, with spans of
+                characters.
+
+        Raises:
+            InputError: a span is not in the text, or the mentions are too far apart for one row.
+        """
+        self._require("resolve")
+        return self._predict(pronoun_examples(pronouns))
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
@@ -595,5 +613,6 @@ _EXAMPLES: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
     "answer": question_examples,
     "generate": source_examples,
     "extract": source_documents,
+    "resolve": pronoun_examples,
     "rerank": passage_examples,
 }

@@ -19,7 +19,13 @@ from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.tasks.specs.named_tasks import form_of
-from bertsmith.tasks.specs.predictions import ExtractPrediction, LabelPrediction, NumberPrediction, TextPrediction
+from bertsmith.tasks.specs.predictions import (
+    ExtractPrediction,
+    LabelPrediction,
+    MentionPrediction,
+    NumberPrediction,
+    TextPrediction,
+)
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data.task_files import read_examples
@@ -163,6 +169,8 @@ def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
         return {PREDICTION: f"{prediction.value:.6g}"}
     if isinstance(prediction, TextPrediction | ExtractPrediction):
         return {PREDICTION: prediction.text}
+    if isinstance(prediction, MentionPrediction):
+        return {PREDICTION: prediction.text, PROBABILITY: f"{prediction.probability:.4f}"}
     require(
         isinstance(prediction, LabelPrediction),
         expected="a model that answers with labels, numbers or texts, with --out",

@@ -7,7 +7,7 @@ as an object, and its JSON twice, while the parts are joined.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.app.server.refusal import json_bytes
@@ -81,6 +81,13 @@ def texts(model: "Model", sources: Sequence[Any]) -> AnswerSize:
 def extracts(model: "Model", texts: Sequence[Any]) -> AnswerSize:
     """The size of chosen sentences, which may be all; a sentence is shown under two keys and has at least one token."""
     return AnswerSize(len(texts) * _ITEM + 2 * _json_of(texts), _SPAN + _NUMBER)
+
+
+def mentions(pronouns: Sequence[Mapping[str, Any]]) -> AnswerSize:
+    """The size of pronouns with their candidates, each of which is a part of the text; the answer is shown twice."""
+    each = (4 + 2 * len(pronoun["candidates"]) for pronoun in pronouns)
+    texts = sum((2 + len(pronoun["candidates"])) * _json(pronoun["text"]) for pronoun in pronouns)
+    return AnswerSize(len(pronouns) * _ITEM + sum(each) * _LABEL + 3 * texts)
 
 
 def endings(questions: Sequence[tuple[str, Sequence[str]]]) -> AnswerSize:

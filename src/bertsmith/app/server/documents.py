@@ -210,6 +210,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/predict": {"texts": ["Buy these pills", "The minutes of the meeting"]},
     "/tag": {"texts": ["Jim Henson lived in New York"]},
     "/answer": {"questions": [{"question": "Who lived there?", "context": "Jim Henson lived in New York."}]},
+    "/resolve": {"pronouns": [{"text": "Anna saw that she had won.", "pronoun": [14, 17], "candidates": [[0, 4]]}]},
     "/fill": {"texts": ["The man went to the [MASK]."]},
     "/complete": {"texts": ["The man went to"], "tokens": 5},
     "/perplexity": {"texts": ["The man went to the store."]},

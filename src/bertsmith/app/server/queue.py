@@ -37,7 +37,7 @@ Options = tuple[tuple[str, Any], ...]
 
 # Truncated tokens are counted from the length of a row, or reported by an answer; for others, long texts are refused.
 _CUT_BY_LENGTH = ("embed", "rerank")
-_CUT_BY_ANSWER = ("next_sentence", "classify", "score", "choose", "tag", "answer", "generate", "extract")
+_CUT_BY_ANSWER = ("next_sentence", "classify", "score", "choose", "tag", "answer", "generate", "extract", "resolve")
 _LONGEST_RETRY = 60  # seconds
 _FORGETTING = 0.8  # decay of the moving average of seconds per text, with each batch
 

@@ -269,6 +269,16 @@ async def answer(service: Service, request: Request, body: schemas.AnswerAsked) 
     return _listed(host, work, (_answers(candidates, body.n_best) for candidates in work.answers))
 
 
+@_post("/resolve", schemas.ResolveAsked, schemas.ResolveReply)
+async def resolve(service: Service, request: Request, body: schemas.ResolveAsked) -> Listed:
+    """The names that pronouns refer to."""
+    host, ability = service.hosts.find(body.model, "resolve")
+    pronouns = [pronoun.model_dump() for pronoun in body.pronouns]
+    size = answer_size.mentions(pronouns)
+    work = await service.work(request, host, ability, pronouns, size)
+    return _listed(host, work, small=sum(len(pronoun["candidates"]) for pronoun in pronouns))
+
+
 @_post("/fill", schemas.FillAsked, schemas.FillReply)
 async def fill(service: Service, request: Request, body: schemas.FillAsked) -> Listed:
     """The most probable pieces for each [MASK]."""

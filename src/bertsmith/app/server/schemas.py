@@ -8,6 +8,7 @@ ModelName = Annotated[
     str | None, Field(description="a name from GET /models; by default the first model that supports the route")
 ]
 Pair = tuple[str, str]
+Span = tuple[int, int]
 TokenId = Annotated[int, Field(ge=0)]
 Item = TypeVar("Item")
 # Only the first invalid item is reported, so validation stops there.
@@ -80,6 +81,21 @@ class AnswerAsked(Asked):
 
     questions: Items[Question]
     n_best: Annotated[int, Field(ge=1, le=100, description="maximum number of answers, most probable first")] = 3
+
+
+class Pronoun(BaseModel):
+    """A text with a pronoun and the names that it may refer to, as spans of characters, the end exclusive."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    text: str
+    pronoun: Span
+    candidates: Items[Span]
+
+
+class ResolveAsked(Asked):
+    """Pronouns to resolve."""
+
+    pronouns: Items[Pronoun]
 
 
 class FillAsked(Asked):
@@ -165,6 +181,40 @@ class PredictReply(Reply):
     """
 
     predictions: list[dict[str, Any]]
+
+
+class ResolvedName(BaseModel):
+    """A mention of a text, with its span of characters."""
+
+    text: str
+    start: int
+    end: int
+
+
+class CandidateName(ResolvedName):
+    """A candidate with its probability."""
+
+    probability: float | None
+
+
+class Resolved(BaseModel):
+    """What a pronoun refers to; index, start and end are null, and text is empty, if it is none of its candidates."""
+
+    text: str
+    index: int | None
+    start: int | None
+    end: int | None
+    probability: float | None
+    pronoun: ResolvedName
+    candidates: list[CandidateName]
+    none_probability: float | None
+    cut_tokens: int = Field(description="tokens that the model did not read")
+
+
+class ResolveReply(Reply):
+    """The answers, in the order of the pronouns."""
+
+    predictions: list[Resolved]
 
 
 class Entity(BaseModel):

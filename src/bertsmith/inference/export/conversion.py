@@ -30,7 +30,7 @@ from bertsmith.models.checkpoints.transformers_folder import config_json, longes
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
 from bertsmith.models.model_files.metadata import CARD, write_metadata
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
-from bertsmith.models.parts.our_names import DECODER, EXTRACTION, OF_TWO_TEXTS, OWN_HEAD, READER
+from bertsmith.models.parts.our_names import DECODER, OF_TWO_TEXTS, ONLY_HERE, OWN_HEAD, READER
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
@@ -120,10 +120,13 @@ def _write_onnx(
             found="a decoder, which writes a text piece by piece",
             fix="serve it with bertsmith",
         )
-    if READER in folder.parts or folder.metadata.task == EXTRACTION:
+    if READER in folder.parts or folder.metadata.task in ONLY_HERE:
         raise ConfigError(
             expected="a head of the linear kind, for --to onnx",
-            found="one with a layer in front of the output layer, over hidden states, windows or sentences",
+            found=ONLY_HERE.get(
+                folder.metadata.task or "",
+                "one with a layer in front of the output layer, over hidden states, windows or sentences",
+            ),
             fix="serve it with bertsmith, or fine-tune with --reads mean",
         )
     if not folder.config.has_graph:

@@ -137,6 +137,12 @@ _KINDS = {
     ),
     "generation": _Kind("text2text-generation", "writing texts", "A text.", 'generate(["A text."])'),
     "extraction": _Kind("summarization", "extractive summaries", "A text. It has sentences.", 'extract(["A text."])'),
+    "coreference": _Kind(
+        "token-classification",
+        "coreference of pronouns",
+        '{"text": "Anna saw that she had won.", "pronoun": [14, 17], "candidates": [[0, 4]]}',
+        'resolve([{"text": "Anna saw that she had won.", "pronoun": (14, 17), "candidates": [(0, 4)]}])',
+    ),
     "similarity": _Kind(
         "sentence-similarity", "sentence similarity", "A text.", 'embed(["One text.", "Another text."])'
     ),

@@ -17,7 +17,7 @@ from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.cross_encoders import class_of_activation
 from bertsmith.models.model_files.metadata import CODE, WHOLE_ROWS, ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import APART, DECODER, EXTRACTION, OWN_HEAD, READER
+from bertsmith.models.parts.our_names import APART, DECODER, ONLY_HERE, OWN_HEAD, READER
 from bertsmith.models.parts.parameter_names import ParameterNames
 
 # In front of the `model_type` of the encoder, in folders that need the code, and in those that only bertsmith reads.
@@ -68,8 +68,8 @@ def opening_of(
     task = of_others if metadata.task is None else _TASKS.get(metadata.task, "")
     if DECODER in parts:
         return Opening(tensors_of=tensors_of, only_here="a decoder on the encoder")
-    if metadata.task == EXTRACTION:
-        return Opening(tensors_of=tensors_of, only_here="a head on the sentences of a text")
+    if only_here := ONLY_HERE.get(metadata.task or ""):
+        return Opening(tensors_of=tensors_of, only_here=only_here)
     has_head = not {"classifier", "span", OWN_HEAD}.isdisjoint(parts)
     if not (task and has_head and config.in_transformers):
         why = "" if config.in_transformers else f"the architecture {config.display_name}, which transformers lacks"
@@ -117,7 +117,7 @@ def class_of(names: ParameterNames, parts: Collection[str], task: str | None, re
     'BertModel'
     """
     kind = "Model"
-    if READER in parts or task == EXTRACTION or ("classifier" in parts and reads != "pooler" and task in WHOLE_ROWS):
+    if READER in parts or task in ONLY_HERE or ("classifier" in parts and reads != "pooler" and task in WHOLE_ROWS):
         pass  # the layer is stored as extra tensors
     elif "classifier" in parts:
         by_parts = "classification" if "pooler" in parts else "tagging"

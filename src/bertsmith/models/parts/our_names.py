@@ -34,6 +34,9 @@ READER = "reader"  # what is between the encoder and the output layer of a head 
 READER_UNITS, READER_CELLS = 512, 1500
 DECODER = "decoder"  # a head that writes a text, `models/heads/decoder.py`
 EXTRACTION = "extraction"  # the kind of task whose head reads the sentences of a text
+COREFERENCE = "coreference"  # that whose head reads a pronoun and the names that it may refer to
+# What of a model of these kinds nothing else computes.
+ONLY_HERE = {EXTRACTION: "a head on the sentences of a text", COREFERENCE: "scores of pairs of mentions in a text"}
 PROJECTION = "projection"  # from a student's width to its teacher's: trained with a model, and never stored with it
 SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
 # What a loss of the vectors of texts compares; see `tasks.specs.similarity` for what each of them needs.

@@ -28,6 +28,7 @@ from bertsmith.recipes.adaptation.further_pretraining import EVALUATION_ROWS, pr
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
+    MentionExample,
     QuestionExample,
     SequenceExample,
     TaggedExample,
@@ -188,7 +189,7 @@ def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]
             groups[number] = [line for part in (example.context, *example.endings) for line in split_sentences(part)]
         else:
             parts: tuple[str, ...]
-            if isinstance(example, TripletExample):
+            if isinstance(example, TripletExample | MentionExample):
                 parts = example.texts
             elif isinstance(example, SequenceExample):
                 parts = (example.source,)  # targets would be learned as texts that follow their sources

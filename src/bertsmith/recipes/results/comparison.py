@@ -23,6 +23,7 @@ EXAMPLE_SCORES = {
     "span": "F1 of the answers",
     "generation": "main score",
     "extraction": "main score",
+    "coreference": "right answers",
 }
 
 Lines = Sequence[Line]

@@ -89,6 +89,8 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         return None
     if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+    if kind == "coreference":
+        return _of_mentions(metric, lines)
     if kind in ("generation", "extraction"):
         return _of_texts(metric, lines)
     if (kind, metric) == ("similarity", "average_precision"):
@@ -167,6 +169,17 @@ def _tag_counts(line: Line, scheme: str) -> list[float]:
         return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
     gold_spans, predicted_spans = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
     return [len(gold_spans & predicted_spans), len(gold_spans), len(predicted_spans)]
+
+
+def _of_mentions(metric: str, lines: Sequence[Line]) -> ScoreRows:
+    """The values of a score of pronouns, which come from counts except for the accuracy."""
+    from bertsmith.tasks.metrics.mentions import counts_of, score_of_counts
+
+    if metric == "accuracy":
+        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+    answers = [(line["gold"]["index"], line["prediction"]["index"]) for line in lines]
+    rows = counts_of(answers, [line["prediction"]["pronoun"]["text"] for line in lines])
+    return ScoreRows(rows=rows, statistic=functools.partial(score_of_counts, metric))
 
 
 def _of_texts(metric: str, lines: Sequence[Line]) -> ScoreRows:

@@ -224,6 +224,21 @@ def _texts(spec: Mapping[str, Any], lines: Lines) -> str:
     )
 
 
+def _coreference(spec: Mapping[str, Any], lines: Lines) -> str:
+    """Treats the numbers of candidates as labels; those that an example does not have get probability 0."""
+    names = [
+        f"candidate {number + 1}" for number in range(max(len(line["prediction"]["candidates"]) for line in lines))
+    ]
+    chances = np.zeros((len(lines), len(names) + 1))
+    for row, line in zip(chances, lines, strict=True):
+        candidates = [candidate["probability"] for candidate in line["prediction"]["candidates"]]
+        row[: len(candidates)], row[-1] = candidates, line["prediction"]["none_probability"]
+    labels = [*names, "none"]
+    indices = [[part["index"] for part in (line["gold"], line["prediction"])] for line in lines]
+    gold, predicted = zip(*(["none" if n is None else names[n] for n in pair] for pair in indices), strict=True)
+    return _one_of(lines, labels, gold, predicted, chances)
+
+
 def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
     """The confusion matrix; with many labels, a list of the most frequent confusions."""
     numbers = {label: number for number, label in enumerate(labels)}
@@ -298,4 +313,5 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "tagging": _tagging,
     "generation": _texts,
     "extraction": _texts,
+    "coreference": _coreference,
 }

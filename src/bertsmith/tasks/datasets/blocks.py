@@ -6,6 +6,7 @@ from typing import TypeVar
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
+    MentionExample,
     QuestionExample,
     SequenceExample,
     TextExample,
@@ -72,7 +73,7 @@ def characters_of(example: Example) -> int:
     """The total number of characters in all texts of an example."""
     if isinstance(example, TextExample):
         return len(example.first) + len(example.second or "")
-    if isinstance(example, TripletExample):
+    if isinstance(example, TripletExample | MentionExample):
         return sum(map(len, example.texts))
     if isinstance(example, ChoiceExample):
         return len(example.context) + sum(len(ending) for ending in example.endings)

@@ -12,10 +12,12 @@ from typing import Any, Self
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.text.documents.sentences import sentence_spans, split_sentences
-from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
+from bertsmith.text.tokenizers.encoded import Encoded, Pieces, offsets_of
 
 # The forms of examples whose texts are compared by their vectors; see `text_groups.py`.
 SIMILARITY, PAIRS, TRIPLETS, TEXTS = FORMS = ("similarity", "pairs", "triplets", "texts")
+
+NEITHER = -1  # the label of a pronoun that refers to none of its candidates
 
 _PIECES: Any = dataclasses.field(default=None, repr=False, compare=False)
 
@@ -195,7 +197,43 @@ def usual_sentences(examples: Sequence[DocumentExample]) -> int:
     return max(1, round(statistics.median(counts))) if counts else 1
 
 
-Example = TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample | SequenceExample
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MentionExample:
+    """A text with a pronoun and the names that it may refer to.
+
+    Attributes:
+        pronoun: its (start, end) in the text, in characters.
+        candidates: those of the names.
+        label: the number of the right candidate, from 0; NEITHER if none is; None if there is no gold.
+        pieces: of the text, if it was tokenized before.
+    """
+
+    id: str
+    text: str
+    pronoun: tuple[int, int]
+    candidates: tuple[tuple[int, int], ...]
+    label: int | None = None
+    location: str = ""
+    pieces: Pieces | None = _PIECES
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text."""
+        return (self.text,)
+
+    @property
+    def mentions(self) -> tuple[tuple[int, int], ...]:
+        """The spans of the pronoun and of the candidates."""
+        return (self.pronoun, *self.candidates)
+
+    def within(self, span: tuple[int, int]) -> str:
+        """The characters of a span."""
+        return self.text[slice(*span)]
+
+
+Example = (
+    TextExample | TripletExample | ChoiceExample | TaggedExample | QuestionExample | SequenceExample | MentionExample
+)
 
 
 def is_blank(example: Example) -> bool:

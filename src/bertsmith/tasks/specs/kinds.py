@@ -6,7 +6,7 @@ CONTRIBUTING.md ("Adding a kind of task") names the rest, such as the format of 
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
-from bertsmith.models.parts.our_names import EXTRACTION
+from bertsmith.models.parts.our_names import COREFERENCE, EXTRACTION
 from bertsmith.tasks.specs.task import GENERATION, Task, TaskSpec
 
 KINDS = Registry[type[Task]](
@@ -19,6 +19,7 @@ KINDS = Registry[type[Task]](
         "span": "tasks.specs.span:SpanTask",
         GENERATION: "tasks.specs.generation:GenerationTask",
         EXTRACTION: "tasks.specs.extraction:ExtractionTask",
+        COREFERENCE: "tasks.specs.coreference:CoreferenceTask",
     }
 )
 

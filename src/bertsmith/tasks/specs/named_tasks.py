@@ -22,6 +22,8 @@ response, translation,
 parsing, text-to-text
 extractive-            extraction      the same; a source may be a list of sentences, with labels of sentences; see
 summarization                          `tasks.datasets.documents`
+coreference            coreference     pronouns with candidates, in GAP's tables or as JSON lines; see
+                                       `tasks.datasets.mentions`
 spam, spam4,           classification  as classification, with the preset's labels; examples come with the package
 sentiment, claim,
 truth
@@ -37,7 +39,7 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
-from bertsmith.models.parts.our_names import EXTRACTION
+from bertsmith.models.parts.our_names import COREFERENCE, EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     DocumentExample,
@@ -51,6 +53,7 @@ from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
+from bertsmith.tasks.metrics.mentions import MENTION_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
@@ -77,7 +80,7 @@ QUESTIONS = ("squad", "squad2")
 PARSING, TRANSLATION, SUMMARIZATION = "parsing", "translation", "summarization"
 WRITTEN = (SUMMARIZATION, "response", TRANSLATION, PARSING, "text-to-text")  # texts that the model writes
 EXTRACTED = ("extractive-summarization",)  # sentences of a text that the model chooses
-TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, *PRESETS)
+TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, COREFERENCE, *PRESETS)
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
 _ANSWERS, _ENDINGS = ("exact", "f1"), ("accuracy",)
@@ -110,6 +113,7 @@ def kind_of(name: str) -> str:
         (FORMS, "similarity"),
         (WRITTEN, GENERATION),
         (EXTRACTED, EXTRACTION),
+        ((COREFERENCE,), COREFERENCE),
     ):
         if name in names:
             return kind
@@ -175,6 +179,8 @@ def spec_for(
             usual_count = usual_sentences(cast("Sequence[DocumentExample]", examples))
             settings = dataclasses.replace(settings, sentences=usual_count)
         return TaskSpec(kind=EXTRACTION, name=name, metric="rougeL", metrics=ROUGE, settings=settings)
+    if name == COREFERENCE:
+        return TaskSpec(kind=COREFERENCE, name=name, metric="f1", metrics=MENTION_METRICS, settings=settings)
     texts = cast("Sequence[TextExample]", examples)
     pair = bool(texts) and texts[0].second is not None
     if name == "regression":
@@ -226,7 +232,7 @@ def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
 def default_settings(name: str) -> TaskSettings:
     """The lengths used in the paper: 384 tokens with a stride of 128 for questions, 128 tokens otherwise.
 
-    Of texts to write, those that usual data sets need.
+    Pronouns have the texts of questions. Of texts to write, those that usual data sets need.
     """
     if name == SUMMARIZATION:
         return TaskSettings(max_length=256, no_repeat_ngram=3, copy=True)
@@ -234,7 +240,7 @@ def default_settings(name: str) -> TaskSettings:
         return TaskSettings(max_length=256, no_repeat_ngram=3)
     if name in WRITTEN:
         return TaskSettings(max_target_length={PARSING: 256, TRANSLATION: 128}.get(name, 64), copy=True)
-    return TaskSettings(max_length=384 if name in QUESTIONS else 128)
+    return TaskSettings(max_length=384 if name in (*QUESTIONS, COREFERENCE) else 128)
 
 
 def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskSettings) -> TaskSpec:
@@ -290,6 +296,8 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         return spec.metrics
     if spec.kind == EXTRACTION:
         return ROUGE
+    if spec.kind == COREFERENCE:
+        return MENTION_METRICS
     if spec.kind == GENERATION:
         return OF_TREES if spec.name == PARSING else OF_TEXTS
     # With unanswerable questions, epochs are compared by the F1 at their best threshold.

@@ -278,6 +278,65 @@ class ExtractPrediction(Prediction):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A name that a pronoun may refer to: its text, its character span, and its probability."""
+
+    text: str
+    start: int
+    end: int
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MentionPrediction(Prediction):
+    """What a pronoun refers to: one of its candidates, or none of them."""
+
+    index: int | None  # of the candidate, from 0; None for none of them
+    pronoun: tuple[str, int, int]  # its text and its character span
+    candidates: tuple[Candidate, ...]
+    none_probability: float  # with the probabilities of the candidates it sums to 1
+
+    @property
+    def answer(self) -> Candidate | None:
+        """The candidate; None for none of them."""
+        return None if self.index is None else self.candidates[self.index]
+
+    @property
+    def text(self) -> str:
+        """The text of the candidate; empty for none of them."""
+        return "" if self.answer is None else self.answer.text
+
+    @property
+    def probability(self) -> float:
+        """The probability of the answer."""
+        return self.none_probability if self.answer is None else self.answer.probability
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "text": self.text,
+            "index": self.index,
+            "start": None if self.answer is None else self.answer.start,
+            "end": None if self.answer is None else self.answer.end,
+            "probability": self.probability,
+            "pronoun": dict(zip(("text", "start", "end"), self.pronoun, strict=True)),
+            "candidates": [dataclasses.asdict(candidate) for candidate in self.candidates],
+            "none_probability": self.none_probability,
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The pronoun, the answer and its probability.
+
+        >>> anna = Candidate(text="Anna", start=0, end=4, probability=0.75)
+        >>> MentionPrediction(index=0, pronoun=("she", 9, 12), candidates=(anna,), none_probability=0.25).line()
+        'she\tAnna\t75%'
+        """
+        answer = "(none)" if self.answer is None else " ".join(self.text.split())
+        return f"{' '.join(self.pronoun[0].split())}\t{answer}\t{self.probability:.0%}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SimilarityPrediction(Prediction):
     """The vectors of the texts of an example."""
 

@@ -56,6 +56,7 @@ FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
 WRITTEN = (FIRST, NEAREST, CENTRAL)
 LEAD, ORACLE = "first sentences", "oracle sentences"
 CHOSEN = (LEAD, CENTRAL, ORACLE)
+BEFORE, FIRST_CANDIDATE, CLOSEST = "nearest candidate before", "first candidate", "nearest candidate"
 CEILINGS = (ORACLE,)  # they know the gold: shown with the baselines, and compared with nothing
 RIGHT_BRANCHING = "right-branching trees"
 
@@ -73,7 +74,8 @@ def title_of(name: str, kind: str) -> str:
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    # classification, regression, choice, tagging, span, similarity, generation or extraction; selects the class
+    # classification, regression, choice, tagging, span, similarity, generation, extraction or coreference; selects the
+    # class
     kind: str
     name: str
     # names of the outputs in the order of the head's rows; empty for regression, choice and span
@@ -298,6 +300,10 @@ class Task(abc.ABC):
 
     def answer_without_model(self, example: Example) -> Prediction | None:
         """The prediction for an example with nothing for the model to read; None (the default) for all others."""
+        return None
+
+    def answers_by_rule(self, name: str, examples: Sequence[Example]) -> Sequence[Prediction] | None:
+        """The predictions of a baseline that learns nothing, by its name; None (the default) for all others."""
         return None
 
     def averaged(self, predictions: Sequence[Sequence[Any]]) -> Sequence[Prediction] | None:

@@ -13,6 +13,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
+from bertsmith.models.parts.our_names import COREFERENCE
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     PAIRS,
@@ -20,6 +21,7 @@ from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
     ExampleFile,
+    MentionExample,
     QuestionExample,
     SequenceExample,
     TaggedExample,
@@ -58,6 +60,7 @@ _READERS = Registry[Callable[..., ExampleFile]](
         "choices": "tasks.datasets.choice:read_choices",
         "groups": "tasks.datasets.text_groups:read_groups",
         "documents": "tasks.datasets.documents:read_documents",
+        "mentions": "tasks.datasets.mentions:read_mentions",
         "sequences": "tasks.datasets.sequences:read_sequences",
         "patents": "tasks.datasets.patents:read_patents",
         "relations": "tasks.datasets.relations:read_relations",
@@ -120,6 +123,8 @@ def read_examples(
         example_file = _READERS["sequences"](path, gold=gold, **named)
     elif name in EXTRACTED:
         example_file = _READERS["documents"](path, gold=gold, training=training, **named)
+    elif name == COREFERENCE:
+        example_file = _READERS["mentions"](path, gold=gold, encoding=encoding)
     elif name == "patents":
         example_file = _READERS["patents"](path, gold=gold, encoding=encoding)
     elif name == "relations":
@@ -312,6 +317,8 @@ def _inputs(example: Example) -> Hashable:
         return example.context.strip(), example.endings
     if isinstance(example, SequenceExample):
         return example.source.strip()
+    if isinstance(example, MentionExample):
+        return example.text, example.mentions
     if isinstance(example, TextExample):
         first = example.first.strip()
         return first if example.second is None else (first, example.second.strip())
@@ -324,4 +331,4 @@ def _gold(example: Example) -> Hashable:
         return example.tags
     if isinstance(example, TextExample):
         return tuple(sorted(example.label)) if isinstance(example.label, tuple) else example.label
-    return example.label if isinstance(example, ChoiceExample) else None
+    return example.label if isinstance(example, ChoiceExample | MentionExample) else None

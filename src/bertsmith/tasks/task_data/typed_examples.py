@@ -10,6 +10,8 @@ span                   question, tab, context                {"question": ..., "
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
 text to write          the source                            {"source": ...}
 sentences to choose    the source                            {"source": ...}, a text or a list of sentences
+pronoun                (none)                                {"text": ..., "pronoun": [start, end],
+                                                             "candidates": [[start, end], ...]}
 =====================  ====================================  =============================================
 
 An empty line is a valid text (like "" in the library) and a valid sentence without words, but not a valid pair,
@@ -22,7 +24,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.models.parts.our_names import EXTRACTION
+from bertsmith.models.parts.our_names import COREFERENCE, EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,
@@ -33,6 +35,7 @@ from bertsmith.tasks.datasets.examples import (
     document_of,
 )
 from bertsmith.tasks.datasets.marked_texts import words_of
+from bertsmith.tasks.datasets.mentions import RECORD, mention_of
 from bertsmith.tasks.datasets.values import brief, clean, parse_json
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 
@@ -47,6 +50,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "choice": ("context", "endings"),
     GENERATION: ("source",),
     EXTRACTION: ("source",),
+    COREFERENCE: ("text",),
 }
 # The expected parts of a plain line, if it is more than one text.
 _EXPECTED: Mapping[str, str] = {
@@ -75,6 +79,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         return SequenceExample(id=str(number), source=line, location=location)
     if shape == EXTRACTION:
         return document_of(line, id=str(number), location=location)
+    if shape == COREFERENCE:
+        raise InputError.at(location, "a JSON object with a pronoun and candidates", brief(line), f"write {RECORD}")
     if shape == "tagging":
         return _alone(words_of(line, id=str(number), location=location), number)
     if not line.strip(" \r"):
@@ -135,6 +141,8 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
             _require_field(values, field, location)
     if shape == GENERATION:
         return SequenceExample(id=name, source=values["source"], location=location)
+    if shape == COREFERENCE:
+        return mention_of(values, location, id=name)
     if shape == EXTRACTION:
         source = values["source"]
         texts = source if isinstance(source, str) else list(map(clean, source))

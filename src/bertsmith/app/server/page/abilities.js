@@ -148,6 +148,21 @@ export const ABILITIES = [
     show: showExtract,
   },
   {
+    id: "resolve",
+    group: "Fine-tuned",
+    needs: "resolve",
+    title: "Who is it?",
+    says: "The name that a pronoun refers to. The first place of each word in the text counts.",
+    button: "Resolve",
+    path: "resolve",
+    fields: () => [{ ...FIRST, rows: 4 }, { name: "pronoun", label: "Pronoun", rows: 1 }, { ...LINES, name: "names", label: "Candidates", rows: 3 }],
+    examples: () => examples.PRONOUNS,
+    body: ({ text, pronoun, names }) => ({
+      pronouns: [{ text, pronoun: spanOf(text, pronoun.trim()), candidates: lines(names).map((name) => spanOf(text, name)) }],
+    }),
+    show: showResolved,
+  },
+  {
     id: "compare",
     group: "Vectors",
     needs: "embed",
@@ -313,6 +328,21 @@ function showExtract({ predictions: [{ sentences, scores }] }, { text }) {
   const spans = sentences.map(({ start, end, score }) => ({ begin: start, end, title: percent(score) }));
   const about = spans.length ? `${pointAt()} a sentence to see its score, of ${count(scores.length, "sentence")}.` : "The text has no sentences.";
   return [marked(text, spans), make("p", { class: "remark", text: about })];
+}
+
+function showResolved({ predictions: [{ text: answer, start, end, pronoun, candidates, none_probability }] }, { text }) {
+  const spans = [{ begin: pronoun.start, end: pronoun.end, note: "pronoun" }, ...(answer ? [{ begin: start, end }] : [])];
+  const rows = [...candidates.map((candidate) => [candidate.text, candidate.probability]), ["none of them", none_probability]];
+  const best = [answer || "none of them"];
+  return [make("p", { class: "verdict" }, make("strong", { text: answer || "None of them." })), marked(text, spans), bars(rows.sort((a, b) => b[1] - a[1]), best)];
+}
+
+/** The characters of the first place of some words in a text, as the server counts them; [0, 0] if they are not there. */
+function spanOf(text, words) {
+  const letter = "[\\p{L}\\p{N}]";
+  const place = text.search(new RegExp(`(?<!${letter})${words.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")}(?!${letter})`, "u"));
+  const start = Array.from(text.slice(0, Math.max(0, place))).length;
+  return place < 0 || !words ? [0, 0] : [start, start + Array.from(words).length];
 }
 
 function showCosines({ data }, { texts }) {

@@ -133,6 +133,19 @@ export const SOURCES = [
   text("A question", "When does the library close on Sundays?"),
 ];
 
+export const PRONOUNS = [
+  sample("Two players", {
+    text: "Helen met Maria at the station, and on the way home she told her friend about the match. Maria had missed it.",
+    pronoun: "she",
+    names: "Helen\nMaria",
+  }),
+  sample("A guest", {
+    text: "Paul asked Henry to stay for dinner, but he had to catch the last train.",
+    pronoun: "he",
+    names: "Paul\nHenry",
+  }),
+];
+
 export const PASSAGES = [
   sample("Bread", {
     query: "how to bake bread without yeast",
