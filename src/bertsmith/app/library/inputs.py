@@ -210,6 +210,36 @@ def require_count(count: object, name: str) -> None:
         )
 
 
+def require_ids(rows: Sequence[Sequence[int]], size: int, most: int, prompt: str) -> None:
+    """Returns if a model can read these rows of token ids.
+
+    Args:
+        size: of its vocabulary.
+        most: the ids that it reads of a text.
+        prompt: what would have to precede them, which is text; "" for nothing.
+    """
+    for number, row in enumerate(rows, start=1):
+        wrong_id = next((id for id in row if not 0 <= id < size), None)
+        if wrong_id is not None:
+            raise InputError(
+                expected=f"token ids up to {size - 1:,}",
+                found=f"{wrong_id:,} in text {number}",
+                fix="send texts instead",
+            )
+        if len(row) > most:
+            raise InputError(
+                expected=f"at most {most:,} token ids in text {number}, as the model reads",
+                found=f"{len(row):,}",
+                fix="send fewer, or the text",
+            )
+    if prompt:
+        raise InputError(
+            expected=f"texts for a model with the prompt {prompt!r}",
+            found="token ids",
+            fix="send texts, or name the prompt none",
+        )
+
+
 def wrong(expected: str, value: object, location: str) -> InputError:
     """The error for a value of the wrong type."""
     return InputError(expected=f"{expected} as {location}", found=reprlib.repr(value)[:60], fix="correct it")

@@ -36,6 +36,7 @@ from bertsmith.app.library.inputs import (
     pronoun_examples,
     question_examples,
     require_count,
+    require_ids,
     source_documents,
     source_examples,
     tagged_sentences,
@@ -44,7 +45,7 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
 from bertsmith.inference.predictors.completion import Completion
 from bertsmith.inference.predictors.pair_scorer import PairScorer
@@ -369,27 +370,7 @@ class Model:
             self._embedder_of(None, None, prompt),
             self.embed_length - self.tokenizer.template.num_special(1),
         )
-        size = len(self.tokenizer.vocabulary)
-        for number, row in enumerate(rows, start=1):
-            wrong = next((id for id in row if not 0 <= id < size), None)
-            if wrong is not None:
-                raise InputError(
-                    expected=f"token ids up to {size - 1:,}",
-                    found=f"{wrong:,} in text {number}",
-                    fix="send texts instead",
-                )
-            if len(row) > most:
-                raise InputError(
-                    expected=f"at most {most:,} token ids in text {number}, as the model reads",
-                    found=f"{len(row):,}",
-                    fix="send fewer, or the text",
-                )
-        if embedder.prompt:
-            raise InputError(
-                expected=f"texts for a model with the prompt {embedder.prompt!r}",
-                found="token ids",
-                fix="send texts, or name the prompt none",
-            )
+        require_ids(rows, len(self.tokenizer.vocabulary), most, embedder.prompt)
 
     def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> "list[Tensor]":
         """One vector per word, however many pieces it has: a tensor float32 [w, D] for each sentence.

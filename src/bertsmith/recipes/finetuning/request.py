@@ -29,8 +29,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         Help(
             "a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
             "classification, multi-label, patents, relations, regression, similarity, pairs, triplets, texts, "
-            "summarization, response, translation, parsing, text-to-text, extractive-summarization, spam, spam4, "
-            "sentiment, claim, truth",
+            "summarization, response, translation, parsing, text-to-text, extractive-summarization, coreference, spam, "
+            "spam4, sentiment, claim, truth",
             metavar="NAME",
         ),
     ]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.metrics.entities import entity_spans
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
+from bertsmith.tasks.metrics.mentions import counts_of, score_of_counts
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.task import Prediction, Task
@@ -173,8 +174,6 @@ def _tag_counts(line: Line, scheme: str) -> list[float]:
 
 def _of_mentions(metric: str, lines: Sequence[Line]) -> ScoreRows:
     """The values of a score of pronouns, which come from counts except for the accuracy."""
-    from bertsmith.tasks.metrics.mentions import counts_of, score_of_counts
-
     if metric == "accuracy":
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
     answers = [(line["gold"]["index"], line["prediction"]["index"]) for line in lines]
