@@ -140,6 +140,12 @@ def test_an_example_reads_the_past_and_the_given_codes_but_never_the_wanted_ones
     assert rows[batch.history.current[0]] == 2
     assert batch.targets.tolist() == [[0.0, 1.0]]
     following = batch_of_examples(data, [Example(0, 3)], torch.device("cpu"), recommends=False, labels=2)
+    settings = CodesSettings(given_kind="dx", wanted_kind="rx")
+    assert run.missing_codes(subjects, data, settings) == 0
+    without = encode_subjects(subjects, vocabulary, ["dx", "rx"], labels[:1])
+    assert run.missing_codes(subjects, without, CodesSettings()) == 3, (
+        "of visits with a label: Y and S, and none of the last"
+    )
     assert following.history.current.tolist() == [-1], "the last visit has no code of the first kind"
     assert len(following.visits.row_ids) == 5
 

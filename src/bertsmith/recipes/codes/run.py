@@ -120,6 +120,7 @@ def train_codes(request: TrainCodesRequest) -> CodesResult:
 
         def write_model(folder_of_model: Path, result: TrainResult) -> None:
             scored, threshold = score(workload, encoded[2], settings, len(vocabulary), training.seed)
+            scored["codes_not_in_training"] = missing_codes(test_subjects, encoded[2], settings)
             results.update(scored)
             codes = CodesModel(
                 model=workload.model,
@@ -256,6 +257,16 @@ def score(
         chances |= {name: (of_dev, of_test) for name, (of_dev, of_test) in simple.items()}
     results, thresholds = compared(chances, *sets)
     return results, thresholds[MODEL]
+
+
+def missing_codes(subjects: Sequence[Subject], data: EncodedSubjects, settings: CodesSettings) -> int:
+    """How many codes of the visits of subjects no system can predict: no training visit has them."""
+    first, count = 0 if settings.first_visits else 1, 0
+    for subject, targets in zip(subjects, data.targets, strict=True):
+        for visit, known in list(zip(subject.visits, targets, strict=True))[first:]:
+            wanted = [code for code in visit.codes if settings.wanted_kind in (None, code[0])]
+            count += len(wanted) - len(known)
+    return count
 
 
 def card_of(codes: CodesModel, results: Mapping[str, Any]) -> str:
