@@ -143,9 +143,7 @@ def test_an_example_reads_the_past_and_the_given_codes_but_never_the_wanted_ones
     settings = CodesSettings(given_kind="dx", wanted_kind="rx")
     assert run.missing_codes(subjects, data, settings) == 0
     without = encode_subjects(subjects, vocabulary, ["dx", "rx"], labels[:1])
-    assert run.missing_codes(subjects, without, CodesSettings()) == 3, (
-        "of visits with a label: Y and S, and none of the last"
-    )
+    assert run.missing_codes(subjects, without, CodesSettings()) == 2, "Y and S"
     assert following.history.current.tolist() == [-1], "the last visit has no code of the first kind"
     assert len(following.visits.row_ids) == 5
 
