@@ -5,8 +5,8 @@
 FOLDER has train.jsonl, dev.jsonl and test.jsonl of SciTLDR-A (github.com/allenai/scitldr, SciTLDR-Data/SciTLDR-A), or
 aeslc_train.jsonl and aeslc_dev.jsonl with `body` and `subject` (github.com/ryanzhumich/AESLC). Of SciTLDR, whose dev
 and test texts have several references, each score is the highest over them; the sentences to learn are our own, not
-those that the file marks. A cell (data set, layers over sentences) that is in the result file is not repeated.
-Everything runs on one thread; the processor seconds of each training are in the file.
+those that the file marks. A cell (data set, layers over sentences) that is in the result file is not repeated, and with
+--runs a training that was interrupted is resumed. Everything runs on one thread.
 
 Source: Cachola et al. (2020), "TLDR: Extreme Summarization of Scientific Documents"; Zhang and Tetreault (2019), "This
 Email Could Save Your Life: Introducing the Task of Email Subject Line Generation".
@@ -15,7 +15,6 @@ Email Could Save Your Life: Introducing the Task of Email Subject Line Generatio
 import argparse
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,8 @@ def main() -> None:
             for layers in options.layers if folder else ():
                 key = f"{data}, {layers} layers over sentences"
                 if key not in done:
-                    files = _files(data, folder, Path(scratch))
-                    out = options.runs / f"{data}-{layers}" if options.runs else Path(scratch) / f"{data}-{layers}"
-                    done[key] = _cell(files, layers, options, out)
+                    runs = options.runs or Path(scratch)
+                    done[key] = _cell(_files(data, folder, runs), layers, options, runs / f"{data}-{layers}")
                     write_result(name, {"machine": described, "settings": settings, "cells": done})
     for key, cell in done.items():
         for part in ("dev", "test"):
@@ -59,18 +57,16 @@ def main() -> None:
 
 def _cell(files: dict[str, Path], layers: int, options: argparse.Namespace, out: Path) -> dict[str, Any]:
     """The scores of a training and of the baselines, and the test against the best of them."""
-    start = time.process_time()
     more = {"limit": options.limit} if options.limit else {}
     with quiet():
         result = bertsmith.finetune(
             "starter", TASK, out, train=files["train"], dev=files["dev"], seeds=1, epochs=options.epochs,
             sentence_layers=layers, resume=out.exists(), **more,
         )  # fmt: skip
-    seconds, report = time.process_time() - start, result.report
+    report = result.report
     cell: dict[str, Any] = {
         "train_examples": report["train_examples"],
         "dev_examples": report["dev_examples"],
-        "seconds": round(seconds, 1),
         "dev": {
             "model": {name: round(value["mean"], 4) for name, value in report["scores"].items()},
             **{system["name"]: system["scores"] for system in report["baselines"]},
@@ -100,7 +96,7 @@ def _documents(path: Path, *, training: bool) -> list[DocumentExample]:
     return [example for example in examples if isinstance(example, DocumentExample)]
 
 
-def _files(data: str, folder: Path, scratch: Path) -> dict[str, Path]:
+def _files(data: str, folder: Path, runs: Path) -> dict[str, Path]:
     """The files of a data set; those of SciTLDR with the columns that are read alone."""
     if data == "aeslc":
         return {part: folder / f"aeslc_{part}.jsonl" for part in ("train", "dev")}
@@ -108,7 +104,7 @@ def _files(data: str, folder: Path, scratch: Path) -> dict[str, Path]:
     for part in ("train", "dev", "test"):
         rows = [json.loads(line) for line in (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
         lines = [json.dumps({"id": row["paper_id"], "source": row["source"], "target": row["target"]}) for row in rows]
-        files[part] = scratch / f"{part}.jsonl"
+        files[part] = runs / f"{part}.jsonl"
         files[part].write_text("\n".join(lines) + "\n", encoding="utf-8")
     return files
 

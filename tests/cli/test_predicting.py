@@ -202,6 +202,24 @@ def test_predictions_in_a_file_are_those_that_are_printed_and_the_options_go_tog
     assert "expected texts on stdin for --out" in both.err
 
 
+def test_chosen_sentences_are_printed_and_json_says_where_they_are(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "sentences of a text")
+    lines = b'anna was good. it was in rome.\n\n{"source": ["a film", "it was bad ."]}\n'
+    printed = run("predict", "--model", model, stdin=lines)
+    assert printed.code == 0, printed.err
+    answers = [json.loads(line) for line in run("predict", "--model", model, "--json", stdin=lines).out.splitlines()]
+    assert printed.out.split("\n")[:-1] == [answer["text"] for answer in answers]
+    assert [len(answer["scores"]) for answer in answers] == [2, 0, 2]
+    for answer, source in zip(answers, ("anna was good. it was in rome.", "", "a film it was bad ."), strict=True):
+        assert [source[row["start"] : row["end"]] for row in answer["sentences"]] == [answer["text"]] * bool(source)
+    table = tmp_path / "sources.csv"
+    table.write_text("document,year\nanna was good. it was in rome.,1\n", encoding="utf-8")
+    assert run("predict", "--model", model, "--data", table, "--out", tmp_path / "chosen.csv").code == 0
+    assert (tmp_path / "chosen.csv").read_text(encoding="utf-8").splitlines()[1].endswith(f",1,{answers[0]['text']}")
+    wrong = run("predict", "--model", model, stdin=b'{"source": ["a film", 3]}\n')
+    assert "expected a text as 'source' in line 1 of stdin" in wrong.err
+
+
 def test_texts_are_printed_one_a_line_and_json_has_all_answers(run, tmp_path: Path) -> None:
     model, lines = write_model(tmp_path / "model", "text to write"), b'anna rome\n\n{"source": "oslo"}\n'
     printed = run("predict", "--model", model, stdin=lines)

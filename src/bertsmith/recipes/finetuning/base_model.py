@@ -127,9 +127,10 @@ def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
     head = task_for(spec).head
     if head.is_vector or settings.reads in (None, PROBE):
         return spec
-    if not head.pooled and settings.reads not in READERS:
+    if not head.pooled and (head.of_sentences or settings.reads not in READERS):
         if settings.reads not in ("pooler", spec.reads):  # not refused: recipes have such values
-            why = f"a head for {spec.title} reads the hidden states of tokens, or with bilstm a BiLSTM over them"
+            of_tokens = "the hidden states of tokens, or with bilstm a BiLSTM over them"
+            why = f"a head for {spec.title} reads {'means of sentences' if head.of_sentences else of_tokens}"
             warn(f"reads {settings.reads} has no effect: {why}")
         return spec
     require(
