@@ -159,6 +159,22 @@ SPECS = {
         settings=SETTINGS,
     ),
     "choice": TaskSpec(kind="choice", name="choice", settings=SETTINGS),
+    "replies by vectors": TaskSpec(
+        kind="selection",
+        name="response-selection",
+        metric="recall@1",
+        metrics=("recall@1", "recall@2", "recall@5", "mrr"),
+        reads="mean",
+        objective="ranking",
+        settings=dataclasses.replace(SETTINGS, long_text="tail"),
+    ),
+    "replies by pairs": TaskSpec(
+        kind="choice",
+        name="response-selection",
+        metric="recall@1",
+        metrics=("recall@1", "recall@2", "recall@5", "mrr"),
+        settings=dataclasses.replace(SETTINGS, long_text="tail", scorer="cross-encoder"),
+    ),
     "tags": TaskSpec(
         kind="tagging",
         name="ner",
@@ -205,7 +221,7 @@ SPECS["pronoun"] = TaskSpec(
     settings=SETTINGS,
 )
 # The kinds whose models have an ONNX form.
-OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind == "similarity"]  # exported as encoders
+OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind in ("similarity", "selection")]  # exported as encoders
 WITH_GRAPH = [
     name
     for name, spec in SPECS.items()
@@ -270,6 +286,15 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
             result.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, location=place))
+        elif kind in ("replies by vectors", "replies by pairs"):
+            right, names = int(draw.integers(3)), [number + step for step in range(3)]
+            good = kind == "replies by pairs"  # which two layers learn in a few steps, unlike what two texts share
+            endings = tuple(
+                f"{some(GOOD if at == right else BAD) if good else some(PLAIN)} {PEOPLE[names[at - right] % 3]}"
+                for at in range(3)
+            )
+            context = f"{some(PLAIN, 2)} {PEOPLE[number % 3]} {some(PLAIN)}"
+            result.append(ChoiceExample(id=name, context=context, endings=endings, label=right, location=place))
         elif kind == "text to write":
             words = draw.choice([*PEOPLE, *PLACES], int(draw.integers(1, 4))).tolist()
             target = " ".join(words[::-1])

@@ -18,6 +18,7 @@ OF_TASKS = {
     "classification": "classify",
     "regression": "score",
     "choice": "choose",
+    "selection": "choose",
     "tagging": "tag",
     "span": "answer",
     "generation": "generate",

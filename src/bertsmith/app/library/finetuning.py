@@ -155,6 +155,11 @@ def read_examples(request: FinetuneRequest) -> Examples:
         prepared["hard_negatives"] = request.hard_negatives
         embedder = load_embedder(request.source, device=request.device)
         data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, request.hard_negatives))
+    if spec.ranks and spec.kind == "choice":
+        from bertsmith.tasks.datasets.replies import with_negatives
+
+        prepared["negatives"] = request.negatives
+        data = dataclasses.replace(data, train=with_negatives(data.train, request.negatives, request.hard_negatives))
     return Examples(spec, data, prepared)
 
 

@@ -177,6 +177,8 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path,
     if spec is not None:
         labels = spec.labels or metadata.labels
         metadata = dataclasses.replace(metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
+    elif metadata.spec is not None and not metadata.gives_vectors:  # of the task there is no more than the encoder
+        metadata = dataclasses.replace(metadata, task=None, spec=None, labels=())
     metadata.check_labels(folder.tensors)
     names, config = architecture_of(folder.config).names, folder.config
     opening = opening_of(config, names, folder.parts, metadata)

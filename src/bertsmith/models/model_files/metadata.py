@@ -35,6 +35,7 @@ VECTORS = (
     "vectors"  # the method of distillation whose students give vectors, see `recipes.distillation.vector_teaching`
 )
 SIMILARITY = "similarity"  # the kind of task whose models give vectors, and have the files of sentence-transformers
+OF_VECTORS = (SIMILARITY, "selection")  # the kinds of task whose head is the vector of a text
 # Written on every save: values that a caller passes on from an older file are replaced.
 RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 

@@ -9,6 +9,7 @@ from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.head_spec import Head
+from bertsmith.models.model_files.metadata import OF_VECTORS
 from bertsmith.models.parts.our_names import (
     ATTENTION,
     BILSTM,
@@ -33,6 +34,7 @@ _LOSSES = {
     "pairs": (RANKING, *WITH_LAYER),
     "triplets": (RANKING, TRIPLET, MARGIN),
     "texts": (RANKING,),
+    "response-selection": (RANKING,),
 }
 
 
@@ -223,7 +225,7 @@ def _with_vectors(spec: TaskSpec, settings: FinetuningSettings, folder: ModelFol
         ConfigError: the settings do not fit such a task, or ask for it in another task.
     """
     given = settings.vector_loss is not None or settings.widths is not None
-    if spec.kind != "similarity":
+    if spec.kind not in OF_VECTORS:
         require(
             not given,
             expected=f"the task {', '.join(_LOSSES)} for --vector-loss and --widths",

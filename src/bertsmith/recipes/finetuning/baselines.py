@@ -236,7 +236,7 @@ class _Computation:
 
         train = self.job.data.train if name == TAGS else self.train
         self._counts[name] = len(train)
-        self._models[name] = WordModel.fitted(self.task.spec, train)
+        self._models[name] = WordModel.fitted(self.task.of_vectors().spec, train)
         return self._models[name].predict(self.dev)
 
     def _written(self, name: str) -> Sequence[Prediction]:
@@ -299,9 +299,11 @@ class _Computation:
         return self._of_units(linear.outputs(dev))
 
     def _frozen_cosine(self) -> Sequence[Prediction]:
-        rows = self._features.rows
-        with self._encoder.progress(rows) as progress:
-            return self._decoded(self._encoder.row_vectors(rows, self._encoder.choice("last"), "mean", progress))
+        task, tokenizer = self.task.of_vectors(), self.job.tokenizer
+        features = self._features if task is self.task else task.encode(self.dev, tokenizer)
+        with self._encoder.progress(features.rows) as progress:
+            vectors = self._encoder.row_vectors(features.rows, self._encoder.choice("last"), "mean", progress)
+        return task.decode(self.dev, features, vectors, tokenizer)
 
     @property
     def _targets(self) -> npt.NDArray[np.generic]:

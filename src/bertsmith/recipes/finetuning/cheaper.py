@@ -136,10 +136,10 @@ def write_linear(job: FinetuningJob, linear: LinearModel | None, result: Mapping
         linear: None for the encoder alone, whose vectors are the baseline.
         result: the entry of the baseline in `Baselines.results`.
     """
-    spec = job.task.spec
+    spec = (job.task.of_vectors() if result["name"] == FROZEN_COSINE else job.task).spec
     # The head is one linear layer, whatever the fine-tuned model has in front of its own.
     spec = dataclasses.replace(spec, reads=_read_by(result, job), bilstm_layers="", normalize_layers=False)
-    if job.task.head.is_vector:
+    if task_for(spec).head.is_vector:
         spec = dataclasses.replace(spec, widths=())  # shorter vectors are what the training is for
     elif job.task.head.pooled:
         settings = dataclasses.replace(spec.settings, pooling="mean")  # the mean over the windows of long texts

@@ -17,6 +17,7 @@ from typing import Any
 
 from bertsmith.base.core.settings import PAPER, require_recipe, split_settings
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.model_files.metadata import OF_VECTORS
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.our_names import CONCAT, READERS
 from bertsmith.recipes.finetuning.settings import (
@@ -213,7 +214,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     }
     if writes:
         return {**values, "keep": "best", "decoder_rate": _DECODER_RATE}
-    if situation.kind == "similarity":
+    if situation.kind in OF_VECTORS:
         return {**values, "keep": "best"}
     if small and situation.is_well_trained and not given.get("reinit_layers"):
         values["freeze"] = "embeddings"

@@ -9,7 +9,7 @@ from bertsmith.base.core.settings import Help, help_field, require, require_reci
 from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import PAIRS
 from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.specs.named_tasks import require_metric, task_name
+from bertsmith.tasks.specs.named_tasks import RANKED, require_metric, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         Help(
             "a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
             "classification, multi-label, patents, relations, regression, similarity, pairs, triplets, texts, "
-            "summarization, response, translation, parsing, text-to-text, extractive-summarization, coreference, spam, "
-            "spam4, sentiment, claim, truth",
+            "response-selection, summarization, response, translation, parsing, text-to-text, "
+            "extractive-summarization, coreference, spam, spam4, sentiment, claim, truth",
             metavar="NAME",
         ),
     ]
@@ -101,8 +101,15 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     )
     hard_negatives: int = help_field(
         0,
-        "pairs: hard negatives to find for each pair, texts that the base model mistakes for its second text",
+        "pairs and response-selection: hard negatives to find for each pair, texts that the base model mistakes for "
+        "its second text",
         least=0,
+        most=100,
+    )
+    negatives: int = help_field(
+        3,
+        "response-selection with --scorer cross-encoder: wrong replies to draw for each row of the training file",
+        least=1,
         most=100,
     )
 
@@ -115,8 +122,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         if self.metric is not None:
             require_metric(self.task, self.metric)
         require(
-            not self.hard_negatives or (self.task == PAIRS and self.teacher is None),
-            expected=f"the task {PAIRS} without a teacher for hard negatives",
+            not self.hard_negatives or (self.task in (PAIRS, *RANKED) and self.teacher is None),
+            expected=f"the task {PAIRS} or {RANKED[0]} without a teacher for hard negatives",
             found=self.task if self.teacher is None else "--teacher",
             fix="leave --hard-negatives out",
         )

@@ -23,7 +23,6 @@ from bertsmith.models.heads.vector_losses import VectorLoss
 from bertsmith.models.parts.noise import noise_for
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.tasks.encoding.units import TaskBatch
-from bertsmith.tasks.specs.similarity import SimilarityTask
 from bertsmith.training.loop.workload import StepPlan
 
 
@@ -32,7 +31,7 @@ class VectorTraining(Finetuning):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        assert isinstance(self.task, SimilarityTask), "a task of vectors"
+        assert self.task.head.is_vector, "a task of vectors"
         spec, settings = self.task.spec, self.settings
         self.vector_loss = VectorLoss(
             objective=spec.objective, scale=settings.scale, margin=settings.margin, widths=spec.widths

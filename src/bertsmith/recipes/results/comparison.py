@@ -19,6 +19,7 @@ from bertsmith.tasks.specs.task import TaskSpec
 EXAMPLE_SCORES = {
     "classification": "right answers",
     "choice": "right answers",
+    "selection": "right answers",
     "regression": "negative squared error",
     "span": "F1 of the answers",
     "generation": "main score",

@@ -23,6 +23,7 @@ from bertsmith.tasks.metrics.entities import entity_spans
 from bertsmith.tasks.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.metrics.mentions import counts_of, score_of_counts
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
 from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.task import Prediction, Task
 from bertsmith.tasks.specs.vector_gold import label_together
@@ -92,6 +93,9 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
     if kind == "coreference":
         return _of_mentions(metric, lines)
+    if metric in RANK_METRICS and kind in ("choice", "selection"):
+        ranks = np.array([rank_of(line["prediction"]["probabilities"], line["gold"]) for line in lines], dtype=float)
+        return ScoreRows(rows=RANK_METRICS[metric](ranks), is_proportion=metric.startswith("recall"))
     if kind in ("generation", "extraction"):
         return _of_texts(metric, lines)
     if (kind, metric) == ("similarity", "average_precision"):

@@ -19,6 +19,7 @@ from bertsmith.tasks.metrics.answers import squad2_scores, squad_scores
 from bertsmith.tasks.metrics.calibration import expected_calibration_error, reliability
 from bertsmith.tasks.metrics.entities import entity_scores, entity_spans
 from bertsmith.tasks.metrics.labels import confusion
+from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
 
 WORST = 20  # mistakes shown
 LARGEST_TABLE = 20  # labels of a confusion matrix; with more, the confusions are listed
@@ -51,7 +52,12 @@ def _classification(spec: Mapping[str, Any], lines: Lines) -> str:
 
 
 def _choice(spec: Mapping[str, Any], lines: Lines) -> str:
-    """Treats ending numbers as labels; endings that an example does not have get probability 0."""
+    """Treats ending numbers as labels; endings that an example does not have get probability 0.
+
+    Of a ranking, how often the right candidate has which rank, and those with the lowest ones.
+    """
+    if spec.get("metric") in RANK_METRICS:
+        return _ranks(lines)
     widest = max(len(line["prediction"]["probabilities"]) for line in lines)
     chances = np.zeros((len(lines), widest))
     for row, line in zip(chances, lines, strict=True):
@@ -59,6 +65,17 @@ def _choice(spec: Mapping[str, Any], lines: Lines) -> str:
     gold = [f"ending {line['gold']}" for line in lines]
     predicted = [f"ending {line['prediction']['index']}" for line in lines]
     return _one_of(lines, [f"ending {number}" for number in range(widest)], gold, predicted, chances)
+
+
+def _ranks(lines: Lines) -> str:
+    ranks = [rank_of(line["prediction"]["probabilities"], line["gold"]) for line in lines]
+    counts = collections.Counter(ranks)
+    shares = [[str(rank), f"{counts[rank]:,}", f"{counts[rank] / len(ranks):.4f}"] for rank in sorted(counts)]
+    worst = sorted((number for number in range(len(lines)) if ranks[number] > 1), key=lambda number: -ranks[number])
+    chosen = [(lines[n], lines[n]["prediction"], ranks[n]) for n in worst[:WORST]]
+    rows = [(line, (f"rank {rank}", said["text"], f"{max(said['probabilities']):.4f}")) for line, said, rank in chosen]
+    table = html.table(shares, ["rank of the right candidate", "rows", "share"])
+    return html.section("Ranks", table) + _mistakes(rows, len(worst), len(lines))
 
 
 def _one_of(
@@ -309,6 +326,7 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "classification": _classification,
     "regression": _regression,
     "choice": _choice,
+    "selection": _choice,
     "span": _span,
     "tagging": _tagging,
     "generation": _texts,

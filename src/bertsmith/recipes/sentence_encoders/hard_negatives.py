@@ -6,6 +6,7 @@ Source: Xiong et al. (2021), "Approximate Nearest Neighbor Negative Contrastive 
 "NV-Retriever", section 4.2, for the limit relative to the partner, which leaves out texts that may belong as well.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
 from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.tasks.datasets.examples import Example, TextExample, TripletExample
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample, TripletExample
+from bertsmith.tasks.datasets.replies import different
 from bertsmith.tasks.metrics.vectors import unit
 
 LIMIT = 0.95  # of the cosine of the partner; what is nearer may belong to the text as well
@@ -26,26 +28,22 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
     Left out are partners of an equal first text, the first text itself, and texts nearer than `LIMIT` times the cosine
     of the pair.
     """
-    pairs = [
-        example
-        for example in examples
-        if isinstance(example, TextExample) and example.second is not None and example.label is None
-    ]
+    pairs = [pair for example in examples if (pair := _pair_of(example)) is not None]
     if len(pairs) != len(examples):
         raise ConfigError(
             expected="pairs without labels for hard negatives",
             found="other examples",
             fix="leave --hard-negatives out; labelled pairs and triplets have negatives of their own",
         )
-    seconds = list(dict.fromkeys(str(pair.second) for pair in pairs))
+    seconds = list(dict.fromkeys(second for _, second in pairs))
     if len(seconds) < 2:
         raise ConfigError(
             expected="different second texts, for hard negatives", found="one text", fix="leave --hard-negatives out"
         )
     numbers = {text: number for number, text in enumerate(seconds)}
     partners: dict[str, set[int]] = {}
-    for pair in pairs:
-        partners.setdefault(pair.first, set()).add(numbers[str(pair.second)])
+    for first, second in pairs:
+        partners.setdefault(first, set()).add(numbers[second])
     firsts = list(partners)
     queries = unit(embedder.for_queries().embed(firsts))
     candidates = unit(embedder.for_passages().embed(seconds))
@@ -56,21 +54,31 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
         ranked[start : start + _BLOCK] = np.argsort(-scores, axis=1, kind="stable")[:, : ranked.shape[1]]
     result: list[Example] = []
     mined = 0
-    for pair in pairs:
-        query, candidate = queries[row[pair.first]], candidates[numbers[str(pair.second)]]
+    for example, (first, second) in zip(examples, pairs, strict=True):
+        query, candidate = queries[row[first]], candidates[numbers[second]]
         limit = LIMIT * float(query @ candidate)
         negatives = [
             seconds[number]
-            for number in ranked[row[pair.first]].tolist()
-            if number not in partners[pair.first]
-            and seconds[number] != pair.first
-            and float(query @ candidates[number]) <= limit
+            for number in ranked[row[first]].tolist()
+            if number not in partners[first] and seconds[number] != first and float(query @ candidates[number]) <= limit
         ][:count]
         mined += len(negatives)
-        if negatives:
-            texts = (pair.first, str(pair.second), *negatives)
-            result.append(TripletExample(id=pair.id, texts=texts, location=pair.location))
-        else:
-            result.append(pair)
+        result.append(_with_negatives(example, (first, second, *negatives)) if negatives else example)
     tell(f"hard negatives: {mined:,} for {len(pairs):,} pairs")
     return result
+
+
+def _pair_of(example: Example) -> tuple[str, str] | None:
+    """A text and the one that belongs to it; None if the example says more."""
+    if isinstance(example, ChoiceExample) and len(example.endings) == 1:
+        return example.context, example.endings[0]
+    if isinstance(example, TextExample) and example.second is not None and example.label is None:
+        return example.first, example.second
+    return None
+
+
+def _with_negatives(example: Example, texts: tuple[str, ...]) -> Example:
+    if isinstance(example, ChoiceExample):
+        return dataclasses.replace(example, endings=tuple(different(texts[1:])))
+    assert isinstance(example, TextExample), "see `_pair_of`"
+    return TripletExample(id=example.id, texts=texts, location=example.location)

@@ -155,6 +155,12 @@ class WordSpace:
         shared = sp.csr_array((values.astype(np.float32), columns, weights.indptr), shape=(len(texts), width))
         return np.asarray(shared.toarray())
 
+    def cosines(self, texts: Sequence[str], pairs: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """The cosines of pairs of texts, float64 [pairs], given by their numbers [pairs, 2]."""
+        weights = self._space.weights(texts).tocsr()
+        first, second = weights[pairs[:, 0]], weights[pairs[:, 1]]
+        return np.asarray(first.multiply(second).sum(axis=1), dtype=np.float64).reshape(-1)
+
 
 def misfit_of_terms(spaces: Sequence[Mapping[str, Any]]) -> str:
     """The fault of the "spaces" of a `state`, which are terms with their inverse frequencies, in words; or ""."""

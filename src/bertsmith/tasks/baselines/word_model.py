@@ -50,6 +50,7 @@ _COUNTS: Mapping[str, Any] = {
     "tagging": {"word": _TAGS, "lower case": _TAGS, "ending": _TAGS, "shape": _TAGS, "any": {"": {"*": int}}},
     "choice": {"rarity": {"*": float}},
     "span": {"rarity": {"*": float}, "kinds": {"*": {"*": int}}, "limit?": float},
+    "selection": {"rarity": {"": float, "*": float}},
     "similarity": {"rarity": {"": float, "*": float}},
 }
 _SEED_OF_COLUMNS = 1  # see `WordSpace.vectors`
@@ -250,6 +251,7 @@ class WordModel:
             "tagging": lambda: counted_tags(examples),
             "choice": lambda: counted_contexts(examples),
             "span": lambda: counted_answers(examples, unanswerable=spec.unanswerable),
+            "selection": lambda: _counted_texts(examples, spec.settings),
             "similarity": lambda: _counted_texts(examples, spec.settings),
         }
         return cls(spec=spec, counts=count[spec.kind]())
@@ -261,6 +263,8 @@ class WordModel:
             return answers(self.counts, asked)
         if self.spec.kind == "similarity":
             return self._cosines(examples)
+        if self.spec.kind == "selection":
+            return self._selected(asked, task)
         if self.spec.kind == "tagging":
             return list(task.decode(asked, None, tag_logits(self.counts, asked, self.spec.labels), None))
         endings = np.array([len(example.endings) for example in asked], dtype=np.int64)
@@ -276,6 +280,18 @@ class WordModel:
         whole = (text for group in groups for text in group)
         cut = [len(text.split()) - len(kept.split()) for text, kept in zip(whole, texts, strict=True)]
         return SimilarityPrediction.of_each(vectors, list(map(len, groups)), cut)
+
+    def _selected(self, examples: Sequence[ChoiceExample], task: Any) -> Sequence[Prediction]:
+        """The candidates of each example by the cosines of TF-IDF vectors; `cut_tokens` are the words that were cut."""
+        kept: dict[str, str] = {}
+        for text in itertools.chain.from_iterable(example.texts for example in examples):
+            kept[text] = cut_text(text, self.spec.settings)
+        number_of = {text: number for number, text in enumerate(kept)}
+        pairs = [(number_of[example.context], number_of[ending]) for example in examples for ending in example.endings]
+        texts = list(kept.values())
+        scores = WordSpace(texts, rarity=self.counts["rarity"]).cosines(texts, np.array(pairs).reshape(-1, 2))
+        lost = [sum(len(text.split()) - len(kept[text].split()) for text in example.texts) for example in examples]
+        return list(task.predictions(examples, scores, lost))
 
     def write(self, folder: Path) -> None:
         """Writes the file."""

@@ -247,8 +247,8 @@ def empty_texts_note(count: int) -> str:
 
 
 def texts_of_group(example: Example) -> tuple[str, ...]:
-    """The texts of an example whose texts are compared: one, two, or the three of a triplet."""
-    assert isinstance(example, TextExample | TripletExample), "this task takes texts, pairs and triplets"
+    """The texts of an example whose texts are compared: of a pair, a triplet, or a context and its candidates."""
+    assert isinstance(example, TextExample | TripletExample | ChoiceExample), "this task takes texts, pairs, triplets"
     return example.texts
 
 

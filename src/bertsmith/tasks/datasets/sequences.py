@@ -65,13 +65,13 @@ def read_sequences(
     if not rows:
         raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
     columns = list(rows[0].values)
-    source = _column(path, columns, text_column, SOURCE_COLUMNS, "text", "--text-column")
+    source = column_of(path, columns, text_column, SOURCE_COLUMNS, "text", "--text-column")
     others = [name for name in columns if name != source]
     mark = next((name for name in others if gold and plain_name(name) in marks and name != label_column), "")
     has_target = gold and not (mark and label_column is None and _known(others, TARGET_COLUMNS) is None)
     target = ""
     if has_target:
-        target = _column(path, columns, label_column, TARGET_COLUMNS, "target", "--label-column", source)
+        target = column_of(path, columns, label_column, TARGET_COLUMNS, "target", "--label-column", source)
     id_column = next((name for name in others if plain_name(name) in ID_COLUMNS and name != target), "")
     unread = [name for name in others if name not in (target, id_column, mark)]
     if unread or (source, target or "target") != ("source", "target"):
@@ -83,7 +83,7 @@ def read_sequences(
     kept, skipped = [], []
     for number, row in enumerate(rows):
         text = row.cell(source)
-        targets = _targets(row, target) if target else ()
+        targets = texts_in(row, target) if target else ()
         if not text.strip() or (target and not targets):
             name = target if text.strip() else source
             skipped.append((row.location, f"no text in column {name!r}"))
@@ -130,7 +130,7 @@ def _is_plain(path: Path, encoding: str) -> bool:
     return len(cells) == 2 and not looks_like_json(text) and not any(plain_name(cell) in known for cell in cells)
 
 
-def _column(
+def column_of(
     path: Path, columns: list[str], named: str | None, known: list[str], content: str, option: str, source: str = ""
 ) -> str:
     """The column that was named, or the first one with a usual name; never that of the `source`."""
@@ -154,8 +154,8 @@ def _known(columns: Sequence[str], known: Sequence[str]) -> str | None:
     return first_known({plain_name(name): name for name in columns}, known)
 
 
-def _targets(row: Row, column: str) -> tuple[str, ...]:
-    """The targets in a cell: one text, or a list of texts in JSON."""
+def texts_in(row: Row, column: str) -> tuple[str, ...]:
+    """The texts in a cell: one, or those of a list in JSON."""
     cell = row.cell(column).strip()
     if not cell.startswith('["'):
         return () if cell in ("", "[]") else (cell,)

@@ -7,7 +7,7 @@ ranked count as well, so each score also takes the gains of all judged passages.
 Letters: R ranked passages, J judged passages.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,28 @@ RANKING_METRICS: dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
     "map@100": lambda ranked, judged: average_precision(ranked, judged, k=100),
 }
 """The scores of a search by name, each for one query; the score of a search is the mean over its queries."""
+
+
+RANK_METRICS: dict[str, Callable[[Floats], Floats]] = {
+    "recall@1": lambda ranks: (ranks <= 1).astype(np.float64),
+    "recall@2": lambda ranks: (ranks <= 2).astype(np.float64),
+    "recall@5": lambda ranks: (ranks <= 5).astype(np.float64),
+    "mrr": lambda ranks: 1 / ranks,
+}
+"""The scores of a list of candidates of which one is right, by name: the value of each list, from the rank of that one.
+
+Source: Lowe et al., "The Ubuntu Dialogue Corpus" (2015), section 4.3, for the recall of 1 in 10.
+"""
+
+
+def rank_of(scores: Sequence[float], right: int) -> int:
+    """The rank, from 1, of the candidate `right` by descending score; of equal candidates, the earlier one is first.
+
+    >>> rank_of([0.2, 0.5, 0.2], 2), rank_of([0.2, 0.5, 0.2], 0)
+    (3, 2)
+    """
+    own = scores[right]
+    return 1 + sum(score > own for score in scores) + sum(score == own for score in scores[:right])
 
 
 def _discounted(gains: Floats) -> float:

@@ -7,18 +7,19 @@ Examples may have different numbers of endings.
 Source: Devlin et al. (2018), section 4.4 (SWAG).
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
+from bertsmith.tasks.specs.candidates import ChoosingTask, choices_of, require_whole_texts, rows_in_order
 from bertsmith.tasks.specs.predictions import ChoicePrediction
-from bertsmith.tasks.specs.settings import WINDOWED, TaskSettings
-from bertsmith.tasks.specs.task import OVERLAP, TaskWithLoss
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.task import Task, TaskWithLoss
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.tasks.specs.whole_texts import require_segments
 from bertsmith.text.tokenizers.encoded import Encoded
@@ -32,42 +33,38 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
-class ChoiceTask(TaskWithLoss):
+class ChoiceTask(ChoosingTask, TaskWithLoss):
     """Chooses one of the endings of each example."""
 
     kind = "choice"
-    baselines = (OVERLAP,)
-    settings_used = frozenset({"long_text"})
+    settings_used = frozenset({"long_text", "scorer"})
 
     @property
     def head(self) -> "Head":
         """A linear layer with one output on the vector of a row: the score of an ending."""
         return self.head_on_rows(1)
 
-    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.
+    def of_vectors(self) -> Task:
+        """Of a ranking, the task that ranks the same examples by vectors; see `Task.of_vectors`."""
+        if not self.spec.ranks:
+            return self
+        from bertsmith.tasks.specs.selection import SelectionTask
 
-        For a head that reads pairs, also that every example has a context.
+        return SelectionTask(dataclasses.replace(self.spec, kind=SelectionTask.kind, reads="mean", bilstm_layers=""))
+
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
+        """Checks the number of endings and the labels; for a head that reads pairs, that every example has a context.
+
+        See `Task.check`.
         """
-        _require_whole_texts(self.spec.settings)
-        for example in _choices(examples):
-            count = len(example.endings)
-            if count < 2:
-                raise InputError.at(
-                    example.location, "at least two endings", str(count), "add endings or remove the row"
-                )
-            if self.spec.needs_segments and not example.context.strip():
+        for example in choices_of(examples) if self.spec.needs_segments else ():
+            if not example.context.strip():
                 raise InputError(
                     expected=f"a context in {example.location}, for a head that reads {self.spec.reads!r}",
                     found="endings alone",
                     fix="fill it, or fine-tune with --reads mean",
                 )
-            if gold and (example.label is None or not 0 <= example.label < count):
-                raise InputError(
-                    expected=f"a label from 0 to {count - 1} in {example.location}",
-                    found="none" if example.label is None else str(example.label),
-                    fix="count the endings from 0",
-                )
+        super().check(examples, gold=gold, training=training)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example, one row per ending: [CLS] context [SEP] ending [SEP]; see `Task.encode`.
@@ -75,9 +72,9 @@ class ChoiceTask(TaskWithLoss):
         Without a context, a row is [CLS] ending [SEP].
         """
         settings = self.spec.settings
-        _require_whole_texts(settings)
+        require_whole_texts(settings)
         require_segments(self.spec, tokenizer)
-        choices = _choices(examples)
+        choices = choices_of(examples)
         counts = np.array([len(example.endings) for example in choices], dtype=np.int64)
         example_of_row = np.repeat(np.arange(len(choices)), counts)
         encoded = encoded_texts(choices, tokenizer)
@@ -130,39 +127,8 @@ class ChoiceTask(TaskWithLoss):
         """One `ChoicePrediction` per example; see `Task.decode`."""
         if not len(features):
             return []
-        first, counts = features.first_rows, features.rows_per_unit
         scores = logits[:, 0].astype(np.float64) / self.spec.temperature
-        probabilities = np.exp(scores - np.repeat(np.maximum.reduceat(scores, first), counts))
-        probabilities /= np.repeat(np.add.reduceat(probabilities, first), counts)
-        cut = np.add.reduceat(features.rows.cut_by_row, first)
-        predictions = []
-        for example, row, lost in zip(
-            _choices(examples), np.split(probabilities, first[1:]), cut.tolist(), strict=True
-        ):
-            best = int(row.argmax())
-            predictions.append(
-                ChoicePrediction(
-                    index=best, probabilities=tuple(row.tolist()), text=example.endings[best], cut_tokens=lost
-                )
-            )
-        return predictions
-
-    def score(self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]) -> dict[str, float]:
-        """The fraction of correctly chosen endings, as "accuracy"."""
-        hits = self.example_scores(examples, predictions)
-        return {"accuracy": float(hits.mean()) if len(hits) else 0.0}
-
-    def example_scores(
-        self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]
-    ) -> npt.NDArray[np.float64]:
-        """1 if the gold ending is chosen, else 0, float64 [U]."""
-        pairs = zip(_choices(examples), predictions, strict=True)
-        return np.array([example.label == prediction.index for example, prediction in pairs], dtype=np.float64)
-
-    def is_collapsed(self, predictions: Sequence[ChoicePrediction], examples: Sequence[Example]) -> bool:
-        """Whether the same index is chosen for every example although the gold indices differ."""
-        gold = {example.label for example in _choices(examples)}
-        return len(gold) > 1 and len({prediction.index for prediction in predictions}) == 1
+        return self.predictions(examples, scores, np.add.reduceat(features.rows.cut_by_row, features.first_rows))
 
 
 def _scores_of_units(logits: "Tensor", batch: "TaskBatch", missing: float) -> "Tensor":
@@ -170,18 +136,6 @@ def _scores_of_units(logits: "Tensor", batch: "TaskBatch", missing: float) -> "T
     widest = int(batch.place_in_unit.max()) + 1
     empty = logits.new_full((batch.num_units, widest), missing)
     return empty.index_put((batch.unit_of_row, batch.place_in_unit), logits[:, 0])
-
-
-def _choices(examples: Sequence[Example]) -> list[ChoiceExample]:
-    choices = [example for example in examples if isinstance(example, ChoiceExample)]
-    assert len(choices) == len(examples), "a choice task takes choice examples"
-    return choices
-
-
-def _require_whole_texts(settings: TaskSettings) -> None:
-    if settings.long_text in WINDOWED:
-        allowed = "what keeps each ending in one row: longest_first, head, tail, head_tail or error"
-        raise ConfigError.must_be("long_text of multiple choice", allowed, settings.long_text)
 
 
 def _refuse_long(
@@ -219,14 +173,6 @@ def _pack(contexts: Encoded, endings: Encoded, tokenizer: Tokenizer, settings: T
             )
         )
         places.append(chosen)
-    if len(packed) == 1:
-        return packed[0]
     if not packed:
         return pack_rows([], template=tokenizer.template, max_length=settings.max_length)
-    joined = PackedRows(
-        np.concatenate([rows.token_ids for rows in packed]),
-        np.concatenate([rows.segment_ids for rows in packed]),
-        np.concatenate([rows.lengths for rows in packed]),
-        np.concatenate([rows.cut_by_row for rows in packed]),
-    )
-    return joined.select(np.argsort(np.concatenate(places)))
+    return rows_in_order(packed, places)

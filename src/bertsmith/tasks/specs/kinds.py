@@ -15,6 +15,7 @@ KINDS = Registry[type[Task]](
         "regression": "tasks.specs.regression:RegressionTask",
         "similarity": "tasks.specs.similarity:SimilarityTask",
         "choice": "tasks.specs.choice:ChoiceTask",
+        "selection": "tasks.specs.selection:SelectionTask",
         "tagging": "tasks.specs.tagging:TaggingTask",
         "span": "tasks.specs.span:SpanTask",
         GENERATION: "tasks.specs.generation:GenerationTask",

@@ -15,6 +15,8 @@ patents                classification  patents and their subclasses, as JSON lin
 relations              classification  texts with two marked spans and the relation of the two, as JSON lines, or tables
                                        of texts in which @TYPE$ stands for each
 regression             regression      as classification, with a number as the label
+response-selection     selection,      conversations and replies; see `tasks.datasets.replies`
+                       choice
 similarity, pairs,     similarity      vectors: scored pairs, pairs with or without labels, triplets, single texts; see
 triplets, texts                        `tasks.datasets.text_groups`
 summarization,         generation      tables with a source text and the text to write; see `tasks.datasets.sequences`
@@ -55,9 +57,10 @@ from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_l
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.mentions import MENTION_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
-from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.settings import VECTORS, TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.tasks.specs.written_forms import labels_of_trees
@@ -75,12 +78,16 @@ FIXED_LABELS = (*GLUE, *NLI, *PRESETS)
 SEVERAL = ("multi-label", "patents")  # labels for a text
 GENERAL = ("classification", *SEVERAL, "relations", "regression")
 CHOICES = ("swag", "codah", "choice")
+RANKED = ("response-selection",)  # candidates of which one is right
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 PARSING, TRANSLATION, SUMMARIZATION = "parsing", "translation", "summarization"
 WRITTEN = (SUMMARIZATION, "response", TRANSLATION, PARSING, "text-to-text")  # texts that the model writes
 EXTRACTED = ("extractive-summarization",)  # sentences of a text that the model chooses
-TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, COREFERENCE, *PRESETS)
+TASK_NAMES = (
+    *(*GLUE, *NLI, *QUESTIONS, *CHOICES, *RANKED, *TAGS, *GENERAL, *FORMS, *WRITTEN, *EXTRACTED, COREFERENCE),
+    *PRESETS,
+)
 _MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy", *AT_METRICS)
 _ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
 _ANSWERS, _ENDINGS = ("exact", "f1"), ("accuracy",)
@@ -109,6 +116,7 @@ def kind_of(name: str) -> str:
     for names, kind in (
         (QUESTIONS, "span"),
         (CHOICES, "choice"),
+        (RANKED, "selection"),
         (TAGS, "tagging"),
         (FORMS, "similarity"),
         (WRITTEN, GENERATION),
@@ -164,6 +172,10 @@ def spec_for(
         )
     if name in CHOICES:
         return TaskSpec(kind="choice", name=name, settings=settings)
+    if name in RANKED:
+        ranks = tuple(RANK_METRICS)
+        kind, reads = ("selection", "mean") if settings.scorer == VECTORS else ("choice", "pooler")
+        return TaskSpec(kind=kind, name=name, metric=ranks[0], metrics=ranks, reads=reads, settings=settings)
     if name in TAGS:
         return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
     if name in FORMS:
@@ -238,6 +250,8 @@ def default_settings(name: str) -> TaskSettings:
         return TaskSettings(max_length=256, no_repeat_ngram=3, copy=True)
     if name in EXTRACTED:
         return TaskSettings(max_length=256, no_repeat_ngram=3)
+    if name in RANKED:
+        return TaskSettings(long_text="tail")  # the last turns say most about the reply
     if name in WRITTEN:
         return TaskSettings(max_target_length={PARSING: 256, TRANSLATION: 128}.get(name, 64), copy=True)
     return TaskSettings(max_length=384 if name in (*QUESTIONS, COREFERENCE) else 128)
@@ -273,7 +287,7 @@ def require_kind(name: str, spec: TaskSpec) -> None:
     """Checks that a model can be scored on a task's files."""
     kind = kind_of(name)
     require(
-        kind == spec.kind,
+        kind == spec.kind or name == spec.name,
         expected=f"a file for the model's task, {spec.title}",
         found=f"the format of {title_of(name, kind)}",
         fix="name a model for that task, or another --task",
@@ -292,7 +306,7 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         return tuple(name for name in CLASS_METRICS if name != "f1" or len(spec.labels) == 2)
     if spec.kind == "tagging":
         return _ENTITIES if spec.scheme else _WORDS
-    if spec.kind == "similarity":
+    if spec.kind == "similarity" or spec.ranks:
         return spec.metrics
     if spec.kind == EXTRACTION:
         return ROUGE
@@ -309,7 +323,7 @@ def require_metric(task: str, name: str) -> None:
     """Refuses a score that no examples of a named task have, before any are read."""
     broadest = (
         spec_for(task, ())
-        if task in (*WRITTEN, *EXTRACTED)
+        if task in (*WRITTEN, *EXTRACTED, *RANKED)
         else TaskSpec(
             kind=kind_of(task),
             name=task,

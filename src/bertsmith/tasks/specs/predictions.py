@@ -12,6 +12,7 @@ from bertsmith.tasks.specs.task import Prediction
 _MOST_SHOWN = 20  # labels in a line
 _CANDIDATE = ("text", "start", "end", "probability")
 _ANSWER = ("text", "begin", "end", "probability")
+_RANKED = ("index", "text", "probability")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,13 +72,17 @@ class ChoicePrediction(Prediction):
     index: int  # of the ending, from 0
     probabilities: tuple[float, ...]  # one per ending; they sum to 1
     text: str
+    # of a task that ranks: index, text and probability of the candidates, the best one first
+    ranking: tuple[tuple[int, str, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON; "ranking" is left out if it is empty."""
+        ranking = [dict(zip(_RANKED, candidate, strict=True)) for candidate in self.ranking]
         return {
             "index": self.index,
             "text": self.text,
             "probabilities": list(self.probabilities),
+            **({"ranking": ranking} if ranking else {}),
             "cut_tokens": self.cut_tokens,
         }
 
@@ -87,7 +92,8 @@ class ChoicePrediction(Prediction):
         >>> ChoicePrediction(index=1, probabilities=(0.25, 0.75), text="he sings\nloudly").line()
         '1\t75%\the sings loudly'
         """
-        return f"{self.index}\t{self.probabilities[self.index]:.0%}\t{' '.join(self.text.split())}"
+        best = self.ranking[0][2] if self.ranking else self.probabilities[self.index]
+        return f"{self.index}\t{best:.0%}\t{' '.join(self.text.split())}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,9 @@ OF_WRITING = (
 )  # fmt: skip
 # Those of sentences to choose; the second one is also among the others.
 OF_EXTRACTS = ("sentences", "no_repeat_ngram", "sentence_layers")
+VECTORS, CROSS_ENCODER = SCORERS = ("vectors", "cross-encoder")  # how candidates are scored
+OF_RANKING = ("scorer",)  # the settings of tasks that rank candidates
+CANDIDATES = 10  # of a row, with the right one
 POOLINGS = ("mean", "max", "sum")
 
 
@@ -106,6 +109,11 @@ class TaskSettings:
     sentence_layers: int = help_field(
         2, "extractive summaries: Transformer layers over the sentences of a text, in front of their scores", most=100
     )
+    scorer: str = help_field(
+        VECTORS,
+        "response-selection: how candidates are scored: vectors (context and reply are read apart, so that any number "
+        "of replies is computed once) or cross-encoder (both together)",
+    )
     constrained_tags: bool = help_field(
         True,
         "tagging: predict only sequences of tags that the scheme allows; otherwise the most likely tag of each word",
@@ -118,7 +126,7 @@ class TaskSettings:
         ):  # fmt: skip
             value = getattr(self, name)
             require_number(name, value, least=1)
-        for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
+        for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS), ("scorer", SCORERS)):
             value = getattr(self, name)
             require_known(name, value, known)
         for name in ("min_target_length", "no_repeat_ngram", "length_penalty", "sentences", "sentence_layers"):
@@ -150,6 +158,13 @@ class ColumnSettings:
         "on each line, or cpc (the codes contain their parents). Parents are trained and predicted "
         "with their labels",
         path=True,
+    )
+    candidates: int = help_field(
+        CANDIDATES,
+        "response-selection: candidates of each row of a labelled file without a column candidates: the right reply "
+        "and others drawn from the file",
+        least=2,
+        most=10_000,
     )
     language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")
     encoding: str = help_field(

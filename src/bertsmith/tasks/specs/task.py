@@ -31,7 +31,8 @@ from bertsmith.models.parts.our_names import (
 )
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
-from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_EXTRACTS, OF_WRITING, TaskSettings
+from bertsmith.tasks.metrics.ranking import RANK_METRICS
+from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_EXTRACTS, OF_RANKING, OF_WRITING, TaskSettings
 from bertsmith.tasks.specs.tokenized import tokenized
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -74,7 +75,8 @@ def title_of(name: str, kind: str) -> str:
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
-    # classification, regression, choice, tagging, span, similarity, generation, extraction or coreference; selects the
+    # classification, regression, choice, selection, tagging, span, similarity, generation, extraction or coreference;
+    # selects the
     # class
     kind: str
     name: str
@@ -173,15 +175,22 @@ class TaskSpec:
                 del values[name]
         if not self.objective:
             del values["objective"], values["widths"]
+        if not self.objective or self.ranks:
             del values["settings"]["query_prompt"], values["settings"]["passage_prompt"]
         for name in ("activation", "prompt", "parents", "thresholds", "decoder_layers", "shares_layers"):
             if not values[name]:
                 del values[name]
         if not self.settings.label_thresholds:
             del values["settings"]["label_thresholds"]
-        for name in {*OF_WRITING, *OF_EXTRACTS} - {*_STORED_BY.get(self.kind, ())}:
+        stored = {*_STORED_BY.get(self.kind, ()), *(OF_RANKING if self.ranks else ())}
+        for name in {*OF_WRITING, *OF_EXTRACTS, *OF_RANKING} - stored:
             del values["settings"][name]
         return values
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it ranks candidates, and is scored by the rank of the right one."""
+        return self.metric in RANK_METRICS and self.kind in ("choice", "selection")
 
     @property
     def has_two_texts(self) -> bool:
@@ -281,6 +290,10 @@ class Task(abc.ABC):
     def golds(self, examples: Sequence[Example]) -> list[Any]:
         """The right answers to labelled examples, plain values for JSON: labels, tags or numbers."""
         return [getattr(example, "label", getattr(example, "tags", None)) for example in examples]
+
+    def of_vectors(self) -> "Task":
+        """The task that compares vectors of the same texts, whose cosines are a baseline; by default this one."""
+        return self
 
     @abc.abstractmethod
     def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:

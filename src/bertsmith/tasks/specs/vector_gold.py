@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.tasks.datasets.examples import Example, TextExample, TripletExample
+from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample, TripletExample
+from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -55,6 +56,8 @@ def metrics_of_examples(examples: Sequence[Example]) -> tuple[str, ...]:
     first = examples[0]
     if isinstance(first, TripletExample):
         return TRIPLETS
+    if isinstance(first, ChoiceExample):
+        return tuple(RANK_METRICS)
     assert isinstance(first, TextExample)
     if first.second is None:
         return ()

@@ -8,7 +8,7 @@ from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.cross_encoders import DEFAULT
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata
+from bertsmith.models.model_files.metadata import OF_VECTORS, ModelMetadata
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs import named_tasks
@@ -88,7 +88,7 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
 def spec_of_head(folder: ModelFolder) -> TaskSpec | None:
     """The spec of the task whose head is in a folder; None without a head, as in a model of vectors."""
     spec = spec_of(folder)
-    return None if spec is None or spec.kind == SIMILARITY else spec
+    return None if spec is None or spec.kind in OF_VECTORS else spec
 
 
 def require_spec(folder: ModelFolder) -> TaskSpec:

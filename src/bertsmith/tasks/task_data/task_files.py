@@ -14,6 +14,7 @@ from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.parts.our_names import COREFERENCE
+from bertsmith.tasks.datasets.choice import FEWEST_ENDINGS
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     PAIRS,
@@ -39,6 +40,7 @@ from bertsmith.tasks.specs.named_tasks import (
     EXTRACTED,
     PRESETS,
     QUESTIONS,
+    RANKED,
     SEVERAL,
     TAGS,
     WRITTEN,
@@ -61,6 +63,7 @@ _READERS = Registry[Callable[..., ExampleFile]](
         "groups": "tasks.datasets.text_groups:read_groups",
         "documents": "tasks.datasets.documents:read_documents",
         "mentions": "tasks.datasets.mentions:read_mentions",
+        "replies": "tasks.datasets.replies:read_replies",
         "sequences": "tasks.datasets.sequences:read_sequences",
         "patents": "tasks.datasets.patents:read_patents",
         "relations": "tasks.datasets.relations:read_relations",
@@ -117,6 +120,9 @@ def read_examples(
         )
     elif name in CHOICES:
         example_file = _READERS["choices"](path, labelled=gold, encoding=encoding)
+    elif name in RANKED:
+        options = {"training": training, "candidates": columns.candidates}
+        example_file = _READERS["replies"](path, gold=gold, **options, **named)
     elif name in FORMS:
         example_file = _READERS["groups"](name, path, pair_column=columns.pair_column, gold=gold, **named)
     elif name in WRITTEN:
@@ -213,6 +219,12 @@ def read_task(
         data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
     elif dev is None:
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
+        if spec.ranks:
+            from bertsmith.tasks.datasets.replies import with_drawn
+
+            drawn = cast("Sequence[ChoiceExample]", held)
+            short = any(len(example.endings) < FEWEST_ENDINGS for example in drawn)
+            held = list(with_drawn(drawn, chosen.candidates - 1)) if short else held
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
         form = name

@@ -99,6 +99,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
 
 
 def _shape(spec: TaskSpec, *, several: bool) -> str:
+    if spec.kind == "selection":
+        return "choice"
     if spec.kind in _FIELDS:
         return spec.kind
     pair = several if spec.pair is None else spec.pair
