@@ -108,6 +108,11 @@ def write_file(name: str, folder: Path) -> Path:
         suffix, text = "json", squad_file(name)
     elif name in named_tasks.CHOICES:
         suffix, text = "tsv" if name == "codah" else "csv", choice_file(name)
+    elif name in named_tasks.RANKED:
+        rows = [
+            {"context": [TEXTS[row % 4], f"row {row}"], "response": f"{TEXTS[row % 4]} {row}"} for row in range(COUNT)
+        ]
+        suffix, text = "jsonl", "".join(json.dumps(row) + "\n" for row in rows)
     elif name == "patents":
         codes = ("B63H", "B63B; H04M", "H04M")
         rows = [f"{row}\t1. {TEXTS[row % 4]}\t{codes[row % 3]}\n" for row in range(COUNT)]

@@ -115,8 +115,15 @@ def same(text: str) -> str:
 
 
 def different(texts: Iterable[str]) -> list[str]:
-    """The texts without those that equal an earlier one."""
-    return list({same(text): text for text in reversed(list(texts))}.values())[::-1]
+    """The texts without those that equal an earlier one.
+
+    >>> different(["Yes.", "No.", "yes. "])
+    ['Yes.', 'No.']
+    """
+    result: dict[str, str] = {}
+    for text in texts:
+        result.setdefault(same(text), text)
+    return list(result.values())
 
 
 def with_drawn(examples: Sequence[ChoiceExample], others: int, purpose: str = "candidates") -> list[ChoiceExample]:
