@@ -76,8 +76,7 @@ class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`."""
 
     # classification, regression, choice, selection, tagging, span, similarity, generation, extraction or coreference;
-    # selects the
-    # class
+    # selects the class
     kind: str
     name: str
     # names of the outputs in the order of the head's rows; empty for regression, choice and span
