@@ -103,8 +103,8 @@ class Model:
 
     Attributes:
         name: the last part of the path, or the id.
-        task: "classification", "regression", "choice", "tagging", "span", "generation", "extraction", "coreference",
-            or None.
+        task: "classification", "regression", "choice", "selection", "tagging", "span", "generation", "extraction",
+            "coreference", or None.
         weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
