@@ -34,6 +34,7 @@ from bertsmith.recipes.finetuning.settings import PROBE, SETFIT, FinetuningSetti
 from bertsmith.recipes.results.finished_run import TABLE_FILE, search_folder
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.examples import TRIPLETS
+from bertsmith.tasks.datasets.replies import with_negatives
 from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
@@ -156,8 +157,6 @@ def read_examples(request: FinetuneRequest) -> Examples:
         embedder = load_embedder(request.source, device=request.device)
         data = dataclasses.replace(data, train=with_hard_negatives(data.train, embedder, request.hard_negatives))
     if spec.ranks and spec.kind == "choice":
-        from bertsmith.tasks.datasets.replies import with_negatives
-
         prepared["negatives"] = request.negatives
         data = dataclasses.replace(data, train=with_negatives(data.train, request.negatives, request.hard_negatives))
     return Examples(spec, data, prepared)

@@ -18,6 +18,7 @@ from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.specs.candidates import ChoosingTask, choices_of, require_whole_texts, rows_in_order
 from bertsmith.tasks.specs.predictions import ChoicePrediction
+from bertsmith.tasks.specs.selection import SelectionTask
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import Task, TaskWithLoss
 from bertsmith.tasks.specs.tokenized import encoded_texts
@@ -48,8 +49,6 @@ class ChoiceTask(ChoosingTask, TaskWithLoss):
         """Of a ranking, the task that ranks the same examples by vectors; see `Task.of_vectors`."""
         if not self.spec.ranks:
             return self
-        from bertsmith.tasks.specs.selection import SelectionTask
-
         return SelectionTask(dataclasses.replace(self.spec, kind=SelectionTask.kind, reads="mean", bilstm_layers=""))
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from bertsmith.models.parts.our_names import NO_TEXT
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
+from bertsmith.tasks.datasets.replies import same
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.vectors import cosines
 from bertsmith.tasks.specs.candidates import ChoosingTask, choices_of, require_whole_texts, rows_in_order
@@ -100,8 +101,6 @@ def _right_first(example: ChoiceExample) -> ChoiceExample:
 
 def _ids(choices: Sequence[ChoiceExample]) -> np.ndarray:
     """The ids of the texts of each unit, int64 [E, texts], the same for equal texts; see `heads.vector_losses`."""
-    from bertsmith.tasks.datasets.replies import same
-
     ids: dict[str, int] = {}
     result = np.full((len(choices), max(1 + len(example.endings) for example in choices)), NO_TEXT, dtype=np.int64)
     for row, example in zip(result, choices, strict=True):

@@ -34,6 +34,7 @@ from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
+from bertsmith.tasks.datasets.replies import with_drawn
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
@@ -220,8 +221,6 @@ def read_task(
     elif dev is None:
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
         if spec.ranks:
-            from bertsmith.tasks.datasets.replies import with_drawn
-
             drawn = cast("Sequence[ChoiceExample]", held)
             short = any(len(example.endings) < FEWEST_ENDINGS for example in drawn)
             held = list(with_drawn(drawn, chosen.candidates - 1)) if short else held
