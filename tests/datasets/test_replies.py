@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.datasets.drawn_replies import same, with_drawn, with_negatives
 from bertsmith.tasks.datasets.examples import ChoiceExample
-from bertsmith.tasks.datasets.replies import read_replies, read_reply_list, same, with_drawn, with_negatives
+from bertsmith.tasks.datasets.replies import read_replies, read_reply_list
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.task_data.task_files import read_task
 

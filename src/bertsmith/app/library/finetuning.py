@@ -33,8 +33,8 @@ from bertsmith.recipes.finetuning.run import finetune as run_finetuning
 from bertsmith.recipes.finetuning.settings import PROBE, SETFIT, FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.finished_run import TABLE_FILE, search_folder
 from bertsmith.recipes.sentence_encoders import few_labels
+from bertsmith.tasks.datasets.drawn_replies import with_negatives
 from bertsmith.tasks.datasets.examples import TRIPLETS
-from bertsmith.tasks.datasets.replies import with_negatives
 from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec

@@ -14,8 +14,8 @@ import numpy as np
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.tasks.datasets.drawn_replies import different
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample, TripletExample
-from bertsmith.tasks.datasets.replies import different
 from bertsmith.tasks.metrics.vectors import unit
 
 LIMIT = 0.95  # of the cosine of the partner; what is nearer may belong to the text as well

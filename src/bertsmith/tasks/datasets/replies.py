@@ -2,23 +2,16 @@
 
 Any table has the columns `context` and `response`, or others of the usual names. A context is a text, or a list of
 turns in JSON, which become lines. A column `candidates` holds a list in JSON; without it the candidates of a row are
-its reply and others drawn from the file, by a generator of the row. Replies that differ in white space or capital
-letters alone are equal: one that equals the right reply is never a wrong one, and neither is a reply to an equal
-context.
+its reply and others drawn from the file, see `drawn_replies.py`.
 """
 
-import dataclasses
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-
-import numpy as np
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, tell
-from bertsmith.base.core.randomness import generator
 from bertsmith.tasks.datasets.cells import ID_COLUMNS, Row, first_known, plain_name, show_columns
-from bertsmith.tasks.datasets.choice import FEWEST_ENDINGS
-from bertsmith.tasks.datasets.examples import ChoiceExample, Example, ExampleFile
+from bertsmith.tasks.datasets.drawn_replies import FEWEST, different, draw_of, with_drawn, with_right_at
+from bertsmith.tasks.datasets.examples import ChoiceExample, ExampleFile
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.sequences import column_of, texts_in
 from bertsmith.tasks.datasets.tables import read_table
@@ -68,8 +61,8 @@ def read_replies(
     for number, row in enumerate(rows):
         right = _text(row, reply) if gold else ""
         endings = different([*([right] if gold else []), *(texts_in(row, listed) if listed else ())])
-        if listed and len(endings) < FEWEST_ENDINGS:
-            fewest = f"at least {FEWEST_ENDINGS} different candidates"
+        if listed and len(endings) < FEWEST:
+            fewest = f"at least {FEWEST} different candidates"
             raise InputError.at(row.location, fewest, str(len(endings)), "add candidates, or remove the row")
         name = row.values.get(id_column or "", "") or str(number)
         example = ChoiceExample(
@@ -79,7 +72,7 @@ def read_replies(
             label=0 if gold else None,
             location=row.location,
         )
-        examples.append(_with_right_at(example, _draw("place", number).integers(len(endings))) if gold else example)
+        examples.append(with_right_at(example, draw_of("place", number).integers(len(endings))) if gold else example)
     if gold and not training and not listed:
         examples = with_drawn(examples, candidates - 1)
     return ExampleFile.of(examples, expected=f"rows in {quoted(path)}")
@@ -96,96 +89,11 @@ def read_reply_list(path: Path, encoding: str = UTF_8) -> list[str]:
         column = column_of(path, list(rows[0].values), None, [*RESPONSE_COLUMNS, "text"], "reply", "") if rows else ""
         texts = [_text(row, column) for row in rows]
     replies = different(texts)
-    if len(replies) < FEWEST_ENDINGS:
-        raise InputError.at(
-            quoted(path), f"at least {FEWEST_ENDINGS} different replies", str(len(replies)), "add replies"
-        )
+    if len(replies) < FEWEST:
+        raise InputError.at(quoted(path), f"at least {FEWEST} different replies", str(len(replies)), "add replies")
     if len(replies) < len(texts):
         tell(f"{quoted(path)}: {counted(len(texts) - len(replies), 'repeated reply', 'repeated replies')} left out")
     return replies
-
-
-def same(text: str) -> str:
-    """What equal replies have in common.
-
-    >>> same("Thank  you.") == same("thank you. ")
-    True
-    """
-    return " ".join(text.split()).casefold()
-
-
-def different(texts: Iterable[str]) -> list[str]:
-    """The texts without those that equal an earlier one.
-
-    >>> different(["Yes.", "No.", "yes. "])
-    ['Yes.', 'No.']
-    """
-    result: dict[str, str] = {}
-    for text in texts:
-        result.setdefault(same(text), text)
-    return list(result.values())
-
-
-def with_drawn(examples: Sequence[ChoiceExample], others: int, purpose: str = "candidates") -> list[ChoiceExample]:
-    """The examples with further candidates each, drawn from the right replies of all; the right one at a drawn place.
-
-    Fewer are added where the examples do not have as many.
-
-    Args:
-        others: the number of candidates that are added.
-        purpose: of the draw.
-    """
-    right = [_right(example) for example in examples]
-    replies = different(right)
-    number_of = {same(text): number for number, text in enumerate(replies)}
-    of_context: dict[str, set[int]] = {}
-    for example, text in zip(examples, right, strict=True):
-        of_context.setdefault(same(example.context), set()).add(number_of[same(text)])
-    result = []
-    for row, example in enumerate(examples):
-        left_out = of_context[same(example.context)] | {number_of.get(same(text), -1) for text in example.endings}
-        draw = _draw(purpose, row)
-        drawn = draw.choice(len(replies), min(len(replies), others + len(left_out)), replace=False).tolist()
-        added = [replies[number] for number in drawn if number not in left_out][:others]
-        endings = (*example.endings, *added)
-        if len(endings) < FEWEST_ENDINGS:
-            raise InputError(
-                expected=f"a reply that differs from that of {example.location}, as a wrong one",
-                found="none",
-                fix="add rows with other replies, or a column candidates",
-            )
-        result.append(_with_right_at(dataclasses.replace(example, endings=endings), draw.integers(len(endings))))
-    return result
-
-
-def with_negatives(examples: Sequence[Example], negatives: int, mined: int) -> list[Example]:
-    """Training examples for a model that reads context and reply together; those with candidates of their own as is.
-
-    Args:
-        negatives: wrong replies to draw for each example.
-        mined: the most wrong replies that an example without candidates of its own may have.
-    """
-    choices = [example for example in examples if isinstance(example, ChoiceExample)]
-    assert len(choices) == len(examples), "conversations"
-    if max(len(example.endings) for example in choices) > 1 + mined:
-        return list(choices)
-    return list(with_drawn(choices, negatives, "negatives"))
-
-
-def _draw(purpose: str, row: int) -> np.random.Generator:
-    return generator(0, purpose, row)
-
-
-def _right(example: ChoiceExample) -> str:
-    assert example.label is not None, "labelled examples"
-    return example.endings[example.label]
-
-
-def _with_right_at(example: ChoiceExample, place: "int | np.integer") -> ChoiceExample:
-    """The example with its right candidate at a place, and the others in their order."""
-    others = [text for number, text in enumerate(example.endings) if number != example.label]
-    endings = (*others[:place], _right(example), *others[place:])
-    return dataclasses.replace(example, endings=endings, label=int(place))
 
 
 def _text(row: Row, column: str, *, joined: bool = False) -> str:

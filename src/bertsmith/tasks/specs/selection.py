@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertsmith.models.parts.our_names import NO_TEXT
+from bertsmith.tasks.datasets.drawn_replies import same
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
-from bertsmith.tasks.datasets.replies import same
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.vectors import cosines
 from bertsmith.tasks.specs.candidates import ChoosingTask, choices_of, require_whole_texts, rows_in_order

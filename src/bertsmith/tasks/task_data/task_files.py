@@ -14,7 +14,7 @@ from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.parts.our_names import COREFERENCE
-from bertsmith.tasks.datasets.choice import FEWEST_ENDINGS
+from bertsmith.tasks.datasets.drawn_replies import FEWEST, with_drawn
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     PAIRS,
@@ -34,7 +34,6 @@ from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
 from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
-from bertsmith.tasks.datasets.replies import with_drawn
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
@@ -222,7 +221,7 @@ def read_task(
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
         if spec.ranks:
             drawn = cast("Sequence[ChoiceExample]", held)
-            short = any(len(example.endings) < FEWEST_ENDINGS for example in drawn)
+            short = any(len(example.endings) < FEWEST for example in drawn)
             held = list(with_drawn(drawn, chosen.candidates - 1)) if short else held
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
     else:
