@@ -26,7 +26,7 @@ OF_TASKS = {
     "coreference": "resolve",
 }
 # What trains a model for it, where that is not the default.
-_MADE_BY = {"next_sentence": " (pretrain --objective mlm+nsp or mlm+sop)"}
+_MADE_BY = {"next_sentence": " (pretrain --objective nsp, mlm+nsp or mlm+sop, with --init in minutes)"}
 
 
 def no_ability(ability: str, abilities: Collection[str], name: str, task: str | None) -> CheckpointError:

@@ -242,12 +242,13 @@ def require_heads(trained: Collection[str], needs: Sequence[str], place: object)
     """Checks that the pre-training heads that are needed were trained."""
     for head in needs:
         if head not in trained:
-            objective = "mlm+nsp or mlm+sop" if head == "nsp" else "mlm"
-            raise CheckpointError(
-                expected=f"a model with a trained {head} head in '{place}'",
-                found="none",
-                fix=f"name a model that was pre-trained with --objective {objective}",
-            )
+            fix = "name a model that was pre-trained with --objective mlm"
+            if head == "nsp":
+                fix = (
+                    "train one in minutes: `bertsmith corpus TEXT --model MODEL --out CORPUS`, then `bertsmith "
+                    "pretrain CORPUS --init MODEL --objective nsp --max-length 64 --minutes 10 --out RUN`"
+                )
+            raise CheckpointError(expected=f"a model with a trained {head} head in '{place}'", found="none", fix=fix)
 
 
 def relation_of(objective: str | None) -> str:
