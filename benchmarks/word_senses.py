@@ -6,7 +6,7 @@ DIR has CoarseWSD-20 (`coarsewsd20_train.jsonl`, `coarsewsd20_test.jsonl`), the 
 `S10amended`, `softEN`) and Open English WordNet (`oewn_senses.tsv`, `oewn_synsets.jsonl`), whose definitions are the
 glosses, in the order of WordNet's senses, and whose example sentences are labelled examples where they have the lemma
 as it is spelled. The prior 0.2 was chosen on S10amended among 0, 0.1, 0.2 and 0.4; the words of that set are left out
-of softEN. Words of the all-words sets whose senses are not in this WordNet are left out.
+of softEN, of which 1,500 are drawn. Words of the all-words sets whose senses are not in this WordNet are left out.
 
 CoarseWSD-20 is measured on at most --most training and test rows of each word, drawn with a fixed seed. Each part is
 added to the file of --lines as soon as it is measured, and is not repeated; none starts after --minutes.
@@ -35,8 +35,9 @@ from bertsmith.inference.search.senses import Occurrence, occurrence_vectors
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 
-SETS = ("S10amended", "softEN", "42D")
+SETS = ("S10amended", "42D", "softEN")
 PRIOR = 0.2
+MOST_WORDS = 1500  # of an all-words set, drawn with a fixed seed
 POS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 
 
@@ -76,7 +77,8 @@ def all_words(data: Path, name: str) -> tuple[list[WordInText], int]:
         if senses and row["id"] not in apart:
             place, lemma = in_words(sentences[row["sent"]], row["index"]), row["lemma"].lower().replace("_", " ")
             words.append(WordInText(id=row["id"], lemma=lemma, pos=POS[row["pos"]], occurrence=place, senses=senses))
-    return words, without
+    chosen = sorted(np.random.default_rng(1).permutation(len(words))[:MOST_WORDS].tolist())
+    return [words[number] for number in chosen], without
 
 
 @functools.cache
@@ -155,7 +157,7 @@ def parts(data: Path, models: Sequence[str], most: int, pair_model: str | None) 
             for system, prior, reads_usage in (
                 ("glosses", 0.0, False),
                 (f"glosses, prior {PRIOR:g}", PRIOR, False),
-                (f"usage examples, then glosses, prior {PRIOR:g}", PRIOR, True),
+                (f"usage examples and glosses, prior {PRIOR:g}", PRIOR, True),
             ):
                 key = {"model": name, "set": name_of_set, "system": system, "part": "all"}
 
@@ -257,7 +259,16 @@ def main() -> None:
         print(f"{row['set']:13} {row['model']:8} {row['system']:45} {row['f1']:.4f} without {row['f1_of_first']:.4f}")
     described, left_out = machine(), {name: all_words(given.data, name)[1] for name in SETS}
     name = f"word_senses_{machine_label(described)}_torch-{described['packages']['torch']}"
-    write_result(name, {"machine": described, "rows_of_a_word": given.most, "left_out": left_out, "scores": table})
+    write_result(
+        name,
+        {
+            "machine": described,
+            "rows_of_a_word": given.most,
+            "words_of_a_set": MOST_WORDS,
+            "left_out": left_out,
+            "scores": table,
+        },
+    )
     print(f"parts left: {left}")
 
 

@@ -12,6 +12,7 @@ Another way to find the sense is to ask for each dictionary gloss whether it fit
 Sources: Devlin et al. (2018), section 5.3, for the vectors; Huang et al. (2019), "GlossBERT", for the pairs.
 """
 
+import json
 import re
 import tempfile
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ from pathlib import Path
 import numpy as np
 from base_models import base_of_language, options
 
-from bertsmith import Model, finetune, load, quiet
+from bertsmith import compare_contexts, disambiguate, finetune, gloss_pairs, load, quiet
+from bertsmith.app.library.disambiguation import write_gloss_pairs
 
 # The word, a gloss of one of its two senses, and who does what with which things in that sense.
 SENSES = (
@@ -48,19 +50,10 @@ def documents(count: int, rng: np.random.Generator) -> list[list[str]]:
     return [[sentence(number, rng), f"it is {SENSES[number][1]} .", sentence(number, rng)] for number in picked]
 
 
-def words_of(text: str) -> list[str]:
-    """The words and punctuation marks of a text, in lower case."""
-    return re.findall(r"\w+|[^\w\s]", text.lower())
-
-
-def vectors(model: Model, sentences: Sequence[str], words: Sequence[str]) -> np.ndarray:
-    """The normalized vector of one word in each sentence, in each layer: float32 [L + 1, S, D]."""
-    split = [words_of(text) for text in sentences]
-    positions = [tokens.index(word) for tokens, word in zip(split, words, strict=True)]
-    count = len(model.attention(sentences[0]).weights)
-    layers = [model.features(split, layers=str(layer)) for layer in range(count + 1)]
-    picked = np.array([[rows[n].numpy() for rows, n in zip(layer, positions, strict=True)] for layer in layers])
-    return picked / np.linalg.norm(picked, axis=-1, keepdims=True)
+def table(file: Path, rows: Sequence[dict[str, str]]) -> Path:
+    """The file, with these rows as JSON lines."""
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
 
 
 def main(
@@ -71,43 +64,45 @@ def main(
     if model is None:
         model = base_of_language(documents(1500, np.random.default_rng(1)), folder, steps)
         settings |= {"learning_rate": 1e-3, "bias_correction": True}
-    encoder, rng = load(model, device="cpu"), np.random.default_rng(2)
+    rng = np.random.default_rng(2)
+    folder.mkdir(parents=True, exist_ok=True)
 
     # Questions and labelled sentences share no words except the ambiguous one.
-    gold = np.repeat(np.arange(len(SENSES)), 8)
-    labelled, asked = ([sentence(sense, rng, part) for sense in gold] for part in (slice(0, 1), slice(1, None)))
-    words = [SENSES[sense][0] for sense in gold]
-    known, new = (vectors(encoder, sentences, words) for sentences in (labelled, asked))
-    same_word = np.array(words)[:, None] == np.array(words)
-    nearest = np.where(same_word, new @ known.swapaxes(1, 2), -2).argmax(-1)  # [L + 1, S], by cosine
-    right = (gold[nearest] == gold).mean(-1).tolist()
+    gold = np.repeat(np.arange(len(SENSES)), 8).tolist()
+    labelled, asked = (
+        table(
+            folder / name,
+            [
+                {"lemma": SENSES[sense][0], "sense": SENSES[sense][1], "text": sentence(sense, rng, part)}
+                for sense in gold
+            ],
+        )
+        for name, part in (("labelled.jsonl", slice(0, 1)), ("asked.jsonl", slice(1, None)))
+    )
+    given = {"model": model, "device": "cpu"}
     word, *contexts = compared
-    cosines = [float(one[0] @ one[1]) for one in vectors(encoder, contexts, [word, word])]
+    right, cosines = [], []
     print(f"the same '{word}'?\n  {contexts[0]}\n  {contexts[1]}")
     print("layer  cosine of the two  sense of new sentences right (guessing: 50%)")
-    for layer, (cosine, share) in enumerate(zip(cosines, right, strict=True)):
-        print(f"{layer:5}  {cosine:17.2f}  {share:.0%}")
+    for layer in range(len(load(model, device="cpu").attention(contexts[0]).weights) + 1):
+        cosines.append(compare_contexts(word, *contexts, layers=str(layer), **given).cosine)
+        scores = disambiguate(asked, examples=labelled, layers=str(layer), evaluate=True, **given).scores
+        right.append(scores.f1)
+        print(f"{layer:5}  {cosines[-1]:17.2f}  {right[-1]:.0%}")
 
     # The other way: does this gloss fit? Of the two glosses of a word, the more probable one gives its sense.
-    def pairs(texts: Sequence[str], file: Path) -> list[tuple[str, str]]:
-        rows = [
-            (text, SENSES[other][1], "yes" if other == sense else "no")
-            for text, sense in zip(texts, gold, strict=True)
-            for other in (sense - sense % 2, sense - sense % 2 + 1)
-        ]
-        file.write_text("\n".join(map("\t".join, [("text", "pair", "label"), *rows])) + "\n", encoding="utf-8")
-        return [(text, gloss) for text, gloss, _ in rows]
-
-    folder.mkdir(parents=True, exist_ok=True)
-    pairs(labelled, folder / "labelled.tsv")
-    questions = pairs(asked, folder / "asked.tsv")
+    glosses = table(
+        folder / "glosses.jsonl", [{"lemma": word, "sense": gloss, "gloss": gloss} for word, gloss, *_ in SENSES]
+    )
+    for file in (labelled, asked):
+        write_gloss_pairs(file.with_suffix(".csv"), gloss_pairs(file, glosses))
     # The last model is kept, so the questions are not used for any choice.
     finetune(
         source=model,
         task="classification",
         out=folder / "glosses",
-        train=folder / "labelled.tsv",
-        dev=folder / "asked.tsv",
+        train=labelled.with_suffix(".csv"),
+        dev=asked.with_suffix(".csv"),
         seeds=1,
         keep="last",
         baselines=False,
@@ -117,10 +112,9 @@ def main(
         device="cpu",
         **settings,
     )
-    answers = load(folder / "glosses", device="cpu").classify(questions)
-    yes = answers[0].labels.index("yes")
-    fits = np.array([answer.probabilities[yes] for answer in answers]).reshape(-1, 2)
-    by_gloss = float((fits.argmax(1) == gold % 2).mean())
+    by_gloss = disambiguate(
+        asked, glosses=glosses, pair_model=folder / "glosses", evaluate=True, device="cpu"
+    ).scores.f1
     print(f"by which gloss fits: {by_gloss:.0%}")
     return right, cosines, by_gloss
 
@@ -131,7 +125,7 @@ if __name__ == "__main__":
         "--compare", nargs=3, metavar=("WORD", "TEXT", "TEXT"), default=COMPARED, help="one word, two contexts"
     )
     given = parser.parse_args()
-    if not all(given.compare[0] in words_of(text) for text in given.compare[1:]):
+    if not all(given.compare[0] in re.findall(r"\w+", text.lower()) for text in given.compare[1:]):
         parser.error("--compare: WORD, in lower case, must occur in both texts")
     with tempfile.TemporaryDirectory() as temporary, quiet():
         main(Path(temporary), given.model, given.compare)

@@ -89,7 +89,7 @@ def test_a_model_without_the_head_that_is_needed_says_so(folder, tmp_path):
     save_pretrained(tmp_path / "mlm", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=("mlm",))
     assert load_pretrained(load_any(tmp_path / "mlm")).new_heads == ("nsp", "pooler")
     load_pretraining_heads(str(tmp_path / "mlm"), needs=["mlm"])
-    with pytest.raises(CheckpointError, match="trained nsp head .* pretrain CORPUS --init MODEL --objective nsp"):
+    with pytest.raises(CheckpointError, match=r"trained nsp head .* pretrain CORPUS --init MODEL --objective nsp"):
         load_pretraining_heads(str(tmp_path / "mlm"), needs=["nsp"])
 
 

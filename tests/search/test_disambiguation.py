@@ -29,7 +29,7 @@ GLOSSES = [
     {"lemma": "oslo", "pos": "noun", "sense": "oslo-1", "gloss": "anna who ?"},
     {"lemma": "oslo", "pos": "noun", "sense": "oslo-2", "gloss": "where lima ."},
     {"lemma": "oslo", "pos": "verb", "sense": "oslo-3", "gloss": "carl ."},
-    {"lemma": "rome", "sense": "rome-1", "gloss": "bert ?"},
+    {"lemma": "carl", "sense": "carl-1", "gloss": "bert ?"},
 ]
 
 
@@ -115,7 +115,7 @@ def test_a_part_of_speech_narrows_the_senses_where_both_have_one() -> None:
     assert of(word("lima", "lima")) == []
 
 
-def test_examples_come_before_glosses_and_unknown_words_are_counted(
+def test_glosses_are_for_words_without_examples_and_unknown_words_are_counted(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
@@ -147,11 +147,39 @@ def test_examples_come_before_glosses_and_unknown_words_are_counted(
     assert (first.sense, first.first) == ("oslo-1", "oslo-1")
 
 
+def test_examples_of_some_senses_decide_together_with_the_glosses_of_all(model: Path, tmp_path: Path) -> None:
+    glosses = [
+        {"lemma": "rome", "sense": sense, "gloss": text}
+        for sense, text in (("city", "anna who ?"), ("empire", "where lima ."), ("god", "carl ."))
+    ]
+    path = table(tmp_path / "words.jsonl", [{"lemma": "rome", "text": "who rome oslo ?"}])
+    known = {
+        "examples": table(tmp_path / "examples.jsonl", EXAMPLES),
+        "glosses": table(tmp_path / "glosses.jsonl", glosses),
+    }
+    (both,), (by_examples,), (by_glosses,) = (
+        bertsmith.disambiguate(path, model=model, device="cpu", **settings).answers
+        for settings in (known, {"examples": known["examples"]}, {"glosses": known["glosses"]})
+    )
+    assert (both.by, both.first) == ("glosses with examples", "city")
+    nearness, fits = dict(by_examples.scores), dict(by_glosses.scores)
+    means = sum(nearness.values()) / 2, sum(fits.values()) / 3
+    expected = {sense: fits[sense] - means[1] + nearness.get(sense, means[0]) - means[0] for sense in fits}
+    assert both.scores == pytest.approx(expected, abs=1e-5)
+    assert both.sense == max(expected, key=expected.__getitem__)
+    table(known["glosses"], glosses[:2])  # now every sense has an example
+    (answer,) = bertsmith.disambiguate(path, model=model, device="cpu", **known).answers
+    assert (answer.by, answer.scores) == ("examples", pytest.approx(by_examples.scores, abs=1e-5))
+    table(known["glosses"], glosses[2:])  # senses without a gloss stay
+    (answer,) = bertsmith.disambiguate(path, model=model, device="cpu", **known).answers
+    assert answer.scores.keys() == {"city", "empire", "god"}
+
+
 def test_a_centroid_is_the_mean_of_the_vectors_of_a_sense(model: Path, tmp_path: Path) -> None:
     asked = word("who rome oslo ?", "rome")
     path = table(tmp_path / "words.jsonl", [{"lemma": "rome", "text": asked.occurrence.sentence}])
     examples = table(tmp_path / "examples.jsonl", EXAMPLES)
-    (answer,) = bertsmith.disambiguate(path, model=model, examples=examples, method="centroid", device="cpu").answers
+    (answer,) = bertsmith.disambiguate(path, model=model, examples=examples, device="cpu").answers
     words = [asked, *read_words(examples, RULES, gold=True)]
     encoder = load_frozen_encoder(model, device="cpu")
     mine, *vectors = unit(occurrence_vectors(encoder, [each.occurrence for each in words]).astype(np.float64))
@@ -159,6 +187,9 @@ def test_a_centroid_is_the_mean_of_the_vectors_of_a_sense(model: Path, tmp_path:
     expected = {sense: float(center @ mine) for sense, center in centers.items()}
     assert answer.scores == pytest.approx(expected, abs=1e-5)
     assert answer.sense == max(expected, key=expected.__getitem__)
+    (answer,) = bertsmith.disambiguate(path, model=model, examples=examples, method="nearest", device="cpu").answers
+    expected["city"] = max(float(vector @ mine) for vector in vectors[:2])
+    assert answer.scores == pytest.approx(expected, abs=1e-5)
 
 
 def test_scores_count_words_without_an_answer_as_missed() -> None:
@@ -198,7 +229,7 @@ def test_pairs_have_the_word_in_quotes_and_every_gloss_of_it() -> None:
         ({"glosses": "absent"}, "--model for the vectors"),
         ({"examples": "absent", "glosses": "absent", "pair_model": "absent"}, "--model for the vectors"),
         ({"model": "absent", "examples": "absent", "prior": 0.1}, "--prior needs --glosses"),
-        ({"model": "absent", "glosses": "absent", "method": "centroid"}, "--method needs --examples"),
+        ({"model": "absent", "glosses": "absent", "method": "nearest"}, "--method needs --examples"),
         ({"model": "absent", "examples": "absent", "pair_model": "absent"}, "--pair-model needs --glosses"),
     ],
 )

@@ -150,7 +150,7 @@ def disambiguate(
     replace: ReplaceOutOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Choose the sense of a word in each text of a table, by labelled examples of the word or by glosses of its senses.
+    """Choose the sense of a word in each text of a table, by labelled examples of the word and glosses of its senses.
 
     Prints id, lemma, sense, its score, and what it was chosen by; nothing for words whose senses are not known, which a
     warning counts. With --evaluate the scores instead. --out has the scores of all senses of each word.

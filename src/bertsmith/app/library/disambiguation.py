@@ -57,9 +57,10 @@ class Disambiguated:
 
 @takes(DisambiguateRequest)
 def disambiguate(request: DisambiguateRequest) -> Disambiguated:
-    """The sense of each word of a table, by labelled examples of the word or else by glosses of its senses.
+    """The sense of each word of a table, by labelled examples of the word and by glosses of its senses.
 
-    A word in neither has no sense, and a warning counts such words.
+    Examples decide where there are some of every sense that has a gloss, and together with the glosses otherwise. A
+    word in neither has no sense, and a warning counts such words.
 
     Raises:
         InputError: a table lacks a column, or a row the word, its place or its sense.

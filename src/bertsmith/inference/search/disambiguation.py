@@ -1,8 +1,11 @@
 """Word sense disambiguation: which of the known senses a word has in a text.
 
-Three ways, the first that knows the word: labelled examples, whose contextual vectors of the word are compared with
-its vector in the text; glosses with a model that scores pairs of text and gloss; or vectors of glosses. Next to each
-answer is the one without a model: the most frequent sense of the labelled examples, or the first gloss.
+Labelled examples: their contextual vectors of the word are compared with its vector in the text. Glosses: their vectors
+are, or a model scores pairs of text and gloss. Examples decide where there are some of every sense of the word, glosses
+where there are none. Otherwise both do: the score of a sense is by how much its gloss is better than the mean of the
+glosses, and its examples than the mean of the senses with examples; what a sense lacks counts as the mean. Next to each
+answer is the one without a model: the most frequent sense of the examples where they decide alone, or else the first
+gloss.
 
 Letters: W words, D width of the vectors.
 
@@ -23,7 +26,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import Progress, counted, warn
 from bertsmith.inference.predictors.pair_scorer import PairScorer
-from bertsmith.inference.search.request import CENTROID, NEAREST
+from bertsmith.inference.search.request import CENTROID
 from bertsmith.inference.search.sense_tables import ByWord, Gloss, WordInText
 from bertsmith.inference.search.senses import Floats, occurrence_vectors
 from bertsmith.inference.vectors.embedder import Embedder
@@ -33,7 +36,9 @@ from bertsmith.tasks.metrics.uncertainty import PairedTest, bootstrap_interval, 
 from bertsmith.tasks.metrics.vectors import unit
 from bertsmith.text.tokenizers.pack import truncation_note
 
-EXAMPLES, PAIRS, GLOSSES = WAYS = ("examples", "pairs", "glosses")
+EXAMPLES, PAIRS, GLOSSES = "examples", "pairs", "glosses"
+WITH_EXAMPLES = " with examples"  # after PAIRS or GLOSSES
+WAYS = (EXAMPLES, PAIRS, PAIRS + WITH_EXAMPLES, GLOSSES, GLOSSES + WITH_EXAMPLES)
 _SHOWN = 8  # words in a message
 
 
@@ -115,13 +120,13 @@ class SenseScores:
 
 
 class Disambiguator:
-    """Chooses among the senses of labelled examples, or else of glosses.
+    """Chooses among the senses of labelled examples and of glosses.
 
     Args:
         embedder: the model of the vectors; not needed if a model of pairs scores all glosses.
         examples: words whose sense is known.
         scorer: scores pairs of text and gloss, see `gloss_pair`.
-        method: compare with the nearest example of each sense, or with the centroid of its examples.
+        method: compare with the centroid of the examples of each sense, or with the nearest of them.
         layers: those of the vectors that are compared with examples, a name known to `layer_choice`.
         prior: how much an earlier gloss counts: prior x log(1 / number of the gloss) is added to its score.
     """
@@ -133,7 +138,7 @@ class Disambiguator:
         glosses: Sequence[Gloss] = (),
         scorer: PairScorer | None = None,
         *,
-        method: str = NEAREST,
+        method: str = CENTROID,
         layers: str = "last",
         prior: float = 0.0,
     ) -> None:
@@ -145,21 +150,31 @@ class Disambiguator:
     def answers(self, words: Sequence[WordInText]) -> list[SenseAnswer]:
         """The sense of each word, in order."""
         known = [self._of_examples.of(word) for word in words]
-        by_examples = [number for number, indices in enumerate(known) if indices]
-        candidates = [[] if indices else self._of_glosses.of(word) for word, indices in zip(words, known, strict=True)]
+        candidates = [
+            [] if indices and self._has_every_sense(indices, of_word) else of_word
+            for indices, of_word in zip(known, map(self._of_glosses.of, words), strict=True)
+        ]
+        with_examples = [number for number, indices in enumerate(known) if indices]
         by_glosses = [number for number, indices in enumerate(candidates) if indices]
         answers = [SenseAnswer(word=word) for word in words]
-        for number, answer in zip(by_examples, self._nearest(words, known, by_examples), strict=True):
+        for number, answer in zip(with_examples, self._nearest(words, known, with_examples), strict=True):
             answers[number] = answer
         score = self._by_vectors if self.scorer is None else self._by_pairs
         for number, answer in zip(by_glosses, score(words, candidates, by_glosses), strict=True):
-            answers[number] = answer
+            answers[number] = _together(answers[number], answer) if known[number] else answer
         return answers
+
+    def _has_every_sense(self, examples: Sequence[int], glosses: Sequence[int]) -> bool:
+        """Whether there is an example of every sense that has a gloss."""
+        senses = {sense for index in examples for sense in self.examples[index].senses}
+        return senses.issuperset(self.glosses[index].sense for index in glosses)
 
     def _nearest(
         self, words: Sequence[WordInText], known: Sequence[list[int]], chosen: Sequence[int]
     ) -> list[SenseAnswer]:
         """The answers for the chosen words by labelled examples."""
+        if not chosen:
+            return []
         used = sorted({index for number in chosen for index in known[number]})
         row = {index: position for position, index in enumerate(used)}
         of_examples = self._vectors([self.examples[index] for index in used], self.layers)
@@ -179,6 +194,8 @@ class Disambiguator:
         self, words: Sequence[WordInText], candidates: Sequence[list[int]], chosen: Sequence[int]
     ) -> list[SenseAnswer]:
         """The answers for the chosen words by the vectors of glosses."""
+        if not chosen:
+            return []
         used = sorted({index for number in chosen for index in candidates[number]})
         row = {index: position for position, index in enumerate(used)}
         of_glosses = self._texts([self.glosses[index].text for index in used])
@@ -228,8 +245,6 @@ class Disambiguator:
 
     def _vectors(self, words: Sequence[WordInText], layers: str) -> Floats:
         """The normalized vectors of words in their texts, [W, D]."""
-        if not words:
-            return np.empty((0, 0))
         encoder = self._model().encoder
         if not isinstance(encoder, FrozenEncoder):
             raise ConfigError(
@@ -290,7 +305,15 @@ class _Senses:
         return dict(zip(self.names, best.tolist(), strict=True))
 
 
-def _answer(word: WordInText, scores: Mapping[str, float], way: str, first: str) -> SenseAnswer:
+def _together(of_examples: SenseAnswer, of_glosses: SenseAnswer) -> SenseAnswer:
+    """The answer by both: what either says about a sense, in comparison with its mean, or nothing."""
+    parts = [(answer.scores, sum(answer.scores.values()) / len(answer.scores)) for answer in (of_glosses, of_examples)]
+    senses = {**of_glosses.scores, **of_examples.scores}
+    scores = {sense: sum(known.get(sense, mean) - mean for known, mean in parts) for sense in senses}
+    return _answer(of_glosses.word, scores, of_glosses.by + WITH_EXAMPLES, of_glosses.first)
+
+
+def _answer(word: WordInText, scores: Mapping[str, float], way: str, first: str | None) -> SenseAnswer:
     ordered = dict(sorted(scores.items(), key=lambda pair: -pair[1]))
     return SenseAnswer(word=word, sense=next(iter(ordered)), by=way, scores=ordered, first=first)
 

@@ -17,7 +17,7 @@ WORDS_ALONE = (BY_WORDS, TF_IDF, ONE_HOT)  # these need no model
 DEPTH = 100  # passages that are fused or re-ranked by default, and that recall@100 counts
 JUDGED_BY = ("ids", "places")
 METHODS = ("k-means", "agglomerative")
-NEAREST, CENTROID = SENSE_METHODS = ("nearest", "centroid")
+CENTROID, NEAREST = SENSE_METHODS = ("centroid", "nearest")
 
 _TOP = Help("passages per query", least=1)
 _JUDGED_BY = Help("how judgements refer to queries [ids if they match]", metavar="|".join(JUDGED_BY), choices=JUDGED_BY)
@@ -234,7 +234,7 @@ class DisambiguateRequest(Request, ComputeSettings):
     examples: str | Path | None = file_field("labelled examples: such a table with a column sense")
     glosses: str | Path | None = file_field(
         "a table with columns lemma, sense, gloss and perhaps pos; of a word, the most frequent sense comes first. "
-        "Chooses the senses of words without labelled examples"
+        "Decides about words without labelled examples, and with them where some senses have none"
     )
     pair_model: str | Path | None = help_field(
         None,
@@ -244,7 +244,7 @@ class DisambiguateRequest(Request, ComputeSettings):
         kind=str,
     )
     method: str = help_field(
-        NEAREST, "with --examples: the nearest example, or the nearest centroid of a sense", choices=SENSE_METHODS
+        CENTROID, "with --examples: the nearest centroid of a sense, or the nearest example", choices=SENSE_METHODS
     )
     layers: str = optional("last", LAYERS)
     prior: float = help_field(
