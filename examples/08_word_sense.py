@@ -22,7 +22,6 @@ import numpy as np
 from base_models import base_of_language, options
 
 from bertsmith import compare_contexts, disambiguate, finetune, gloss_pairs, load, quiet
-from bertsmith.app.library.disambiguation import write_gloss_pairs
 
 # The word, a gloss of one of its two senses, and who does what with which things in that sense.
 SENSES = (
@@ -94,15 +93,20 @@ def main(
     glosses = table(
         folder / "glosses.jsonl", [{"lemma": word, "sense": gloss, "gloss": gloss} for word, gloss, *_ in SENSES]
     )
-    for file in (labelled, asked):
-        write_gloss_pairs(file.with_suffix(".csv"), gloss_pairs(file, glosses))
+    pairs = {
+        file: table(
+            file.with_suffix(".pairs.jsonl"),
+            [dict(zip(("text", "pair", "label"), row, strict=True)) for row in gloss_pairs(file, glosses)],
+        )
+        for file in (labelled, asked)
+    }
     # The last model is kept, so the questions are not used for any choice.
     finetune(
         source=model,
         task="classification",
         out=folder / "glosses",
-        train=labelled.with_suffix(".csv"),
-        dev=asked.with_suffix(".csv"),
+        train=pairs[labelled],
+        dev=pairs[asked],
         seeds=1,
         keep="last",
         baselines=False,
