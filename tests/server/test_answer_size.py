@@ -53,6 +53,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/complete", {"texts": ["\x01" * 9] * 500, "top": 1}),
     ("/perplexity", {"texts": ["a"] * 500}),
     ("/predict", {"texts": ["a"] * 500, "model": "topics"}),
+    ("/predict", {"texts": ["\x01." * 9 + " a. " * 300] * 5, "model": "extracts"}),
     ("/predict", {"questions": [{"context": "a", "endings": ["b"] * 50}] * 9}),
     ("/tag", {"texts": ["." * 900] * 3}),
     ("/tag", {"texts": [["\x01"] * 500]}),
@@ -259,6 +260,10 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
         "| `/predict` with": (
             f"{texts:,} endings",
             millions(answer_size.endings([("", ["a" * (characters // texts)] * 2)] * (texts // 2))),
+        ),
+        "| `/predict` of a model that chooses": (
+            f"{answer_size.extracts([]).per_token} bytes per token",
+            f"{tokens:,} tokens: {millions(answer_size.extracts(['']))}",
         ),
         "| `/tag`": (f"{answer_size.words(base, []).per_token - 4 * 5} bytes", f"{tokens:,} tokens"),
         "| `/answer`": (

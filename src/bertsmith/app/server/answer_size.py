@@ -68,17 +68,17 @@ def scores(model: "Model", count: int) -> AnswerSize:
     return AnswerSize(count * (_ITEM + 4 * model.width))
 
 
-def labels(model: "Model", texts: Sequence[Any]) -> AnswerSize:
+def labels(model: "Model", count: int) -> AnswerSize:
     """The size of labels with the probabilities of all labels."""
-    return AnswerSize(len(texts) * (_ITEM + _of_all(model.labels)))
+    return AnswerSize(count * (_ITEM + _of_all(model.labels)))
 
 
-def texts(model: "Model", sources: Sequence[Any]) -> AnswerSize:
+def texts(model: "Model", count: int) -> AnswerSize:
     """The size of texts that are written; the best one for a source is shown under two keys."""
-    return AnswerSize(len(sources) * (_ITEM + 2 * model.max_written * _WRITTEN))
+    return AnswerSize(count * (_ITEM + 2 * model.max_written * _WRITTEN))
 
 
-def extracts(model: "Model", texts: Sequence[Any]) -> AnswerSize:
+def extracts(texts: Sequence[Any]) -> AnswerSize:
     """The size of chosen sentences, which may be all; a sentence is shown under two keys and has at least one token."""
     return AnswerSize(len(texts) * _ITEM + 2 * _json_of(texts), _SPAN + _NUMBER)
 

@@ -243,8 +243,9 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
     else:
         assert body.texts is not None, "the schema requires one of the two"
         host, ability = service.hosts.find(body.model, "classify", "score", "generate", "extract")
-        sizes = {"generate": answer_size.texts, "extract": answer_size.extracts}
-        size = sizes.get(ability, answer_size.labels)(host.model, body.texts)
+        of_ability = answer_size.texts if ability == "generate" else answer_size.labels
+        size = of_ability(host.model, len(body.texts))
+        size = answer_size.extracts(body.texts) if ability == "extract" else size
         work = await service.work(request, host, ability, body.texts, size)
     small = len(work.answers) * len(host.model.labels)
     note = host.model.remark(work.read)
