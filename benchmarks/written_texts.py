@@ -16,14 +16,15 @@ mean of the last 30 steps.
 
 The model of subjects and trees is that of `bertsmith finetune` with its defaults. An interrupted run is resumed by the
 same command. The result has the scores of the model and of each baseline with 95% intervals, the paired bootstrap of
-the difference to the best baseline, the seconds of the processor that training and decoding took, and some texts.
+the difference to the best baseline (of subjects also with the search that is best on the held-out rows), the seconds of
+the processor that training and decoding took, and some texts.
 """
 
 import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ from bertsmith.tasks.specs.task import CENTRAL, FIRST, NEAREST, RIGHT_BRANCHING
 HELD_OUT = 36  # of subjects, every one of this many training rows
 LAST_OF_TRAINING, LAST_OF_DEV = 160, 180  # numbers of files of the Treebank
 SHOWN = 12
+SEARCHES = [
+    {"length_penalty": penalty, "min_target_length": least, "no_repeat_ngram": 2}
+    for penalty in (0.0, 1.0, 2.0, 3.0)
+    for least in (0, 3)
+]
 SHORT = 1600  # e-mails of a short training
 
 Rows = list[dict[str, str]]
@@ -85,36 +91,34 @@ def trees(data: Path, sentences: int | None) -> dict[str, Rows]:
     return splits
 
 
-def score(metric: str) -> Callable[[Any], float]:
-    """A score from the rows of `values_of_text`: their mean, or the F1 of sums."""
-    if metric != "f1":
-        return lambda rows: float(np.mean(rows))
-    return lambda rows: float(2 * rows[:, 0].sum() / max(1.0, rows[:, 1].sum() + rows[:, 2].sum()))
+def f1_of_sums(rows: np.ndarray) -> float:
+    """The F1 of brackets from the counts of `values_of_text`, [E, 3]."""
+    return float(2 * rows[:, 0].sum() / max(1.0, rows[:, 1].sum() + rows[:, 2].sum()))
 
 
-def compared(metric: str, rows: Rows, texts: dict[str, list[str]], ours: str) -> dict[str, Any]:
-    """The scores of all systems on the same rows, and ours against the best of the others."""
+def compared(metric: str, rows: Rows, texts: dict[str, list[str]], ours: tuple[str, ...]) -> dict[str, Any]:
+    """The scores of all systems on the same rows, and each of ours against the best of the others."""
+    statistic = f1_of_sums if metric == "f1" else None
     values = {
         name: np.array([values_of_text(metric, text, [row["target"]]) for text, row in zip(written, rows, strict=True)])
         for name, written in texts.items()
     }
-    of_rows = score(metric)
-    scores = {name: of_rows(found) for name, found in values.items()}
-    best = max((name for name in scores if name != ours), key=lambda name: scores[name])
-    test = paired_test(values[ours], values[best], statistic=of_rows)
-    systems = {}
-    for name, found in values.items():
-        low, high = bootstrap_interval(found, of_rows)
-        length = float(np.mean([len(text.split()) for text in texts[name]]))
-        systems[name] = {metric: round(scores[name], 4), "interval": [round(low, 4), round(high, 4)],
+    if statistic is None:
+        values = {name: numbers[:, 0] for name, numbers in values.items()}
+    scores = {name: (statistic or np.mean)(numbers) for name, numbers in values.items()}
+    best = max((name for name in scores if name not in ours), key=lambda name: scores[name])
+    systems: dict[str, dict[str, Any]] = {}
+    for name, written in texts.items():
+        low, high = bootstrap_interval(values[name], statistic)
+        length = float(np.mean([len(text.split()) for text in written]))
+        systems[name] = {metric: round(float(scores[name]), 4), "interval": [round(low, 4), round(high, 4)],
                          "words": round(length, 2)}  # fmt: skip
-    return {
-        "rows": len(rows),
-        "systems": systems,
-        "best baseline": best,
-        "difference": {"mean": round(test.difference, 4), "interval": [round(test.low, 4), round(test.high, 4)],
-                       "p": test.p_value},
-    }  # fmt: skip
+    for name in ours:
+        test = paired_test(values[name], values[best], statistic=statistic)
+        systems[name]["above the best baseline"] = {
+            "mean": round(test.difference, 4), "interval": [round(test.low, 4), round(test.high, 4)], "p": test.p_value
+        }  # fmt: skip
+    return {"rows": len(rows), "best baseline": best, "systems": systems}
 
 
 def baselines(names: tuple[str, ...], train: Rows, rows: Rows) -> Iterator[tuple[str, list[str]]]:
@@ -161,6 +165,17 @@ def trained(name: str, model: str, out: Path, splits: dict[str, Rows], options: 
             key: round(value, 4) for key, value in read_json(run / "seed-1" / "report.json")["scores"].items()
         },
     }
+
+
+def texts_of(model: Any, rows: Rows, search: dict[str, Any]) -> list[str]:
+    """What a model writes for rows."""
+    return [answer.text for answer in model.generate([row["source"] for row in rows], **search)]
+
+
+def scored(metric: str, rows: Rows, texts: list[str]) -> float:
+    """The mean score of texts."""
+    pairs = zip(texts, rows, strict=True)
+    return float(np.mean([values_of_text(metric, text, [row["target"]])[0] for text, row in pairs]))
 
 
 def loss_with(rate: float, model: str, out: Path, splits: dict[str, Rows]) -> dict[str, float]:
@@ -218,13 +233,21 @@ def main() -> None:
     training = trained(task, arguments.model, out, splits, options)
     model = bertsmith.load(out / "run", device="cpu")
     result: dict[str, Any] = {"machine": about, "rows": len(splits["train"]), "training": training}
+    searches: dict[str, dict[str, Any]] = {name: {}}
+    if arguments.task == "subjects":
+        result["searches on held-out rows"] = tried = [
+            {**how, metric: round(scored(metric, splits["held-out"], texts_of(model, splits["held-out"], how)), 4)}
+            for how in SEARCHES
+        ]
+        best = max(range(len(tried)), key=lambda number: tried[number][metric])
+        searches[f"{name}, search chosen on held-out rows"] = SEARCHES[best]
     for split in ("dev", "test"):
         if rows := splits.get(split):
             texts = dict(baselines(names, known, rows))
             begin = time.process_time()
-            texts[name] = [answer.text for answer in model.generate([row["source"] for row in rows])]
+            texts |= {system: texts_of(model, rows, how) for system, how in searches.items()}
             result[split] = {"processor seconds": round(time.process_time() - begin, 1)}
-            result[split] |= compared(metric, rows, texts, name)
+            result[split] |= compared(metric, rows, texts, tuple(searches))
             result[split]["texts"] = [
                 {"gold": rows[number]["target"]} | {system: written[number] for system, written in texts.items()}
                 for number in range(0, len(rows), -(-len(rows) // SHOWN))
