@@ -1,85 +1,106 @@
-"""Who is "she"? Two ways to decide which of two candidates a pronoun refers to: a mention-pair scorer, and masking.
+"""Who is "she"? Two ways to decide which of two candidates a pronoun refers to: fine-tuning, and masking.
 
-The scorer is a layer on top of the vectors of the pronoun and a candidate and their product; encoder and scorer are
-trained jointly (`pair_scorer.py`). The other way needs no labels: the pronoun is masked, and the name with the higher
-masked-LM probability is chosen, as for Winograd schemas. Sources: Lee et al. (2017), "End-to-end neural coreference
-resolution", for the scorer; Levesque et al. (2012), "The Winograd schema challenge"; Kocijan et al. (2019), "A
-surprisingly robust trick for the Winograd schema challenge", for masking.
+The task `coreference` trains scores of pronoun and candidate, and of "neither", together with the encoder. The other
+way needs no labels: the pronoun is masked, and the candidate that is more probable there is chosen, as for Winograd
+schemas. Sources: Lee et al. (2017), "End-to-end neural coreference resolution", for scores of pairs; Levesque et al.
+(2012), "The Winograd schema challenge"; Kocijan et al. (2019), "A surprisingly robust trick for the Winograd schema
+challenge", for masking; Webster et al. (2018), "Mind the GAP", for the files of `--gap`.
 """
 
+import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 from base_models import base_of_language, options
-from mentions import NEITHER, Mentions, encoded, meeting, read_gap, that_fit, told
-from pair_scorer import fit_scorer
+from toy import PLACES
 
-from bertsmith import WordPieceTokenizer, quiet
-from bertsmith.models.checkpoints.assembly import load_pretrained
-from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
-from bertsmith.models.parts.batch import Batch
-from bertsmith.tasks.metrics.labels import accuracy, f1
-from bertsmith.text.tokenizers.pack import MODEL_LIMIT, pack_rows
+from bertsmith import Model, evaluate, finetune, load, quiet
+
+NEITHER = 2
 
 
-@torch.inference_mode()
-def by_masks(model: EncoderForPreTraining, tokenizer: WordPieceTokenizer, one: Mentions) -> int:
-    """The candidate whose pieces have the higher mean log-probability at the masked pronoun."""
-    fits = []
-    for name in one.words()[1:]:
-        pieces = torch.from_numpy(tokenizer.encode(name)).long()
-        ids = tokenizer.encode(one.around("[MASK]" * len(pieces)), special_tokens=True)
-        row = pack_rows([ids], template=tokenizer.template, max_length=MODEL_LIMIT)
-        hidden = model.encoder(Batch.from_flat(row.token_ids, row.segment_ids, row.lengths))
-        gaps = hidden[row.token_ids == tokenizer.vocabulary.mask_id]
-        chances = model.mlm(gaps, model.encoder.word_table).log_softmax(-1)
-        fits.append(float(chances.gather(1, pieces[:, None]).mean()))
-    return int(np.argmax(fits))
+def meeting(rng: np.random.Generator) -> dict[str, Any]:
+    """Two people meet, and then "she" does what the first, the second or someone else typically does."""
+    places = rng.permutation(len(PLACES))
+    people = [f"the {rng.choice(PLACES[place][0])}" for place in places[:2]]
+    answer = int(rng.integers(len(PLACES)))
+    verbs = PLACES[places[answer]][1]
+    verb = str(rng.choice(list(verbs)))
+    text = f"{people[0]} meets {people[1]} . then she {verb}s the {rng.choice(verbs[verb])} ."
+    start = text.index(" she ") + 1  # there is another "she" in "fisher"
+    candidates = [[begin := text.index(person), begin + len(person)] for person in people]
+    return {
+        "text": text,
+        "pronoun": [start, start + len("she")],
+        "candidates": candidates,
+        "answer": None if answer == NEITHER else answer,
+    }
+
+
+def around(record: dict[str, Any], words: str) -> str:
+    """The text of a meeting with some words in place of the pronoun."""
+    start, end = record["pronoun"]
+    return record["text"][:start] + words + record["text"][end:]
+
+
+def told(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """The meetings as two-sentence documents for pre-training, with the name of the person if it is one of the two."""
+    documents = []
+    for record in records:
+        answer = record["answer"]
+        words = "she" if answer is None else record["text"][slice(*record["candidates"][answer])]
+        documents.append([f"{part} ." for part in around(record, words).removesuffix(" .").split(" . ")])
+    return documents
+
+
+def by_masks(model: Model, record: dict[str, Any]) -> int:
+    """The candidate whose noun is more probable in place of the pronoun: "the [MASK]"."""
+    nouns = [record["text"][slice(*span)].removeprefix("the ") for span in record["candidates"]]
+    (gap,) = model.fill([around(record, "the [MASK]")], top=1000)[0]
+    chances = {piece.piece: piece.probability for piece in gap}
+    return int(np.argmax([chances.get(noun, 0.0) for noun in nouns]))
+
+
+def written(records: Sequence[dict[str, Any]], path: Path) -> Path:
+    """The file of some meetings, a line of JSON each."""
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
 
 
 def main(
     folder: Path, model: str | None = None, gap: Sequence[Path] = (), steps: int = 400, epochs: int = 6
 ) -> tuple[float, float | None]:
-    """Prints and returns the accuracy of the scorer, and that of masking on texts where a candidate is meant."""
-    rng, rate = np.random.default_rng(1), 3e-5
-    learn, asked = [meeting(rng) for _ in range(400)], [meeting(rng) for _ in range(100)]
+    """Prints and returns the accuracy of the scores, and that of masking on texts where a candidate is meant."""
+    rng, rate, length = np.random.default_rng(1), 3e-5, 384
+    meetings = [meeting(rng) for _ in range(3000)]
+    different = list({record["text"]: record for record in meetings}.values())
+    learn, asked = different[:200], different[200:]
     if model is None:
-        model = base_of_language(told([meeting(rng) for _ in range(1500)]), folder, steps, "mlm")
-        rate = 1e-3
-    if gap:
-        learn, asked = (read_gap(path) for path in gap)
-    loaded = load_pretrained(load_any(model))
-    tokenizer, given = loaded.tokenizer, len(learn) + len(asked)
-    assert tokenizer is not None, "a model folder with a vocabulary"
-    learn, asked = (that_fit(group, tokenizer, loaded.model.config) for group in (learn, asked))
-    print(f"{len(learn)} texts to learn from, {len(asked)} to ask; too long: {given - len(learn) - len(asked)}")
-
-    # Masks first: the scorer changes the encoder.
+        model = base_of_language(told([record for record in meetings if record not in asked]), folder, steps, "mlm")
+        rate, length = 1e-3, 40
+    train, dev = gap or (written(part, folder / f"{name}.jsonl") for name, part in (("learn", learn), ("asked", asked)))
     masks_right = None
-    if "mlm" not in loaded.new_heads:
-        answered = [one for one in asked if one.answer != NEITHER]
-        masks_right = float(np.mean([by_masks(loaded.model, tokenizer, one) == one.answer for one in answered]))
-
-    scorer = fit_scorer(loaded.model.encoder, tokenizer, learn, epochs, rate)
-    with torch.inference_mode():
-        guesses = np.array([int(scorer(*encoded([one], tokenizer)).argmax()) for one in asked])
-    gold = np.array([one.answer for one in asked])
-    pairs = [np.concatenate([values == 0, values == 1]).astype(int) for values in (gold, guesses)]
-
-    for one, guess in zip(asked[:3], guesses, strict=False):
-        pronoun, *names = one.words()
-        print(f"  {one.text[:90]}  {pronoun} = {[*names, 'neither'][guess]}")
-    print(f"scorer: {accuracy(gold, guesses):.0%} of three answers right, F1 of the pairs {f1(*pairs):.1%}", end=" ")
-    print(f"(always the commonest answer: {np.bincount(gold).max() / len(gold):.0%})")
-    if masks_right is None:
-        print("masks: this model has no head to fill gaps")
-    else:
+    if not gap:
+        print(f"{len(learn)} texts to learn from, {len(asked)} others to ask")
+        base = load(model)
+        answered = [record for record in asked if record["answer"] is not None]
+        masks_right = float(np.mean([by_masks(base, record) == record["answer"] for record in answered]))
+    settings = {"epochs": epochs, "learning_rate": rate, "batch_size": 16, "max_length": length}
+    result = finetune(model, "coreference", folder / "run", train=train, dev=dev, seeds=1, **settings)
+    scores = evaluate(folder / "run", dev).scores
+    if not gap:
+        answers = load(folder / "run").resolve([{**record, "answer": None} for record in asked[:3]])
+        for record, answer in zip(asked[:3], answers, strict=True):
+            print(f"  {record['text'][:90]}  {answer.pronoun[0]} = {answer.text or 'neither'}")
+    print(f"fine-tuned: {scores['accuracy']:.0%} of the answers right, F1 of the pairs {scores['f1']:.1%}")
+    for system in result.report["baselines"]:
+        print(f"{system['name']}: {system['scores']['accuracy']:.0%}, F1 {system['scores']['f1']:.1%}")
+    if masks_right is not None:
         print(f"masks: {masks_right:.0%} of two candidates right (guessing: 50%)")
-    return accuracy(gold, guesses), masks_right
+    return scores["accuracy"], masks_right
 
 
 if __name__ == "__main__":
