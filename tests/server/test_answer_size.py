@@ -58,6 +58,20 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/tag", {"texts": ["." * 900] * 3}),
     ("/tag", {"texts": [["\x01"] * 500]}),
     ("/answer", {"questions": [{"question": "a", "context": "\x01 " * 150 + "\u00e9" * 500}] * 3, "n_best": 100}),
+    ("/resolve", {"pronouns": [{"text": "a b", "pronoun": [0, 1], "candidates": [[2, 3]]}] * 500}),
+    (
+        "/resolve",
+        {
+            "pronouns": [
+                {
+                    "text": "a " * 30,
+                    "pronoun": [0, 1],
+                    "candidates": [[n, m] for n in range(2, 40, 2) for m in range(n + 1, 50)],
+                }
+            ]
+            * 3
+        },
+    ),
     ("/next", {"pairs": [["\x01", "\x01"]] * 500}),
     ("/rerank", {"query": "a", "passages": ["a"] * 500}),
     ("/tokenize", {"texts": ["." * 3000]}),
@@ -254,7 +268,7 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
     question = [("", "a" * characters)]
     rows = {
         "| `/predict` | labels": (
-            f"{millions(answer_size.labels(base, texts))}",
+            f"{millions(answer_size.labels(base, [''] * texts))}",
             f"{texts:,} texts of 2 labels",
         ),
         "| `/predict` with": (
@@ -270,6 +284,10 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
             f"{answer_size.MOST_CANDIDATES}",
             f"{more(lambda n: answer_size.answers(base, [('', '')], n)) - 4 * 2} per candidate shown",
             f"{characters:,} characters, 3 candidates: {millions(answer_size.answers(base, question, 3))}",
+        ),
+        "| `/resolve`": (
+            f"{answer_size.mentions([{'text': '', 'candidates': []}]).fixed - 6 * 2:,} bytes per pronoun",
+            f"2 candidates: {millions(answer_size.mentions([{'text': 'a' * characters, 'candidates': [0, 1]}]))}",
         ),
         "| `/fill`": (f"{more(lambda n: answer_size.candidates(base, [answer_size.MASK], n))} bytes per candidate",),
         "| `/next`": (
