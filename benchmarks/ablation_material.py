@@ -51,7 +51,7 @@ MORE = {
     "squad": (8, 2),
     "senses": (30, 25),
     "gaps": (1, 4),
-    "blimp": (1, 40),
+    "blimp": (1, 20),
     "next-sentence": (3, 2),
     "sentence-order": (3, 2),
     "response": (3, 2),

@@ -43,8 +43,25 @@ def summary(
             own = _rows(task, arms, tasks[task], folder / task, spec_of(task), is_piece) if task in tasks else []
             rows += own if len(own) == len(arms) else []
         if rows:
-            found[name] = {"title": question["title"], "rows": rows}
+            found[name] = {"title": question["title"], "rows": rows, "verdict": verdict(rows)}
     return found
+
+
+def verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """For each arm but the first, the tasks on which it is "above" it, "below" it, or "level" with it.
+
+    Above and below are intervals over seeds and dev examples without 0.
+
+    >>> verdict([{"arm": "left", "task": "gaps", "interval": [-0.3, -0.1]}, {"arm": "both", "task": "gaps"}])
+    {'left': {'below': ['gaps']}}
+    """
+    verdicts: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        if "interval" in row:
+            low, high = row["interval"]
+            word = "above" if low > 0 else "below" if high < 0 else "level"
+            verdicts.setdefault(row["arm"], {}).setdefault(word, []).append(row["task"])
+    return verdicts
 
 
 def _rows(

@@ -1,6 +1,7 @@
 """The tasks of words of the ablations, what is scored without training, and the test over seeds and rows."""
 
 import importlib
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -139,6 +140,8 @@ def test_all_arms_of_directions_are_scored_with_a_model_for_each_seed(words, tex
         "gaps": {"article", "there was"},
         "blimp": {"agreement"},
     }
+    verdicts = first["questions"]["directions"]["verdict"]
+    assert sorted(itertools.chain.from_iterable(verdicts["left-to-right"].values())) == sorted(tasks)
     made = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
     assert ablations.main(arguments)["questions"] == first["questions"]
     assert {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()} == made
