@@ -9,11 +9,13 @@ from pathlib import Path
 
 from bertsmith.base.core.settings import require
 from bertsmith.base.processes.engines import is_cluster
+from bertsmith.base.storage.files import digest_file
 from bertsmith.base.storage.outputs import ANSWERS, require_output
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText
+from bertsmith.inference.predictors.reply_ranker import with_replies
 from bertsmith.inference.predictors.request import FillRequest, NextRequest, PredictRequest
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from bertsmith.models.model_files.metadata import digests_of_model
@@ -68,7 +70,9 @@ def predict_lines(
 
     def predict(lines: Iterable[str], done: int) -> Iterator[tuple[Example, Prediction]]:
         if not on_cluster:
-            yield from _predicted_from(load_ensemble(models, **request.arguments(load_ensemble)), lines, done, total)
+            predictor = load_ensemble(models, **request.arguments(load_ensemble))
+            predictor = with_replies(predictor, request.replies, request.top)
+            yield from _predicted_from(predictor, lines, done, total, alone=request.replies is not None)
             return
         from bertsmith.inference.cluster.predictions import predict_on
 
@@ -87,6 +91,7 @@ def predict_lines(
         "models": [digests_of_model(source) or str(source) for source in models],
         "precision": request.precision,
         "head": None if head is None else head.__name__,
+        **({} if request.replies is None else {"replies": digest_file(Path(request.replies)), "top": request.top}),
         **({} if request.products == "auto" else {"products": request.products}),
     }
     yield from kept_predictions(
@@ -95,11 +100,11 @@ def predict_lines(
 
 
 def _predicted_from(
-    predictor: Predictor, lines: Iterable[str], done: int, total: int | None
+    predictor: Predictor, lines: Iterable[str], done: int, total: int | None, *, alone: bool
 ) -> Iterator[tuple[Example, Prediction]]:
     """The predictions for lines, without those for the first `done` lines."""
     spec = predictor.task.spec
-    examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))
+    examples = (example_of_line(spec, line, number, alone=alone) for number, line in enumerate(lines, start=1))
     if not done:
         yield from predictor.stream(examples, total=total)
         return

@@ -12,6 +12,7 @@ from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.reply_ranker import with_replies
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
@@ -20,6 +21,7 @@ from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.tasks.specs.named_tasks import form_of
 from bertsmith.tasks.specs.predictions import (
+    ChoicePrediction,
     ExtractPrediction,
     LabelPrediction,
     MentionPrediction,
@@ -96,7 +98,8 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
 
 
 def _predictor(request: PredictRequest) -> Predictor:
-    return load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
+    predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
+    return with_replies(predictor, request.replies, request.top)
 
 
 def _examples(predictor: Predictor, request: PredictRequest) -> Sequence[Example]:
@@ -171,6 +174,8 @@ def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
         return {PREDICTION: prediction.text}
     if isinstance(prediction, MentionPrediction):
         return {PREDICTION: prediction.text, PROBABILITY: f"{prediction.probability:.4f}"}
+    if isinstance(prediction, ChoicePrediction) and prediction.ranking:
+        return {PREDICTION: prediction.text, PROBABILITY: f"{prediction.ranking[0][2]:.4f}"}
     require(
         isinstance(prediction, LabelPrediction),
         expected="a model that answers with labels, numbers or texts, with --out",

@@ -74,6 +74,11 @@ class PredictRequest(Request, ColumnSettings, EncodingSettings, ComputeSettings)
         "instead of stdin: a table (.csv, .tsv, .jsonl, .parquet), or another file of the model's task; labels are not "
         "needed"
     )
+    replies: str | Path | None = file_field(
+        "response-selection: candidates for every context: a file with a reply on each line, or a table with a column "
+        "response"
+    )
+    top: int = help_field(5, "with --replies: replies to show for each context", least=1, most=10_000)
     test: str | Path | None = file_field("instead of stdin: a GLUE test file, without labels")
     task: str | None = help_field(None, "with --test: mnli-mm or ax for an MNLI model", metavar="NAME")
     submission: str | Path | None = help_field(
@@ -107,6 +112,10 @@ class PredictRequest(Request, ColumnSettings, EncodingSettings, ComputeSettings)
         if self.data is not None:
             other = "--test" if self.test is not None else f"{on_cluster}, which predicts texts on stdin"
             _require_alone(self.test is None and not on_cluster, "a single source of texts with --data", other)
+        if self.replies is not None:
+            others = {"--test": self.test is not None, on_cluster: bool(on_cluster), "--also": bool(self.also)}
+            for other, is_there in others.items():
+                _require_alone(not is_there, "one model and contexts on stdin or with --data, for --replies", other)
         if self.test is not None:
             _require_alone(not self.also, "texts on stdin for several models", "--also with --test")
             _require_alone(not on_cluster, "texts on stdin for a cluster", f"{on_cluster} with --test")

@@ -320,8 +320,15 @@ def read_counted(folder: Path) -> "NGramModel | WordModel":
 
 def _counted_texts(train: Sequence[Example], settings: TaskSettings) -> Counts:
     """The inverse document frequency of each word of texts; see `WordSpace`."""
-    texts = [cut_text(text, settings) for example in train for text in texts_of_group(example)]
+    texts = [cut_text(text, settings) for example in train for text in _counted_once(example)]
     return {"rarity": WordSpace(texts).rarity(len(texts))}
+
+
+def _counted_once(example: Example) -> tuple[str, ...]:
+    """The texts of an example; without wrong candidates, which are the right ones of other examples."""
+    if isinstance(example, ChoiceExample):
+        return example.context, example.endings[example.label or 0]
+    return texts_of_group(example)
 
 
 def _numbers_of(counts: Any) -> Iterator[float]:

@@ -35,7 +35,8 @@ class ChoosingTask(Task):
             count, fewest = len(example.endings), self.fewest_in_training if training else 2
             if count < fewest:
                 expected = "at least two endings" if fewest > 1 else "a reply"
-                raise InputError.at(example.location, expected, str(count), "add endings or remove the row")
+                more = ", or give a list with --replies" if self.spec.ranks and not gold else ""
+                raise InputError.at(example.location, expected, str(count), f"add endings or remove the row{more}")
             if gold and (example.label is None or not 0 <= example.label < count):
                 raise InputError(
                     expected=f"a label from 0 to {count - 1} in {example.location}",

@@ -8,6 +8,8 @@ pair                   text, tab, second text                {"text": ..., "pair
 tagging                the text, split into words            {"text": ...} or {"words": [...]}
 span                   question, tab, context                {"question": ..., "context": ...}
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
+selection              context, tab, reply, tab, reply ...   {"context": ..., "candidates": [...]}; the context may be a
+                                                             list of turns
 text to write          the source                            {"source": ...}
 sentences to choose    the source                            {"source": ...}, a text or a list of sentences
 pronoun                (none)                                {"text": ..., "pronoun": [start, end],
@@ -60,13 +62,16 @@ _EXPECTED: Mapping[str, str] = {
 }
 
 
-def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin") -> Example:
+def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin", alone: bool = False) -> Example:
     """The example in a line, without gold.
 
     Args:
         line: the line without its line break; if it begins with `{`, it is JSON.
+        alone: of a task that ranks, the line is a context without candidates.
     """
     location = f"line {number} of {where}"
+    if alone:
+        return _without_candidates(line, number, location)
     if line.lstrip().startswith("{"):
         return _from_json(spec, line, number, location)
     parts = line.split("\t")
@@ -96,6 +101,22 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         return QuestionExample(id=str(number), question=parts[0], context=parts[1], location=location)
     _require_parts(parts, 2, _EXPECTED[shape], location)
     return TextExample(id=str(number), first=parts[0], second=parts[1], location=location)
+
+
+def _without_candidates(line: str, number: int, location: str) -> ChoiceExample:
+    values = parse_json(line, location) if line.lstrip().startswith("{") else {"context": line}
+    context = _context(values.get("context") if isinstance(values, dict) else None)
+    if context is None or not context.strip():
+        raise InputError.at(location, "a context, as a line or as 'context' in JSON,", brief(line), "correct the line")
+    name = str(values.get("id", number))
+    return ChoiceExample(id=name, context=clean(context), endings=(), location=location)
+
+
+def _context(value: object) -> str | None:
+    """A context, which may be a list of turns; None for anything else."""
+    if isinstance(value, list) and value and all(isinstance(turn, str) for turn in value):
+        return "\n".join(value)
+    return value if isinstance(value, str) else None
 
 
 def _shape(spec: TaskSpec, *, several: bool) -> str:
@@ -138,6 +159,8 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
             )
         return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, location=location)
     shape = _shape(spec, several="pair" in values)
+    if spec.ranks:
+        values = {"endings": values.get("candidates"), **values, "context": _context(values.get("context"))}
     for field in _FIELDS[shape]:
         if not (shape == EXTRACTION and _are_texts(values.get(field))):
             _require_field(values, field, location)

@@ -1,0 +1,165 @@
+"""Response selection from the file to the answer: both scorers, a list of replies, the library and the command."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertsmith
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.randomness import generator
+from bertsmith.inference.predictors.loading import load_predictor
+from bertsmith.inference.predictors.reply_ranker import ReplyRanker
+from bertsmith.tasks.datasets.examples import ChoiceExample
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.predictions import ChoicePrediction
+from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.task import TaskSpec
+from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, PLAIN, TOKENIZER, write_base_model
+
+RANKS = ("recall@1", "recall@2", "recall@5", "mrr")
+KINDS = {"vectors": "selection", "cross-encoder": "choice"}
+
+
+def dialogues(count: int, seed: int) -> list[dict[str, Any]]:
+    """Conversations whose replies name a person and a place of the last turn."""
+    draw, rows = generator(seed, "dialogues"), []
+    for _ in range(count):
+        person, place, mood = (str(draw.choice(words)) for words in (PEOPLE, PLACES, [*GOOD, *BAD]))
+        turns = [" ".join(draw.choice(PLAIN, 2)), f"{person} was in {place} {mood}"]
+        rows.append({"context": turns, "response": f"{place} {mood} {person} {draw.choice(PLAIN)}"})
+    return rows
+
+
+def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A finished run of each scorer, by the name of the scorer; "dev" is their dev file."""
+    folder = tmp_path_factory.mktemp("selection")
+    base = write_base_model(folder / "base")
+    train, dev = write(folder / "train.jsonl", dialogues(240, 1)), write(folder / "dev.jsonl", dialogues(60, 2))
+    result = {"dev": dev}
+    for scorer, settings in (("vectors", {"epochs": 12, "learning_rate": 3e-3}), ("cross-encoder", {"epochs": 1})):
+        options: dict[str, Any] = {"batch_size": 16, "device": "cpu", "precision": "fp32", **settings}
+        result[scorer] = folder / scorer
+        bertsmith.finetune(
+            base, "response-selection", folder / scorer, train=train, dev=dev, scorer=scorer, seeds=1,
+            candidates=6, recipe="2018", **options,
+        )  # fmt: skip
+    return result
+
+
+def test_vectors_learn_which_reply_belongs_to_a_context(runs: dict[str, Path]) -> None:
+    report = json.loads((runs["vectors"] / "report.json").read_text())
+    assert report["scores"]["recall@1"]["mean"] > 0.6
+    names = [one["name"] for one in report["baselines"]]
+    assert names == ["cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"]
+    assert set(RANKS) <= set(report["intervals"]) | {"recall@5"}  # which may be 1 in every draw
+
+
+def test_both_scorers_have_the_same_baselines(runs: dict[str, Path]) -> None:
+    first, second = (json.loads((runs[name] / "report.json").read_text())["baselines"] for name in KINDS)
+    for one, other in zip(first, second, strict=True):
+        assert one["name"] == other["name"]
+        assert one["scores"] == pytest.approx(other["scores"], abs=0.02)
+
+
+@pytest.mark.parametrize("scorer", KINDS)
+def test_evaluation_gives_the_scores_of_the_training(runs: dict[str, Path], scorer: str) -> None:
+    report = json.loads((runs[scorer] / "report.json").read_text())
+    evaluation = bertsmith.evaluate(runs[scorer] / "model", runs["dev"], candidates=6, device="cpu")
+    assert list(evaluation.scores) == list(RANKS)
+    assert evaluation.scores == pytest.approx({name: report["scores"][name]["mean"] for name in RANKS}, abs=0.02)
+
+
+@pytest.mark.parametrize("scorer", KINDS)
+def test_an_answer_alone_is_that_in_a_batch(runs: dict[str, Path], scorer: str) -> None:
+    model = bertsmith.load(runs[scorer] / "model", device="cpu")
+    assert model.task == KINDS[scorer]
+    questions = [("\n".join(row["context"]), ["the film", row["response"], "oslo"]) for row in dialogues(9, 3)]
+    together = model.choose(questions)
+    for question, answer in zip(questions, together, strict=True):
+        (alone,) = model.choose([question])
+        assert [number for number, _, _ in alone.ranking] == [number for number, _, _ in answer.ranking]
+        np.testing.assert_allclose(alone.probabilities, answer.probabilities, rtol=1e-4, atol=1e-6)
+        assert answer.ranking[0][:2] == (answer.index, answer.text)
+        assert [chance for _, _, chance in answer.ranking] == sorted(answer.probabilities, reverse=True)
+
+
+@pytest.mark.parametrize("scorer", KINDS)
+def test_a_list_of_replies_is_ranked_as_candidates_of_the_row(runs: dict[str, Path], scorer: str) -> None:
+    predictor = load_predictor(runs[scorer] / "model", device="cpu")
+    replies = tuple(dict.fromkeys(row["response"] for row in dialogues(30, 4)))
+    contexts = [
+        ChoiceExample(id=str(n), context="\n".join(row["context"]), endings=(), location=f"row {n}")
+        for n, row in enumerate(dialogues(5, 5))
+    ]
+    whole = [ChoiceExample(id=one.id, context=one.context, endings=replies, location="x") for one in contexts]
+    ranker = ReplyRanker(predictor, replies, 3)
+    for short, full in zip(ranker.predict(contexts), predictor.predict(whole), strict=True):
+        assert isinstance(short, ChoicePrediction)
+        assert isinstance(full, ChoicePrediction)
+        assert [text for _, text, _ in short.ranking] == [text for _, text, _ in full.ranking[:3]]
+        np.testing.assert_allclose(
+            [chance for *_, chance in short.ranking], [chance for *_, chance in full.ranking[:3]], rtol=1e-4, atol=1e-6
+        )
+
+
+def test_the_command_ranks_a_list_of_replies(runs: dict[str, Path], tmp_path: Path) -> None:
+    replies = tmp_path / "replies.txt"
+    replies.write_text("rome good anna\noslo bad carl\nlima fine bert\n", encoding="utf-8")
+    command = [sys.executable, "-m", "bertsmith", "predict", "--model", str(runs["vectors"] / "model")]
+    lines = 'anna was in rome good\n{"context": ["a film", "carl was in oslo bad"]}\n'
+    done = subprocess.run(
+        [*command, "--replies", str(replies), "--top", "2", "--json", "--device", "cpu"],
+        input=lines, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["text"] for answer in answers] == ["rome good anna", "oslo bad carl"]
+    assert [len(answer["ranking"]) for answer in answers] == [2, 2]
+    failed = subprocess.run(
+        [*command, "--device", "cpu"], input="a film\tone\n", capture_output=True, text=True, check=False
+    )
+    assert failed.returncode != 0
+    assert "line 1 of stdin" in failed.stderr
+
+
+def test_another_model_has_no_use_for_replies(tmp_path: Path, runs: dict[str, Path]) -> None:
+    predictor = load_predictor(runs["vectors"] / "model", device="cpu")
+    predictor.task = task_for(TaskSpec(kind="choice", name="choice"))
+    with pytest.raises(BertsmithError, match="a model of response-selection, for --replies"):
+        ReplyRanker(predictor, ["a", "b"], 1)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_scores_are_those_of_the_ranks(kind: str) -> None:
+    task = task_for(TaskSpec(kind=kind, name="response-selection", metric="recall@1", metrics=RANKS, reads="mean"))
+    examples = [ChoiceExample(id=str(n), context="a", endings=("a", "film", "it"), label=n) for n in range(3)]
+    predictions = [ChoicePrediction(index=0, probabilities=(0.5, 0.3, 0.2), text="a")] * 3  # ranks 1, 2, 3
+    expected = {"recall@1": 1 / 3, "recall@2": 2 / 3, "recall@5": 1.0, "mrr": (1 + 1 / 2 + 1 / 3) / 3}
+    assert task.score(examples, predictions) == pytest.approx(expected)
+    assert task.example_scores(examples, predictions).tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_a_long_context_keeps_its_last_turns_and_says_so(kind: str) -> None:
+    settings = TaskSettings(max_length=8, long_text="tail")
+    task = task_for(
+        TaskSpec(kind=kind, name="response-selection", metric="mrr", metrics=RANKS, reads="mean", settings=settings)
+    )
+    context = "anna bert carl rome oslo lima the a film was"
+    example = ChoiceExample(id="0", context=context, endings=("it", "and"), label=0)
+    rows = task.encode([example], TOKENIZER).rows
+    pieces = [TOKENIZER.vocabulary.pieces[number] for number in rows.row(0)[0]]
+    assert "was" in pieces
+    assert "anna" not in pieces
+    assert rows.cut_tokens > 0
