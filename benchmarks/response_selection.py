@@ -44,7 +44,7 @@ def arm_of(run: Path, model: str, train: Path, dev: Path, **settings: Any) -> di
         finetune(model, "response-selection", run, train=train, dev=dev, resume=run.exists(), seeds=1, **settings)
         write_json(seconds, time.process_time() - begin)
     report, lines = read_json(run / REPORT_FILE), list(read_json_lines(run / PREDICTIONS_FILE))
-    spec = TaskSpec.from_dict(read_json(run / "settings.json")["spec"], str(run))
+    spec = TaskSpec.from_dict(read_json(run / "settings.json")["settings"]["spec"], str(run))
     others: dict[str, list[dict[str, Any]]] = {}
     for line in read_json_lines(run / LINES_FILE):
         others.setdefault(line.pop("baseline"), []).append(line)
@@ -84,7 +84,8 @@ def main() -> None:
         arms[scorer] = arm_of(run, options.model, train, dev, **settings)
         print(scorer, arms[scorer]["scores"], arms[scorer]["tests"], flush=True)
     described = machine()
-    result = {"machine": described, "model": Path(options.model).name, "arms": arms}
+    asked = {name: getattr(options, name) for name in ("pairs", "dev_rows", "epochs", "batch_size")}
+    result = {"machine": described, "model": Path(options.model).name, **asked, "arms": arms}
     write_result(f"response_selection_{options.name}_{machine_label(described)}", result)
 
 
