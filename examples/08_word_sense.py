@@ -85,7 +85,9 @@ def main(
     print("layer  cosine of the two  sense of new sentences right (guessing: 50%)")
     for layer in range(len(load(model, device="cpu").attention(contexts[0]).weights) + 1):
         cosines.append(compare_contexts(word, *contexts, layers=str(layer), **given).cosine)
-        scores = disambiguate(asked, examples=labelled, layers=str(layer), evaluate=True, **given).scores
+        scores = disambiguate(
+            asked, examples=labelled, method="nearest", layers=str(layer), evaluate=True, **given
+        ).scores
         right.append(scores.f1)
         print(f"{layer:5}  {cosines[-1]:17.2f}  {right[-1]:.0%}")
 
