@@ -362,7 +362,8 @@ def _use(
         line, call = _KINDS[kind].line, _KINDS[kind].call
         if (metadata.spec or {}).get("pair"):
             line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
-        command = f'printf "{line}\\n" | bertsmith predict --model .'
+        quote = "'" if '"' in line else '"'
+        command = f"printf {quote}{line}\\n{quote} | bertsmith predict --model ."
         if OWN_HEAD in parts_of(tensors, config):
             name = metadata.own_head or "MyHead"
             command += f" --head my_head.py:{name}"
