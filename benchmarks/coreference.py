@@ -93,7 +93,7 @@ def _shown(scores: dict[str, Any]) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gap", type=Path, required=True, help="folder of GAP")
-    parser.add_argument("--models", nargs="+", default=["starter"], help="models to start from")
+    parser.add_argument("--models", nargs="*", default=["starter"], help="models to start from")
     parser.add_argument("--names", nargs="+", help="their names in the result")
     parser.add_argument("--epochs", type=float, default=4.0)
     parser.add_argument("--rate", type=float, default=5e-5, help="peak learning rate")
