@@ -1,11 +1,14 @@
 """From tables of events to a folder of codes: readers, visits, vocabulary, tree."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bertsmith
 from bertsmith import BertsmithError, InputError, VocabularyError
@@ -158,6 +161,26 @@ def test_a_vocabulary_is_in_the_order_of_frequency_and_survives_its_file(tmp_pat
     (tmp_path / "codes.tsv").write_text("code\tkind\tcount\tdescription\nX\tdx\n", encoding="utf-8")
     with pytest.raises(VocabularyError, match="line 2"):
         CodeVocabulary.load(tmp_path)
+
+
+NAMES = st.text(min_size=1).filter(lambda text: text.strip() == text and not set("\t\n\r") & set(text))
+SETS = st.sets(st.tuples(st.sampled_from(["dx", "rx"]), NAMES), min_size=1)
+
+
+@given(st.lists(SETS, min_size=1), NAMES)
+def test_visits_and_vocabularies_survive_their_files(sets: list[set[tuple[str, str]]], name: str) -> None:
+    visits = tuple(Visit(str(number), tuple(sorted(codes))) for number, codes in enumerate(sets))
+    subjects = [Subject(name, visits)]
+    vocabulary = CodeVocabulary.of(subjects)
+    with tempfile.TemporaryDirectory() as folder:
+        write_visits(Path(folder) / "visits.jsonl", subjects)
+        vocabulary.save(Path(folder) / "codes.tsv")
+        assert list(read_visits(Path(folder) / "visits.jsonl")) == subjects
+        assert read(Path(folder) / "visits.jsonl") == subjects
+        assert CodeVocabulary.load(folder) == vocabulary
+    counts = [code.count for code in vocabulary.codes]
+    assert counts == sorted(counts, reverse=True)
+    assert sum(counts) == sum(map(len, sets))
 
 
 def test_a_subject_is_in_one_part_of_a_split() -> None:
