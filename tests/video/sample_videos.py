@@ -23,7 +23,8 @@ def write_base_model(path: Path) -> Path:
         intermediate_size=64, max_position_embeddings=64, initializer_range=0.1, hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    save_pretrained(path, untrained(config, 1), tokenizer, ModelMetadata.from_dict({"task": "pretraining"}))
+    metadata = ModelMetadata.from_dict({"task": "pretraining"})
+    save_pretrained(path, untrained(config, 1), tokenizer, metadata, trained=("mlm",))
     return path
 
 
