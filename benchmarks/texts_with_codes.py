@@ -14,7 +14,7 @@ caption. So a caption is told from what is done just before and after. Rows with
 and a noun, of the official validation videos: both words in the gaps of "[MASK] [MASK]".
 
 "alone" is the same model without codes, "frequent" the most frequent words of the training captions, "before" the words
-of the caption before. Differences are tested in pairs. The BERT to start from is new: two layers of width 128 with the
+of the caption before. Differences are tested in pairs. The BERT to start from is new: two layers of width 64 with the
 words of the training texts.
 """
 
@@ -58,7 +58,7 @@ MORE_WORDS = "me".split()
 WIDTH, TEST, NEIGHBORS = 64, 500, 3
 SIZES = {"generated": (250, 1000, 4000), "epic": (1000, 4000, 16000)}
 STEPS = {"generated": 2000, "epic": 1200}
-SETTINGS = {"learning_rate": 1e-3, "device": "cpu", "evaluate_every": 10**6, "log_every": 100}
+SETTINGS = {"learning_rate": 2e-3, "device": "cpu", "evaluate_every": 10**6, "log_every": 100}
 OPTIONS: dict[str, dict[str, Any]] = {
     "generated": {"join": 0.0, "subsample": 2, "text_only": 0.1, "codes_only": 0.1},
     "epic": {
@@ -80,8 +80,8 @@ def new_bert(folder: Path, texts: list[str]) -> Path:
     words = sorted(word for word, count in counts.items() if count > 1)
     tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *dict.fromkeys([*words, *MORE_WORDS])]))
     config = BertConfig(
-        vocab_size=len(tokenizer.vocabulary), hidden_size=128, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=512, max_position_embeddings=128, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        vocab_size=len(tokenizer.vocabulary), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=256, max_position_embeddings=128, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     metadata = ModelMetadata.from_dict({"task": "pretraining"})
     save_pretrained(folder, untrained(config, 1), tokenizer, metadata, trained=("mlm",))
