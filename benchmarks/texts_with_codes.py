@@ -1,6 +1,6 @@
 """Texts with codes (VideoBERT): what codes tell about an action and an object, against the language alone.
 
-    python benchmarks/texts_with_codes.py [--data DIR] [--only generated|epic] [--sizes 1000,4000,16000]
+    python benchmarks/texts_with_codes.py [--data DIR] [--only generated|epic] [--sizes 1000,4000] [--steps N]
 
 Generated: each segment has one of 8 actions and one of 12 objects, frequent and rare ones. Its clips have feature
 vectors of width 64, the sum of a vector of the action, one of the object, and noise; one in five clips shows neither.
@@ -110,7 +110,7 @@ def write_generated(folder: Path, count: int, seed: int) -> None:
     (folder / "captions.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def run_generated(size: int, folder: Path) -> dict[str, Any]:
+def run_generated(size: int, steps: int, folder: Path) -> dict[str, Any]:
     """The scores after training on that many segments."""
     for name, count, seed in (("train", size, 1), ("test", TEST, 2)):
         write_generated(folder / name, count, seed)
@@ -122,7 +122,7 @@ def run_generated(size: int, folder: Path) -> dict[str, Any]:
     begin = time.process_time()
     train_video(
         folder / "train/captions.tsv", folder / "run", events=folder / "train/events.csv",
-        words=folder / "w.safetensors", init=base, steps=STEPS["generated"], **OPTIONS["generated"], **SETTINGS,
+        words=folder / "w.safetensors", init=base, steps=steps, **OPTIONS["generated"], **SETTINGS,
     )  # fmt: skip
     seconds = time.process_time() - begin
     places = [words_of(segment.text) for segment in test]
@@ -158,18 +158,18 @@ def epic_segments(path: Path, kinds: set[str]) -> list[Segment]:
     return segments
 
 
-def run_epic(size: int, folder: Path, data: Path) -> dict[str, Any]:
+def run_epic(size: int, steps: int, folder: Path, data: Path) -> dict[str, Any]:
     """The scores after training on that many segments, of whole videos."""
     path = data / "epic100_segments.tsv"
     train, test = epic_segments(path, {"train", "source_val", "target_val"}), epic_segments(path, {"validation"})
     order = np.random.default_rng(1).permutation(sorted({segment.subject for segment in train})).tolist()
-    rank = {video: place for place, video in enumerate(order)}
+    rank = {video: number for number, video in enumerate(order)}
     train = sorted(train, key=lambda segment: rank[segment.subject])[:size]
     lines = [json.dumps({"subject": s.subject, "text": s.text, "codes": list(s.codes)}) for s in train]
     (folder / "train.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     base = new_bert(folder / "base", [segment.text for segment in train])
     begin = time.process_time()
-    train_video(folder / "train.jsonl", folder / "run", init=base, steps=STEPS["epic"], **OPTIONS["epic"], **SETTINGS)
+    train_video(folder / "train.jsonl", folder / "run", init=base, steps=steps, **OPTIONS["epic"], **SETTINGS)
     seconds = time.process_time() - begin
     reader = VideoReader.load(folder / "run")
     two = [segment for segment in test if len(segment.text.split()) == 2]
@@ -241,6 +241,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder with `epic100_segments.tsv`; without it only generated")
     parser.add_argument("--only", choices=list(SIZES))
     parser.add_argument("--sizes", help="numbers of training segments, separated by commas")
+    parser.add_argument("--steps", type=int, help="of the training, in place of the usual number")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     about, name, cells = begun("texts_with_codes")
@@ -249,11 +250,15 @@ def main() -> None:
             continue
         sizes = tuple(map(int, arguments.sizes.split(","))) if arguments.sizes else SIZES[kind]
         for size in sizes:
-            if (key := f"{kind} {size}") not in cells:
+            steps = arguments.steps or STEPS[kind]
+            key = f"{kind} {size}" + (f", {steps} steps" if arguments.steps else "")
+            if key not in cells:
                 with tempfile.TemporaryDirectory() as folder:
                     path = Path(folder)
                     cells[key] = (
-                        run_generated(size, path) if kind == "generated" else run_epic(size, path, arguments.data)
+                        run_generated(size, steps, path)
+                        if kind == "generated"
+                        else run_epic(size, steps, path, arguments.data)
                     )
                 print(key, json.dumps(cells[key]), flush=True)
                 write_result(name, {"machine": about, "steps": STEPS, "options": OPTIONS, "cells": cells})

@@ -39,11 +39,11 @@ def write_videos(folder: Path, *, videos: int = 12, segments: int = 5, seed: int
     for video in range(videos):
         rows: list[np.ndarray] = []
         for _ in range(segments):
-            action, thing = source.integers(3, size=2).tolist()
+            action, noun = source.integers(3, size=2).tolist()
             clips = int(source.integers(3, 6))
             start = len(rows) * SECONDS
-            rows += list(actions[action] + objects[thing] + 0.1 * source.standard_normal((clips, WIDTH)))
-            text = f"now let me show you how to {VERBS[action]} the {NOUNS[thing]}"
+            rows += list(actions[action] + objects[noun] + 0.1 * source.standard_normal((clips, WIDTH)))
+            text = f"now let me show you how to {VERBS[action]} the {NOUNS[noun]}"
             lines.append(f"v{video}\t{start}\t{len(rows) * SECONDS}\t{text}")
         np.save(features / f"v{video}.npy", np.array(rows, dtype=np.float32))
     captions = folder / "captions.tsv"

@@ -32,8 +32,8 @@ def test_each_point_gets_the_leaf_of_greedy_descent(depth: int, branching: int) 
     assert 1 < len(learned) <= branching**depth
     assert learned.is_sound()
     for features in (points(), points(50, seed=1)):
-        found = learned.words_of(features)
-        assert [learned.names[word] for word in found] == [descend(learned, point) for point in features]
+        words = learned.words_of(features)
+        assert [learned.names[word] for word in words] == [descend(learned, point) for point in features]
     own = learned.words_of(points())
     assert np.bincount(own, minlength=len(learned)).tolist() == learned.counts[learned.leaves].tolist()
     assert min(learned.counts) > 0

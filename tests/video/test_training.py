@@ -90,8 +90,8 @@ def test_rows_have_the_text_before_the_codes_and_their_segments(files: dict[str,
     cls, sep = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
     assert sorted(order) == list(range(40))
     kinds = set()
-    for place, number in enumerate(order):
-        ids, segment_ids = flat.row(place)
+    for row, number in enumerate(order):
+        ids, segment_ids = flat.row(row)
         text, of_codes = rows[number].text.tolist(), rows[number].codes.tolist()
         kinds.add((bool(text), bool(of_codes)))
         if of_codes:
@@ -126,12 +126,12 @@ def test_the_loss_of_a_step_is_that_of_its_rows_one_by_one(files: dict[str, Path
     rows, targets = work.rows, work.targets
     starts = np.cumsum(rows.lengths) - rows.lengths
     masked_loss, judged_loss, count, judged = 0.0, 0.0, 0, 0
-    place = 0
+    first = 0
     for row, (start, length) in enumerate(zip(starts, rows.lengths, strict=True)):
         number = int(targets.per_row[row])
-        positions = targets.positions[place : place + number] - start
-        gold = torch.from_numpy(targets.target_ids[place : place + number].astype(np.int64))
-        place += number
+        positions = targets.positions[first : first + number] - start
+        gold = torch.from_numpy(targets.target_ids[first : first + number].astype(np.int64))
+        first += number
         assert codes.first - 1 not in gold.tolist(), "[>] is never masked"
         part = slice(start, start + length)
         batch = Batch.from_flat(targets.token_ids[part], rows.segment_ids[part], [length])
@@ -238,29 +238,29 @@ def test_the_answers_of_the_public_functions(
     trained: tuple[Path, dict[str, float]], files: dict[str, Path], tmp_path: Path
 ) -> None:
     out, _ = trained
-    given = {"model": out, "segments": files["segments"], "events": files["events"], "device": "cpu"}
+    about = {"model": out, "segments": files["segments"], "events": files["events"], "device": "cpu"}
     segments = run.read_segments(files["segments"], files["events"])
-    fillings = bertsmith.fill_codes(**given, text=TEXT, top=3)
+    fillings = bertsmith.fill_codes(**about, text=TEXT, top=3)
     assert len(fillings) == len(segments) == 300
     alone = bertsmith.fill_codes(out, TEXT, codes=" ".join(segments[0].codes), top=3, device="cpu")
     assert [[word.piece for word in gap] for gap in alone[0].gaps] == [
         [word.piece for word in gap] for gap in fillings[0].gaps
     ]
     assert fillings[0].alone == fillings[1].alone
-    scores = bertsmith.match_codes(**given)
+    scores = bertsmith.match_codes(**about)
     assert (scores.segments, scores.candidates) == (300, 50)
     assert scores.alignment_accuracy > 0.7
     assert scores.codes_of_text["recall@10"] > 0.5
     assert scores.text_of_codes["recall@10"] > 0.5
-    matches = bertsmith.match_codes(**given, text=segments[3].text, top=10)
+    matches = bertsmith.match_codes(**about, text=segments[3].text, top=10)
     assert matches == sorted(matches, key=lambda match: -match.probability)
     assert sum(match.text == segments[3].text for match in matches) >= 5
-    back = bertsmith.match_codes(**given, codes=" ".join(segments[3].codes), top=10)
+    back = bertsmith.match_codes(**about, codes=" ".join(segments[3].codes), top=10)
     assert sum(match.text == segments[3].text for match in back) >= 5
     codes = bertsmith.next_codes(out, " ".join(segments[0].codes), text=segments[0].text, top=4, device="cpu")
     assert len(codes) == 4
     assert codes[0][0] in segments[0].codes
-    assert bertsmith.code_features(**given, out=tmp_path / "x.npy") == (300, 64)
+    assert bertsmith.code_features(**about, out=tmp_path / "x.npy") == (300, 64)
     vectors = np.load(tmp_path / "x.npy")
     reader = VideoReader.load(out, "cpu")
     (vector,) = reader.features("let me show you how to [MASK]", [reader.code_ids(segments[5].codes)])

@@ -83,10 +83,8 @@ def read_sequences(paths: Sequence[str | Path], index: str | Path | None = None)
     seen: dict[str, Path] = {}
     for sequence in sequences:
         if index is None and sequence.subject in seen:
-            found = f"'{seen[sequence.subject]}' and '{sequence.path}'"
-            raise InputError(
-                expected="files with different names", found=found, fix="rename one; its name is a subject"
-            )
+            both = f"'{seen[sequence.subject]}' and '{sequence.path}'"
+            raise InputError(expected="files with different names", found=both, fix="rename one; its name is a subject")
         seen[sequence.subject] = sequence.path
         width, first = sequence.features.shape[1], sequences[0]
         if width != first.features.shape[1]:
@@ -186,8 +184,8 @@ def _read_array(path: Path) -> npt.NDArray[np.floating]:
     if not isinstance(array, np.ndarray):
         raise InputError.is_not(path, expected, "it holds several arrays", fix)
     if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
-        found = f"its shape is {list(array.shape)} and its type {array.dtype}"
-        raise InputError.is_not(path, expected, found, fix)
+        reason = f"its shape is {list(array.shape)} and its type {array.dtype}"
+        raise InputError.is_not(path, expected, reason, fix)
     if not len(array):
         raise InputError.is_not(path, expected, "it has no rows", "leave it out")
     return array
@@ -201,8 +199,8 @@ def _spans(path: Path, rows: int) -> Iterator[tuple[str, int, int]]:
             continue
         subject, *cells = (row.cell(column, "add it, with the other columns").strip() for column in _COLUMNS)
         if not subject or subject in seen:
-            found = f"{subject!r}, as in {seen[subject]}" if subject else "an empty one"
-            raise InputError.at(row.location, "a subject of its own", found, "name each sequence differently")
+            shown = f"{subject!r}, as in {seen[subject]}" if subject else "an empty one"
+            raise InputError.at(row.location, "a subject of its own", shown, "name each sequence differently")
         seen[subject] = row.location
         start, stop = (_row_number(row, cell) for cell in cells)
         if not start < stop <= rows:

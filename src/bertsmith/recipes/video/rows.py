@@ -94,8 +94,8 @@ class RowDrawer:
         size = self.settings.rows_per_step
         epochs, within = np.divmod(np.arange(step * size, (step + 1) * size), len(self.segments))
         return [
-            self._row(int(self._order(int(epoch))[index]), generator(self.seed, "row of a segment", step, place))
-            for place, (epoch, index) in enumerate(zip(epochs, within, strict=True))
+            self._row(int(self._order(int(epoch))[index]), generator(self.seed, "row of a segment", step, row))
+            for row, (epoch, index) in enumerate(zip(epochs, within, strict=True))
         ]
 
     def _row(self, number: int, source: np.random.Generator) -> VideoRow:
