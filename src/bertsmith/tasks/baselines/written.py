@@ -1,4 +1,4 @@
-"""Baselines that write a text for each source text, without any model.
+"""Baselines that write a text for each source text, or choose sentences of it, without any model.
 
 - first words: the beginning of the source, as many sentences or words as fit the training examples best
 - nearest target: the target of the training example whose source has the most similar words (TF-IDF); as a reply in a
