@@ -377,4 +377,6 @@ def test_the_report_shows_mistakes_and_the_card_the_call(run: Path) -> None:
     assert "resolve([" in card
     (record,) = re.findall(r"printf '(.*)\\n' \| bertsmith predict", card, re.MULTILINE)
     TASK.check([example_of_line(SPEC, record, 1)], gold=False)
-    assert "candidate 1" in bertsmith.write_report([run / "run"]).read_text(encoding="utf-8")
+    page = bertsmith.write_report([run / "run"]).read_text(encoding="utf-8")
+    assert "candidate 1" in page
+    assert "Candidates that are meant" in page

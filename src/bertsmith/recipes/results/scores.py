@@ -19,6 +19,7 @@ from bertsmith.tasks.metrics.answers import squad2_scores, squad_scores
 from bertsmith.tasks.metrics.calibration import expected_calibration_error, reliability
 from bertsmith.tasks.metrics.entities import entity_scores, entity_spans
 from bertsmith.tasks.metrics.labels import confusion
+from bertsmith.tasks.metrics.mentions import counts_of
 from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
 
 WORST = 20  # mistakes shown
@@ -253,7 +254,19 @@ def _coreference(spec: Mapping[str, Any], lines: Lines) -> str:
     labels = [*names, "none"]
     indices = [[part["index"] for part in (line["gold"], line["prediction"])] for line in lines]
     gold, predicted = zip(*(["none" if n is None else names[n] for n in pair] for pair in indices), strict=True)
-    return _one_of(lines, labels, gold, predicted, chances)
+    return _by_gender(lines) + _one_of(lines, labels, gold, predicted, chances)
+
+
+def _by_gender(lines: Lines) -> str:
+    """The scores of GAP for all pronouns, and for masculine and feminine ones."""
+    answers = [(line["gold"]["index"], line["prediction"]["index"]) for line in lines]
+    counts = counts_of(answers, [line["prediction"]["pronoun"]["text"] for line in lines])
+    rows = []
+    for name, columns in (("all", slice(3)), ("masculine", slice(3, 6)), ("feminine", slice(6, 9))):
+        right, gold, given = counts[:, columns].sum(axis=0).astype(int).tolist()
+        ratios = (right / max(1, given), right / max(1, gold), 2 * right / max(1, gold + given))
+        rows.append([name, *_known(ratios, gold, given), f"{gold:,}", f"{given:,}"])
+    return html.section("Candidates that are meant", html.table(rows, ["pronouns", *_RATIOS]))
 
 
 def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
