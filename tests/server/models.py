@@ -32,6 +32,7 @@ KINDS = {
     "moods": "on the mean",
     "stars": "number",
     "endings": "choice",
+    "replies": "replies by vectors",
     "names": "tags",
     "answers": "answer",
     "doubts": "answer or none",

@@ -141,12 +141,12 @@ class Draw:
 
     def _choose(self) -> Asked:
         questions = self.some(lambda: {"context": self.text(), "endings": [self.text() for _ in range(3)]})
-        model = self.models["endings"]
+        name = self.draw.choice(["endings", "replies"]).item()
 
         def bare() -> Any:
-            return [model.choose([(one["context"], one["endings"])])[0].to_dict() for one in questions]
+            return [self.models[name].choose([(one["context"], one["endings"])])[0].to_dict() for one in questions]
 
-        return self._with("/predict", {"questions": questions}, _predictions, bare)
+        return self._with("/predict", {"model": name, "questions": questions}, _predictions, bare)
 
     def _tag(self, words: bool = False) -> Asked:
         texts = self.some(lambda: self.text(30).split() or ["the"] if words else self.text(30))

@@ -436,7 +436,8 @@ class Model:
                 prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
                 examples = tokenized(examples, self.tokenizer, (prefix, prefix), self.reads_specials(ability))
         if ability != "rerank" or self._predictor is not None:
-            return examples, [tokens_of_rows(example, template) for example in examples]
+            count = tokens_of_rows if self._predictor is None else self._predictor.task.tokens_of_rows
+            return examples, [count(example, template) for example in examples]
         lengths = [(example.pieces.lengths + template.num_special(1)).tolist() for example in examples]
         return examples, [*lengths[:1], *(of_pair[1:] for of_pair in lengths[1:])]
 

@@ -27,7 +27,7 @@ _REPLIES_AT_ONCE = 20_000  # that are encoded together
 class ReplyRanker(Predictor):
     """A predictor whose examples have no candidates of their own; its predictions hold the best `top` of a list.
 
-    Vectors of the replies are computed once; a cross-encoder reads every reply with each context.
+    Vectors of the replies are computed once; any other model scores every reply with each context.
 
     Args:
         predictor: a model that ranks.
@@ -42,10 +42,10 @@ class ReplyRanker(Predictor):
             found=f"one of {spec.title}",
             fix="leave --replies out, or name another model",
         )
-        super().__init__(predictor.engine, predictor.task, predictor.tokenizer, predictor.runtime)
-        self.weakness, self._top, self._replies = predictor.weakness, top, tuple(replies)
+        self.task, self.runtime, self.weakness = predictor.task, predictor.runtime, predictor.weakness
+        self._predictor, self._top, self._replies = predictor, top, tuple(replies)
         self._vectors = None
-        if isinstance(self.task, SelectionTask):
+        if isinstance(self.task, SelectionTask) and type(predictor) is Predictor:  # not a baseline, on words
             parts = [self._replies[at : at + _REPLIES_AT_ONCE] for at in range(0, len(replies), _REPLIES_AT_ONCE)]
             # The first row of each part is a context, which is empty.
             self._vectors = unit(np.concatenate([self._read([_listed(part)])[0][1:] for part in parts]))
@@ -55,7 +55,7 @@ class ReplyRanker(Predictor):
         contexts = choices_of(examples)
         if self._vectors is None:
             whole = [dataclasses.replace(example, endings=self._replies) for example in contexts]
-            answers = super().predict(whole, advance)
+            answers = self._predictor.predict(whole, advance)
             return [self._best(np.array(vars(each)["probabilities"]), each.cut_tokens) for each in answers]
         vectors, cut = self._read([dataclasses.replace(example, endings=()) for example in contexts], advance)
         predictions: list[Prediction] = []
@@ -68,8 +68,8 @@ class ReplyRanker(Predictor):
         self, examples: Sequence[ChoiceExample], advance: Callable[[float], None] | None = None
     ) -> "tuple[np.ndarray, np.ndarray]":
         """The vectors of all texts of the examples, and the tokens that each text lost."""
-        features = self.task.encode(examples, self.tokenizer)
-        return self.engine.logits(features, TASK, advance=advance), features.rows.cut_by_row
+        features = self.task.encode(examples, self._predictor.tokenizer)
+        return self._predictor.engine.logits(features, TASK, advance=advance), features.rows.cut_by_row
 
     def _best(self, probabilities: np.ndarray, cut: int) -> ChoicePrediction:
         """The prediction with the best candidates; equal ones in the order of the list."""

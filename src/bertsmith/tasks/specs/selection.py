@@ -23,6 +23,7 @@ from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import pack_rows
+from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ class SelectionTask(ChoosingTask):
     ) -> Sequence[Any]:
         """The examples with the pieces of their texts, as `Embedder` reads them; see `Task.tokenized`."""
         return tokenized(examples, tokenizer, special_tokens="own", known=known)
+
+    def tokens_of_rows(self, example: Any, template: Template) -> list[int]:
+        """Those of the context and of each candidate, which are rows of their own; see `Task.tokens_of_rows`."""
+        return list((example.pieces.lengths + template.num_special(1)).tolist())
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example, one row per text: the context, then the candidates; see `Task.encode`.

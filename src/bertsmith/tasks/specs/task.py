@@ -33,8 +33,9 @@ from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.specs.settings import HIERARCHICAL, OF_EXTRACTS, OF_RANKING, OF_WRITING, TaskSettings
-from bertsmith.tasks.specs.tokenized import tokenized
+from bertsmith.tasks.specs.tokenized import tokenized, tokens_of_rows
 from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -263,6 +264,10 @@ class Task(abc.ABC):
     ) -> Sequence[Any]:
         """The examples with the pieces of their texts, which `encode` takes as they are; see `specs.tokenized`."""
         return tokenized(examples, tokenizer, (self.spec.prompt, ""), known=known)
+
+    def tokens_of_rows(self, example: Any, template: Template) -> list[int]:
+        """The tokens of each row that a tokenized example would fill without a limit; see `specs.tokenized`."""
+        return tokens_of_rows(example, template)
 
     @abc.abstractmethod
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
