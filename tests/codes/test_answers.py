@@ -120,3 +120,20 @@ def test_events_of_other_kinds_and_other_models_are_refused(folder: Path, tmp_pa
         bertsmith.predict_codes([path], tmp_path / "other", device="cpu")
     with pytest.raises(BertsmithError, match="a model of visits; use it with `bertsmith codes predict`"):
         bertsmith.load(folder / "recommends")
+
+
+def test_a_log_with_codes_of_one_kind_is_continued_and_a_jump_in_it_is_improbable(tmp_path: Path) -> None:
+    order = ["start", "load", "run", "save"]
+    rows = [f"h{host},{step},{order[(host + step) % 4]}" for host in range(40) for step in range(8)]
+    path = tmp_path / "log.csv"
+    path.write_text("host,time,event\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    bertsmith.build_codes([path], tmp_path / "codes")
+    shared = {"width": 32, "learning_rate": 3e-3, "subjects_per_step": 4, "baselines": False, "device": "cpu"}
+    result = bertsmith.train_codes(tmp_path / "codes", tmp_path / "run", **shared, pretraining_epochs=1, epochs=15)
+    assert result.results["systems"]["model"]["pr_auc"]["value"] > 0.9
+    for first in bertsmith.predict_codes([path], tmp_path / "run", top=1, device="cpu")[:4]:
+        host = int(first.subject[1:])
+        assert first.codes[0].code == order[(host + 8) % 4]
+    path.write_text("host,time,event\na,1,start\na,2,load\na,3,save\na,4,start\n", encoding="utf-8")
+    (worst,) = bertsmith.find_anomalies([path], tmp_path / "run", top=1, device="cpu")
+    assert (worst.time, worst.codes[0].code) == ("3", "save")
