@@ -341,7 +341,7 @@ def test_a_training_finds_the_right_sentences_and_is_compared_with_baselines(
         model.extract([text], beam=2)
     with pytest.raises(InputError, match="an empty one as number 2 of 2"):
         model.extract([["the film", " "]])
-    with pytest.raises(ConfigError, match="over hidden states, windows or sentences"):
+    with pytest.raises(ConfigError, match="found a head on the sentences of a text; serve it with bertsmith"):
         bertsmith.convert(tmp_path / "run", tmp_path / "onnx", to="onnx")
     scores = bertsmith.evaluate(tmp_path / "run", tmp_path / "dev.jsonl").scores
     assert scores["rougeL"] == pytest.approx(report["scores"]["rougeL"]["mean"], abs=1e-6)

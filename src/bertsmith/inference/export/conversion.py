@@ -120,14 +120,12 @@ def _write_onnx(
             found="a decoder, which writes a text piece by piece",
             fix="serve it with bertsmith",
         )
-    if READER in folder.parts or folder.metadata.task in ONLY_HERE:
+    only_here = ONLY_HERE.get(folder.metadata.task or "", "")
+    if READER in folder.parts or only_here:
         raise ConfigError(
             expected="a head of the linear kind, for --to onnx",
-            found=ONLY_HERE.get(
-                folder.metadata.task or "",
-                "one with a layer in front of the output layer, over hidden states, windows or sentences",
-            ),
-            fix="serve it with bertsmith, or fine-tune with --reads mean",
+            found=only_here or "one with a layer in front of the output layer, over hidden states or windows",
+            fix="serve it with bertsmith" + ("" if only_here else ", or fine-tune with --reads mean"),
         )
     if not folder.config.has_graph:
         needed = f"a Transformer encoder, not {folder.config.display_name}"
