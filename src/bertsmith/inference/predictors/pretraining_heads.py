@@ -246,8 +246,8 @@ def require_heads(trained: Collection[str], needs: Sequence[str], place: object)
             if head == "nsp":
                 fix = (
                     "train one in minutes: `bertsmith corpus TEXT --model MODEL --out CORPUS`, then `bertsmith "
-                    "pretrain CORPUS --init MODEL --objective nsp --max-length 64 --minutes 10 --out RUN`; to choose among "
-                    "candidates, `bertsmith search` by vectors does better"
+                    "pretrain CORPUS --init MODEL --objective nsp --max-length 64 --minutes 10 --out RUN`; to choose "
+                    "among candidates, `bertsmith search` by vectors does better"
                 )
             raise CheckpointError(expected=f"a model with a trained {head} head in '{place}'", found="none", fix=fix)
 
