@@ -25,6 +25,7 @@ INPUTS = {
     "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
     "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
+    "segments", "events", "words", "sequences", "features", "tree",
 }  # fmt: skip
 
 
@@ -50,8 +51,9 @@ class Output:
 
 
 PAGE, NPY = b"<!doctype html>\n<html></html>\n", b"\x93NUMPY\x01\x00"
-INDEX, CHANGES = (
-    b'\x40\0\0\0\0\0\0\0{"__metadata__":{"kind":"%s"}}' % name for name in (b"passage vectors", b"vector changes")
+INDEX, CHANGES, WORDS = (
+    b'\x40\0\0\0\0\0\0\0{"__metadata__":{"kind":"%s"}}' % name
+    for name in (b"passage vectors", b"vector changes", b"bertsmith feature words")
 )
 OUTPUTS: Mapping[tuple[str, str], Output] = {
     ("vocab", "out"): Output("vocab texts --size 40 --out", ("texts/f0.txt",), ".txt", b"[PAD]\n[UNK]\na\n"),
@@ -69,6 +71,15 @@ OUTPUTS: Mapping[tuple[str, str], Output] = {
     ("predict", "out as .csv"): Output(
         "predict --model single --data lines.csv --out", ("lines.csv",), ".csv", b"text,prediction\nthe man,0\n"
     ),
+    ("codes cluster", "out"): Output(
+        "codes cluster words.safetensors --depth 1 --out", ("words.safetensors",), ".safetensors", WORDS,
+        kept=("model/model.safetensors",),
+    ),
+    ("codes assign", "out"): Output(
+        "codes assign lines.csv --words words.safetensors --out", ("lines.csv",), ".csv",
+        b"subject,time,code\na,0,1\n",
+    ),
+    ("codes features", "out"): Output("codes features lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
     ("embed", "out"): Output("embed lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
     ("features", "out"): Output("features lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
     ("features", "out as .jsonl"): Output(
@@ -96,6 +107,10 @@ FOLDERS = {
     ("pretrain", "out"): ("pretrain corpus --size tiny --steps 1 --out", ("corpus",)),
     ("train-translation", "out"): ("train-translation pairs.tsv --pieces 8 --steps 1 --out", ("pairs.tsv",)),
     ("memory train", "out"): ("memory train stories.txt --steps 1 --out", ("stories.txt",)),
+    ("codes train-video", "out"): (
+        "codes train-video segments.tsv --init model --steps 1 --out",
+        ("segments.tsv", "model"),
+    ),
     ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
@@ -120,6 +135,8 @@ def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("lines.csv").write_text("text\nthe man\nthe store\n")
     Path("pairs.tsv").write_text("a b\tb a\nc\tc\n")
     Path("stories.txt").write_text("1 He left.\n2 Who left?\tHe\t1\n" * 2)
+    Path("segments.tsv").write_text("text\tcodes\nthe man\ta b\nthe store\tb\n")
+    Path("words.safetensors").write_bytes(WORDS)
     np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     Path("run/model").mkdir(parents=True)
     Path("run/model/model.safetensors").write_bytes(b"weights")

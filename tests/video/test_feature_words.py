@@ -92,7 +92,7 @@ def test_files_and_a_table_of_sequences_become_the_same_events(tmp_path: Path) -
     learned = bertsmith.cluster_features([tmp_path / "f"], words, depth=2, branching=3)
     assert bertsmith.assign_words(words, [tmp_path / "f"], tmp_path / "e.csv", seconds=2.5) == 60
     bertsmith.assign_words(
-        words, [tmp_path / "all.npy"], tmp_path / "e2.csv", index=tmp_path / "index.csv", seconds=2.5
+        words, [tmp_path / "all.npy"], tmp_path / "e2.csv", sequences=tmp_path / "index.csv", seconds=2.5
     )
     text = (tmp_path / "e.csv").read_text(encoding="utf-8")
     assert text == (tmp_path / "e2.csv").read_text(encoding="utf-8")
@@ -147,7 +147,7 @@ def test_a_wrong_table_of_sequences_is_refused(tmp_path: Path, rows: str, messag
     np.save(tmp_path / "f.npy", points(5))
     (tmp_path / "i.csv").write_text(f"subject,start,stop\n{rows}\n", encoding="utf-8")
     with pytest.raises(BertsmithError, match=message):
-        bertsmith.cluster_features([tmp_path / "f.npy"], tmp_path / "w.safetensors", index=tmp_path / "i.csv")
+        bertsmith.cluster_features([tmp_path / "f.npy"], tmp_path / "w.safetensors", sequences=tmp_path / "i.csv")
 
 
 def test_features_of_another_width_than_the_words_are_refused(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def read_sequences(paths: Sequence[str | Path], index: str | Path | None = None)
     files = [file for path in map(Path, paths) for file in _files_of(path)]
     sequences: list[FeatureSequence] = []
     if index is not None:
-        require(len(files) == 1, expected="one file with --index", found=f"{len(files)} files", fix="name one file")
+        require(len(files) == 1, expected="one file with --sequences", found=f"{len(files)} files", fix="name one file")
         features = _read_array(files[0])
         sequences = [
             FeatureSequence(subject, files[0], features[start:stop], start)
@@ -116,8 +116,8 @@ def cluster_features(request: ClusterRequest) -> FeatureWords:
         BertsmithError: a file is invalid, or the output is in the way; the message says which.
     """
     out = Path(request.out)
-    require_output(out, FEATURE_WORDS, inputs=[*request.features, request.index], replace=request.replace)
-    points = points_of(read_sequences(request.features, request.index), request.points, request.seed)
+    require_output(out, FEATURE_WORDS, inputs=[*request.features, request.sequences], replace=request.replace)
+    points = points_of(read_sequences(request.features, request.sequences), request.points, request.seed)
     words = learn_feature_words(points, depth=request.depth, branching=request.branching, seed=request.seed)
     words.save(out)
     return words
@@ -130,10 +130,10 @@ def assign_words(request: AssignRequest) -> int:
     Raises:
         BertsmithError: a file is invalid, or the output is in the way; the message says which.
     """
-    out, words = Path(request.out), FeatureWords.load(request.words)
-    inputs = [*request.features, request.index, request.words]
+    out, inputs = Path(request.out), [*request.features, request.sequences, request.words]
     require_output(out, EVENT_TABLE, inputs=inputs, replace=request.replace)
-    sequences = read_sequences(request.features, request.index)
+    words = FeatureWords.load(request.words)
+    sequences = read_sequences(request.features, request.sequences)
     return write_events(out, events_of(words, sequences, request.seconds))
 
 

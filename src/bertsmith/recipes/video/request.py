@@ -30,7 +30,7 @@ FEATURES = Help(
     path="the features",
     kind=list[Path],
 )
-INDEX = Help(
+SEQUENCES = Help(
     "the sequences in a single file: a table with subject, start and stop, which are row numbers from 0",
     metavar="FILE",
     path="the table of sequences",
@@ -57,7 +57,7 @@ class ClusterRequest(Request):
     features: Annotated[Sequence[Path | str], FEATURES]
     out: Annotated[Path | str, Help("the file of words, .safetensors", metavar="FILE", path="the file", kind=Path)]
     _: dataclasses.KW_ONLY
-    index: str | Path | None = optional(None, INDEX)
+    sequences: str | Path | None = optional(None, SEQUENCES)
     depth: int = help_field(4, "levels of the tree", least=1, most=32)
     branching: int = help_field(12, "the most centers of a node", least=2, most=10**4)
     points: int = help_field(1_000_000, "learn from at most this many vectors, drawn at random", least=1, most=10**9)
@@ -76,7 +76,7 @@ class AssignRequest(Request):
         Help("the table of events, .csv, with subject, time and code", metavar="FILE", path="the file", kind=Path),
     ]
     _: dataclasses.KW_ONLY
-    index: str | Path | None = optional(None, INDEX)
+    sequences: str | Path | None = optional(None, SEQUENCES)
     seconds: float = help_field(1.5, "time from one vector to the next; 1.5 seconds in the paper", most=10**9)
     replace: bool = help_field(False, "overwrite an existing file")
 
