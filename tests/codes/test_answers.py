@@ -129,7 +129,7 @@ def test_a_log_with_codes_of_one_kind_is_continued_and_a_jump_in_it_is_improbabl
     path.write_text("host,time,event\n" + "\n".join(rows) + "\n", encoding="utf-8")
     bertsmith.build_codes([path], tmp_path / "codes")
     shared = {"width": 32, "learning_rate": 3e-3, "subjects_per_step": 4, "baselines": False, "device": "cpu"}
-    result = bertsmith.train_codes(tmp_path / "codes", tmp_path / "run", **shared, pretraining_epochs=1, epochs=15)
+    result = bertsmith.train_codes(tmp_path / "codes", tmp_path / "run", **shared, pretraining_epochs=0, epochs=15)
     assert result.results["systems"]["model"]["pr_auc"]["value"] > 0.9
     for first in bertsmith.predict_codes([path], tmp_path / "run", top=1, device="cpu")[:4]:
         host = int(first.subject[1:])

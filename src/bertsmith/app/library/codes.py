@@ -162,8 +162,9 @@ def _unlike_training(codes: CodesModel, rows: Ints) -> str:
 def find_anomalies(request: AnomaliesRequest) -> list[VisitSurprise]:
     """How improbable each visit of each subject is; with `top` the most improbable visits, by their `surprise`.
 
-    The probability of a code is the mean of what there is: that from its visit with this code masked, that from the
-    codes of the other kind, and that of the prediction from the past.
+    The probability of a code is that of the prediction from the past, if the model predicts the code and there is a
+    past; otherwise the mean of two, from its visit with this code masked and from the codes of the other kind, if the
+    model was pre-trained.
 
     Raises:
         BertsmithError: there is no such model, or a row of the events is invalid.
@@ -213,7 +214,7 @@ def _surprises(reader: _Reader, visits: Sequence[Example]) -> Iterator[VisitSurp
         chances: list[dict[int, list[float]]] = [{} for _ in part]  # of each visit and code, from each head
         if reader.codes.pretrained:
             _add_masked(reader, part, chances)
-        _add_predicted(reader, part, chances)
+        _set_predicted(reader, part, chances)
         for (subject, visit), of_visit in zip(part, chances, strict=True):
             means = {id: float(np.mean(values)) for id, values in of_visit.items()}
             order = sorted(means, key=means.__getitem__)
@@ -260,8 +261,8 @@ def _add_masked(reader: _Reader, visits: Sequence[Example], chances: list[dict[i
             chances[visit].setdefault(code, []).append(float(of_row[numbers[target][code]]))
 
 
-def _add_predicted(reader: _Reader, visits: Sequence[Example], chances: list[dict[int, list[float]]]) -> None:
-    """Adds the probability of each code that the model predicts from the past."""
+def _set_predicted(reader: _Reader, visits: Sequence[Example], chances: list[dict[int, list[float]]]) -> None:
+    """Sets the probability of each code that the model predicts from the past."""
     data, recommends = reader.data, reader.codes.recommends
     able = [
         place
@@ -275,4 +276,4 @@ def _add_predicted(reader: _Reader, visits: Sequence[Example], chances: list[dic
     for place, of_visit in zip(able, reader.chances([visits[place] for place in able]), strict=True):
         subject, visit = visits[place]
         for label in data.targets[subject][visit].tolist():
-            chances[place].setdefault(reader.codes.labels[label], []).append(float(of_visit[label]))
+            chances[place][reader.codes.labels[label]] = [float(of_visit[label])]
