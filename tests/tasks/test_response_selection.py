@@ -15,6 +15,7 @@ from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.randomness import generator
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.reply_ranker import ReplyRanker
+from bertsmith.recipes.results.scores import details
 from bertsmith.tasks.datasets.examples import ChoiceExample
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import ChoicePrediction
@@ -163,3 +164,20 @@ def test_a_long_context_keeps_its_last_turns_and_says_so(kind: str) -> None:
     assert "was" in pieces
     assert "anna" not in pieces
     assert rows.cut_tokens > 0
+
+
+def test_exported_vectors_are_those_of_the_model(runs: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    bertsmith.convert(runs["vectors"] / "model", tmp_path / "onnx", to="onnx")
+    ours, exported = (bertsmith.load(path, device="cpu") for path in (runs["vectors"] / "model", tmp_path / "onnx"))
+    texts = [row["response"] for row in dialogues(5, 6)]
+    np.testing.assert_allclose(ours.embed(texts), exported.embed(texts), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("scorer", KINDS)
+def test_the_report_counts_the_ranks(runs: dict[str, Path], scorer: str) -> None:
+    spec = json.loads((runs[scorer] / "settings.json").read_text())["settings"]["spec"]
+    lines = [json.loads(line) for line in (runs[scorer] / "predictions.jsonl").read_text().splitlines()]
+    page = details(spec["kind"], spec, lines)
+    assert "rank of the right candidate" in page
+    assert "Confusion matrix" not in page
