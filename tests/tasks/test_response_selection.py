@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bertsmith
-from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.errors import BertsmithError, InputError
 from bertsmith.base.core.randomness import generator
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.reply_ranker import ReplyRanker
@@ -21,7 +21,8 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
-from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, PLAIN, TOKENIZER, write_base_model
+from bertsmith.tasks.task_data.typed_examples import example_of_line
+from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, PLAIN, SPECS, TOKENIZER, write_base_model
 
 RANKS = ("recall@1", "recall@2", "recall@5", "mrr")
 KINDS = {"vectors": "selection", "cross-encoder": "choice"}
@@ -132,6 +133,25 @@ def test_the_command_ranks_a_list_of_replies(runs: dict[str, Path], tmp_path: Pa
     )
     assert failed.returncode != 0
     assert "line 1 of stdin" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"context": "x", "candidates": ["one"]}', "a list of at least two texts as 'candidates' in line 7"),
+        ('{"context": ["x", 3], "candidates": ["a", "b"]}', "a text as 'context' in line 7"),
+        ("a context", "a context and at least two endings, with tabs between them, in line 7"),
+    ],
+)
+def test_a_typed_line_that_lacks_something_is_refused_with_its_place(line: str, message: str) -> None:
+    spec = SPECS["replies by vectors"]
+    with pytest.raises(InputError, match=message):
+        example_of_line(spec, line, 7)
+    with pytest.raises(InputError, match="a context, as a line or as 'context' in JSON, in line 7"):
+        example_of_line(spec, '{"context": 3}', 7, alone=True)
+    read = example_of_line(spec, '{"context": ["a", "b"], "candidates": ["c", "d"]}', 7)
+    assert isinstance(read, ChoiceExample)
+    assert (read.context, read.endings) == ("a\nb", ("c", "d"))
 
 
 def test_another_model_has_no_use_for_replies(tmp_path: Path, runs: dict[str, Path]) -> None:

@@ -159,9 +159,11 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
             )
         return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, location=location)
     shape = _shape(spec, several="pair" in values)
+    fields = _FIELDS[shape]
     if spec.ranks:
-        values = {"endings": values.get("candidates"), **values, "context": _context(values.get("context"))}
-    for field in _FIELDS[shape]:
+        values = {**values, "context": _context(values.get("context"))}
+        fields = ("context", "endings" if "endings" in values else "candidates")
+    for field in fields:
         if not (shape == EXTRACTION and _are_texts(values.get(field))):
             _require_field(values, field, location)
     if shape == GENERATION:
@@ -176,7 +178,7 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
         return _alone(words_of(values["text"], id=name, location=location), number)
     if shape == "choice":
         return ChoiceExample(
-            id=name, context=values["context"], endings=tuple(map(clean, values["endings"])), location=location
+            id=name, context=values["context"], endings=tuple(map(clean, values[fields[1]])), location=location
         )
     if shape == "span":
         return QuestionExample(id=name, question=values["question"], context=values["context"], location=location)
@@ -192,12 +194,13 @@ def _are_texts(value: Any) -> bool:
 
 def _require_field(values: Mapping[str, Any], field: str, location: str) -> None:
     value = values.get(field)
-    if field == "endings":
+    is_list = field in ("endings", "candidates")
+    if is_list:
         good = isinstance(value, list) and len(value) > 1 and _are_texts(value)
     else:
         good = isinstance(value, str)
     if not good:
-        kind = "a list of at least two texts" if field == "endings" else "a text"
+        kind = "a list of at least two texts" if is_list else "a text"
         shown = [*map(brief, list(values)[:_SHOWN_KEYS]), *(["…"] if len(values) > _SHOWN_KEYS else [])]
         others = f", only {', '.join(shown)}" if values else ""
         raise InputError(
