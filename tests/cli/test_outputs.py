@@ -14,6 +14,7 @@ from bertsmith.app.cli.commands import COMMANDS, Command
 from bertsmith.app.cli.request_options import REQUESTS
 from bertsmith.base.core.requests import own_fields
 from bertsmith.base.core.settings import field_help
+from bertsmith.recipes.codes.folder import build_codes
 from bertsmith.text.corpus.build import build_corpus
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -25,7 +26,8 @@ INPUTS = {
     "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
     "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
-    "segments", "events", "words", "sequences", "features", "tree",
+    "segments", "events", "words", "sequences", "features", "tree", "codes", "examples", "glosses", "pair_model",
+    "replies",
 }  # fmt: skip
 
 
@@ -90,6 +92,14 @@ OUTPUTS: Mapping[tuple[str, str], Output] = {
         kept=("model/model.safetensors",),
     ),
     ("senses", "out"): Output("senses man texts --model model --out", ("texts/page.html",), ".html", PAGE),
+    ("disambiguate", "out"): Output(
+        "disambiguate senses.jsonl --model model --examples senses.jsonl --out", ("senses.jsonl",), ".jsonl",
+        b'{"id": "1", "lemma": "man"}\n',
+    ),
+    ("gloss-pairs", "out"): Output(
+        "gloss-pairs senses.csv --glosses glosses.csv --out", ("senses.csv",), ".csv",
+        b"text,pair,label\nthe man,a person,yes\n",
+    ),
     ("vectors", "out"): Output("vectors some.npy --center --out", ("some.npy",), ".npy", NPY),
     ("vectors", "save_changes"): Output(
         "vectors some.npy --center --save-changes", ("some.npy",), ".safetensors", CHANGES,
@@ -107,6 +117,9 @@ FOLDERS = {
     ("pretrain", "out"): ("pretrain corpus --size tiny --steps 1 --out", ("corpus",)),
     ("train-translation", "out"): ("train-translation pairs.tsv --pieces 8 --steps 1 --out", ("pairs.tsv",)),
     ("memory train", "out"): ("memory train stories.txt --steps 1 --out", ("stories.txt",)),
+    ("codes build", "out"): ("codes build events.csv --replace --out", ("events.csv", ".")),
+    ("codes train", "out"): ("codes train codes --steps 1 --out", ("codes",)),
+    ("codes embed", "out"): ("codes embed events.csv --model visits --replace --out", ("events.csv", "visits", ".")),
     ("codes train-video", "out"): (
         "codes train-video segments.tsv --init model --steps 1 --out",
         ("segments.tsv", "model"),
@@ -136,6 +149,8 @@ def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("pairs.tsv").write_text("a b\tb a\nc\tc\n")
     Path("stories.txt").write_text("1 He left.\n2 Who left?\tHe\t1\n" * 2)
     Path("segments.tsv").write_text("text\tcodes\nthe man\ta b\nthe store\tb\n")
+    Path("events.csv").write_text("subject,time,code\na,1,x\na,2,y\nb,1,x\n")
+    Path("glosses.csv").write_text("lemma,sense,gloss\nman,1,a person\n")
     Path("words.safetensors").write_bytes(WORDS)
     np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     Path("run/model").mkdir(parents=True)
@@ -157,6 +172,8 @@ def _needed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
         Path("submitted").mkdir()
         lines = ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t1\t2\tthe man\tthe store", ""]
         Path("submitted/MRPC.tsv").write_text("\n".join(lines), encoding="utf-8")
+    if "codes train codes" in typed:
+        build_codes([Path("events.csv")], Path("codes"))
     if "pretrain" in typed or "distill corpus" in typed:
         vocabulary = request.getfixturevalue("vocabulary")
         build_corpus([Path("texts")], WordPieceTokenizer(Vocabulary.load(vocabulary)), Path("corpus"), workers=1)
