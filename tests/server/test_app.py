@@ -434,7 +434,7 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
     async def script(client: Client) -> None:
         document = (await client.get("/openapi.json")).json
         asked = [path for path, methods in document["paths"].items() if "post" in methods]
-        known = "/predict /tag /answer /fill /complete /perplexity /next /rerank /tokenize /attention".split()
+        known = "/predict /tag /answer /resolve /fill /complete /perplexity /next /rerank /tokenize /attention".split()
         assert sorted(asked) == sorted(["/v1/embeddings", *known])
         page = (await client.get("/docs")).body.decode()
         parser = _Page()

@@ -22,11 +22,10 @@ OF_A_RUN = ("out", "general", "task", "train", "dev", "seeds", "resume")  # opti
 def finetune(request: "FinetuneRequest") -> None:
     """Fine-tune a model on a task, with one output layer or your own head on top.
 
-    The defaults depend on the training set; see --recipe. RUN/report.json has the scores of every seed with their mean
-    and spread, and RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the
-    model stores the new names. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
-    Under torchrun, each process trains whole seeds if there are at least as many seeds as processes, and whole trials
-    of --search; otherwise the processes share every step.
+    The defaults depend on the training set; see --recipe. RUN/report.html and .json have the scores of every seed
+    with their mean and spread. --map renames the labels of the files; the model stores the new names.
+    Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there. Under torchrun, each process
+    trains whole seeds or trials of --search; with fewer seeds, all share every step.
     """
     require_inputs((request.source, request.teacher), (request.train, request.dev, request.continue_on))
 

@@ -46,7 +46,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     dev: str | Path | None = file_field("dev file [a tenth of the training examples]")
     seeds: int | None = help_field(
         None,
-        "number of seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text]",
+        "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text]",
         least=1,
         most=1000,
     )

@@ -149,7 +149,7 @@ class ColumnSettings:
     text_column: str | None = help_field(None, "column of the text [detected by name]")
     pair_column: str | None = help_field(None, "column of the second text, for pairs [detected by name]")
     label_column: str | None = help_field(None, "column of the label [detected by name]")
-    skip_unlabelled: bool = help_field(False, "skip and list rows without a label, which are otherwise an error")
+    skip_unlabelled: bool = help_field(False, "skip and list rows without a label")
     word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
     tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
     hierarchy: str | None = help_field(
@@ -161,8 +161,7 @@ class ColumnSettings:
     )
     candidates: int = help_field(
         CANDIDATES,
-        "response-selection: candidates of each row of a labelled file without a column candidates: the right reply "
-        "and others drawn from the file",
+        "response-selection: candidates of each row, drawn from the file, if it has no such column",
         least=2,
         most=10_000,
     )
