@@ -124,7 +124,17 @@ class Draw:
         return self._classify("stars", method="score")
 
     def _write(self) -> Asked:
-        return self._classify("summaries", method="generate")
+        texts, search = (
+            self.some(self.text),
+            {"beam": 3, "answers": 2, "max_target_length": self.draw.integers(2, 6).item()},
+        )
+
+        def bare() -> Any:
+            return [self.models["summaries"].generate([text], **search)[0].to_dict() for text in texts]
+
+        if self.draw.random() < 0.5:
+            return self._classify("summaries", method="generate")
+        return self._with("/predict", {"model": "summaries", "texts": texts, **search}, _predictions, bare)
 
     def _extract(self) -> Asked:
         return self._classify("extracts", method="extract")

@@ -54,6 +54,7 @@ COMMON: Mapping[str, str] = {
 }
 # The topic of the options that a settings class adds.
 TOPICS: Mapping[str, str] = {
+    "AnswerSettings": "Texts to write or choose",
     "ColumnSettings": "Columns and files",
     "TaskSettings": "Rows and predictions",
     "FinetuningSettings": "Model and head",

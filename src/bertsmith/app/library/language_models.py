@@ -1,7 +1,5 @@
 """Texts through a language model: `Model.complete` and `Model.perplexity`, and both for files and streams of lines."""
 
-import copy
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -9,7 +7,8 @@ from bertsmith.app.library.abilities import OF_TASKS
 from bertsmith.app.library.inputs import require_count
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.core.settings import from_dict, require_known, require_number, to_dict
+from bertsmith.base.core.settings import from_dict, require_known, require_number
+from bertsmith.inference.predictors.answering import answering
 from bertsmith.inference.predictors.completion import Completion, complete
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, require_directions
@@ -19,8 +18,6 @@ from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRe
 from bertsmith.tasks.datasets.blocks import named_blocks, text_blocks
 from bertsmith.tasks.datasets.examples import TextExample, named_texts
 from bertsmith.tasks.datasets.text_lines import TextLines
-from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.text.documents.encodings import EncodingSettings
 
 LINES = 1024  # completed together
@@ -38,17 +35,11 @@ def complete_texts(
 
 def searching(predictor: Predictor, **search: Any) -> Predictor:
     """A predictor with other settings of its answers; see `Model.generate` and `Model.extract`."""
-    if not search:
-        return predictor
-    spec, method = predictor.task.spec, OF_TASKS[predictor.task.spec.kind]
+    task = predictor.task
     for name in search:
-        require_known(f"option of {method}:", name, predictor.task.settings_of_answers)
-    settings = from_dict(TaskSettings, {**to_dict(spec.settings), **search}, f"the options of {method}")
-    if "max_target_length" in search:  # the first position is that of [CLS]
-        require_number("max_target_length", settings.max_target_length, most=predictor.engine.max_tokens - 1)
-    changed = copy.copy(predictor)
-    changed.task = task_for(dataclasses.replace(spec, settings=settings))
-    return changed
+        if task.settings_of_answers:
+            require_known(f"option of {OF_TASKS[task.spec.kind]}:", name, task.settings_of_answers)
+    return answering(predictor, **search)
 
 
 def complete_lines(

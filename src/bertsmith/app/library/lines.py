@@ -11,16 +11,16 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.processes.engines import is_cluster
 from bertsmith.base.storage.files import digest_file
 from bertsmith.base.storage.outputs import ANSWERS, require_output
-from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.inference.predictors.answering import requested_predictor
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText
-from bertsmith.inference.predictors.reply_ranker import with_replies
 from bertsmith.inference.predictors.request import FillRequest, NextRequest, PredictRequest
 from bertsmith.inference.predictors.resumable_predictions import kept_predictions
 from bertsmith.models.model_files.metadata import digests_of_model
 from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, named_blocks, sized_blocks
 from bertsmith.tasks.datasets.examples import Example, named_texts
+from bertsmith.tasks.specs.settings import AnswerSettings
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data import glue_tests
 from bertsmith.tasks.task_data.typed_examples import example_of_line
@@ -70,9 +70,8 @@ def predict_lines(
 
     def predict(lines: Iterable[str], done: int) -> Iterator[tuple[Example, Prediction]]:
         if not on_cluster:
-            predictor = load_ensemble(models, **request.arguments(load_ensemble))
-            predictor = with_replies(predictor, request.replies, request.top)
-            yield from _predicted_from(predictor, lines, done, total, alone=request.replies is not None)
+            alone = request.replies is not None
+            yield from _predicted_from(requested_predictor(request), lines, done, total, alone=alone)
             return
         from bertsmith.inference.cluster.predictions import predict_on
 
@@ -87,11 +86,13 @@ def predict_lines(
     if request.out is None:
         yield from predict(lines, 0)
         return
+    search = request.values(AnswerSettings)
     made_of = {
         "models": [digests_of_model(source) or str(source) for source in models],
         "precision": request.precision,
         "head": None if head is None else head.__name__,
         **({} if request.replies is None else {"replies": digest_file(Path(request.replies)), "top": request.top}),
+        **({"answers": search} if search else {}),
         **({} if request.products == "auto" else {"products": request.products}),
     }
     yield from kept_predictions(

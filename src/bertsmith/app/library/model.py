@@ -113,6 +113,7 @@ class Model:
         embed_length: tokens of a text that `embed` reads.
         max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
         max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
+        max_texts: the texts that `generate` gives for a source; 0 if the model does not write.
         max_written: the most pieces of all texts that `generate` gives for a source; 0 if the model does not write.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
         width: width of the vectors of `embed`; 0 if an ONNX folder has none.
@@ -149,6 +150,7 @@ class Model:
         self.max_question: int = 0 if of_questions is None else of_questions.max_question
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
         writes = spec.settings if spec is not None and spec.kind == GENERATION else None
+        self.max_texts: int = 0 if writes is None else writes.answers
         self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0

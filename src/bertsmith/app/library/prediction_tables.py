@@ -10,9 +10,8 @@ from bertsmith.base.core.progress import said_once, tell
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
-from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.inference.predictors.answering import requested_predictor
 from bertsmith.inference.predictors.predictor import Predictor
-from bertsmith.inference.predictors.reply_ranker import with_replies
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
@@ -38,7 +37,7 @@ PREDICTION, PROBABILITY = "prediction", "probability"
 
 def predict_file(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
     """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed."""
-    predictor = _predictor(request)
+    predictor = requested_predictor(request)
     examples = _examples(predictor, request)
     yield from predictor.stream(iter(examples), total=len(examples))
 
@@ -58,7 +57,7 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
         found=f"'{data}'",
         fix="print the predictions, without --out",
     )
-    predictor = _predictor(request)
+    predictor = requested_predictor(request)
     name = form_of(predictor.task.spec)
     require(
         name not in GLUE and name not in NLI,
@@ -95,11 +94,6 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
         content = "".join(table).encode()
     with atomic_file(out) as file:
         file.write(content)
-
-
-def _predictor(request: PredictRequest) -> Predictor:
-    predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
-    return with_replies(predictor, request.replies, request.top)
 
 
 def _examples(predictor: Predictor, request: PredictRequest) -> Sequence[Example]:

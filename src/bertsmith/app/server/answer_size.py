@@ -73,9 +73,16 @@ def labels(model: "Model", count: int) -> AnswerSize:
     return AnswerSize(count * (_ITEM + _of_all(model.labels)))
 
 
-def texts(model: "Model", count: int) -> AnswerSize:
-    """The size of texts that are written; the best one for a source is shown under two keys."""
-    return AnswerSize(count * (_ITEM + 2 * model.max_written * _WRITTEN))
+def texts(model: "Model", count: int, answers: int | None = None, longest: int | None = None) -> AnswerSize:
+    """The size of texts that are written; the best one for a source is shown under two keys.
+
+    Args:
+        answers, longest: the texts for each source and their most pieces; by default those of the model.
+    """
+    pieces = model.max_written
+    if answers or longest:
+        pieces = (answers or model.max_texts) * (longest or model.max_written // model.max_texts)
+    return AnswerSize(count * (_ITEM + 2 * pieces * _WRITTEN), fix="lower answers or max_target_length, or split it")
 
 
 def extracts(texts: Sequence[Any]) -> AnswerSize:

@@ -243,10 +243,12 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
     else:
         assert body.texts is not None, "the schema requires one of the two"
         host, ability = service.hosts.find(body.model, "classify", "score", "generate", "extract")
-        of_ability = answer_size.texts if ability == "generate" else answer_size.labels
-        size = of_ability(host.model, len(body.texts))
-        size = answer_size.extracts(body.texts) if ability == "extract" else size
-        work = await service.work(request, host, ability, body.texts, size)
+        size = answer_size.labels(host.model, len(body.texts))
+        if ability == "generate":
+            size = answer_size.texts(host.model, len(body.texts), body.answers, body.max_target_length)
+        elif ability == "extract":
+            size = answer_size.extracts(body.texts)
+        work = await service.work(request, host, ability, body.texts, size, body.search)
     small = len(work.answers) * len(host.model.labels)
     note = host.model.remark(work.read)
     return _listed(host, work, small=small, note=note)

@@ -1,9 +1,13 @@
 """Schemas of requests and replies, for validation and for the OpenAPI document."""
 
+import dataclasses
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from bertsmith.tasks.specs.settings import AnswerSettings
+
+ANSWER_SETTINGS = tuple(field.name for field in dataclasses.fields(AnswerSettings))
 ModelName = Annotated[
     str | None, Field(description="a name from GET /models; by default the first model that supports the route")
 ]
@@ -49,16 +53,41 @@ class ChoiceQuestion(BaseModel):
 
 
 class PredictAsked(Asked):
-    """Texts or pairs of texts to classify or score, sources of texts to write, or questions with endings."""
+    """Texts or pairs of texts to classify or score, sources of texts to write, or questions with endings.
+
+    The search of a model that writes, and the choice of one that chooses sentences, is by default that of its training.
+    """
 
     texts: Items[str | Pair] | None = None
     questions: Items[ChoiceQuestion] | None = None
+    beam: Annotated[int | None, Field(ge=1, le=64, description="open texts at each step; 1: greedy search")] = None
+    answers: Annotated[int | None, Field(ge=1, le=64, description="texts for each source, at most the beam")] = None
+    length_penalty: Annotated[
+        float | None, Field(ge=0, le=1000, description="((5 + pieces) / 6) to this power divides the log probability")
+    ] = None
+    no_repeat_ngram: Annotated[
+        int | None,
+        Field(
+            ge=0, le=1000, description="no run of this many pieces (of chosen sentences: words) occurs twice; 0: any"
+        ),
+    ] = None
+    min_target_length: Annotated[int | None, Field(ge=0, le=10**5, description="minimum pieces of a text")] = None
+    max_target_length: Annotated[int | None, Field(ge=1, le=10**5, description="maximum pieces of a text")] = None
+    sentences: Annotated[int | None, Field(ge=1, le=10**4, description="sentences to choose")] = None
+
+    @property
+    def search(self) -> tuple[tuple[str, Any], ...]:
+        """The settings of the answers that were sent."""
+        names = ANSWER_SETTINGS
+        return tuple((name, getattr(self, name)) for name in names if getattr(self, name) is not None)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "PredictAsked":
         if (self.texts is None) == (self.questions is None):
             sent = "neither" if self.texts is None else "both"
             raise ValueError(f"expected either 'texts' or 'questions'; found {sent}; send one of them")
+        if self.questions is not None and self.search:
+            raise ValueError(f"expected 'texts' with {self.search[0][0]!r}; found 'questions'; leave one of them out")
         return self
 
 

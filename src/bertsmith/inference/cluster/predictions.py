@@ -17,6 +17,7 @@ import pyarrow as pa
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.progress import Progress
 from bertsmith.inference.cluster.engine import Stage, held, num_gpus, raise_any, record_of, stream, use_threads
+from bertsmith.inference.predictors.answering import answering
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
@@ -25,6 +26,7 @@ from bertsmith.models.model_files.metadata import digests_of_model, read_metadat
 from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, sized_blocks
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.onnx_session import num_threads
+from bertsmith.tasks.specs.settings import AnswerSettings
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 
@@ -52,7 +54,15 @@ def predict_on(
 
     stage = Stage(
         worker=_Worker,
-        arguments=(list(map(str, models)), digests, request.device, request.precision, request.products, num_threads()),
+        arguments=(
+            list(map(str, models)),
+            digests,
+            request.device,
+            request.precision,
+            request.products,
+            num_threads(),
+            request.values(AnswerSettings),
+        ),
         threads=num_threads(),
         gpus=num_gpus(request.device),
         resumes=request.out is not None,
@@ -102,6 +112,7 @@ class _Worker:
         precision: str,
         products: str,
         threads: int,
+        answers: dict[str, Any],
     ) -> None:
         use_threads(threads)
 
@@ -113,7 +124,8 @@ class _Worker:
                         found="another one at that path on one of them",
                         fix="copy the model there",
                     )
-            return load_ensemble(models, device=device, precision=precision, products=products)
+            predictor = load_ensemble(models, device=device, precision=precision, products=products)
+            return answering(predictor, **answers)
 
         self.load = functools.cache(load)
 

@@ -23,7 +23,7 @@ from bertsmith.base.core.requests import AS_IT_IS, Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require, require_number, require_other
 from bertsmith.base.processes.engines import LOCAL
 from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.settings import AnswerSettings, ColumnSettings
 from bertsmith.text.documents.encodings import EncodingSettings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class QuantizeRequest(Request, ColumnSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class PredictRequest(Request, ColumnSettings, EncodingSettings, ComputeSettings):
+class PredictRequest(Request, AnswerSettings, ColumnSettings, EncodingSettings, ComputeSettings):
     """A fine-tuned model, where its texts come from, and where the predictions go."""
 
     model: Annotated[str | Path, TUNED_MODEL]
@@ -117,6 +117,9 @@ class PredictRequest(Request, ColumnSettings, EncodingSettings, ComputeSettings)
             for other, is_there in others.items():
                 _require_alone(not is_there, "one model and contexts on stdin or with --data, for --replies", other)
         if self.test is not None:
+            for name in self.values(AnswerSettings):
+                option = f"--{name.replace('_', '-')}"
+                _require_alone(False, f"a model that writes or chooses texts, for {option}", "--test")
             _require_alone(not self.also, "texts on stdin for several models", "--also with --test")
             _require_alone(not on_cluster, "texts on stdin for a cluster", f"{on_cluster} with --test")
             _require_alone(self.out is None, "texts on stdin for --out", "--test")

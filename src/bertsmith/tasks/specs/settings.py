@@ -6,6 +6,7 @@ They are the options of several commands, whose help needs them; nothing here ne
 import dataclasses
 
 from bertsmith.base.core.settings import (
+    field_help,
     help_field,
     require_known,
     require_limits,
@@ -140,6 +141,45 @@ class TaskSettings:
             "--both-orders and rows without windows",
             "use --pooling mean, or change the others",
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerSettings:
+    """How a model that writes or chooses texts does so, in place of what was stored with it; None keeps that."""
+
+    beam: int | None = help_field(
+        None, "models that write text: beam width; 1: greedy search [the model's]", least=1, most=1000
+    )
+    answers: int | None = help_field(
+        None, "models that write text: texts for each source, at most the beam width [the model's]", least=1, most=1000
+    )
+    length_penalty: float | None = help_field(
+        None,
+        "models that write text: the log probability is divided by ((5 + pieces) / 6) to this power [the model's]",
+        least=0,
+        most=1000,
+    )
+    no_repeat_ngram: int | None = help_field(
+        None,
+        "models that write text: no run of this many pieces occurs twice; extractive summaries: the same for words of "
+        "two sentences; 0: no limit [the model's]",
+        least=0,
+        most=1000,
+    )
+    min_target_length: int | None = help_field(
+        None, "models that write text: minimum pieces of a text [the model's]", least=0, most=10**5
+    )
+    max_target_length: int | None = help_field(
+        None, "models that write text: maximum pieces of a text [the model's]", least=1, most=10**5
+    )
+    sentences: int | None = help_field(
+        None, "extractive summaries: sentences to choose [the model's]", least=1, most=10**4
+    )
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            about = field_help(field)
+            require_number(field.name, getattr(self, field.name), least=about.least, most=about.most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
