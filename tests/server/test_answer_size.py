@@ -268,7 +268,7 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
     question = [("", "a" * characters)]
     rows = {
         "| `/predict` | labels": (
-            f"{millions(answer_size.labels(base, [''] * texts))}",
+            f"{millions(answer_size.labels(base, texts))}",
             f"{texts:,} texts of 2 labels",
         ),
         "| `/predict` with": (
