@@ -14,14 +14,14 @@ import pytest
 
 from bertsmith import Model, load
 from bertsmith.app.library import attention
-from bertsmith.app.server import answer_size
+from bertsmith.app.server import answer_size, schemas
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import ABORT
 from bertsmith.app.server.held import HeldMemory, Lease
 from bertsmith.app.server.prometheus import Metrics
 from bertsmith.app.server.queue import Work, WorkQueue
 from bertsmith.app.server.settings import ServerSettings
-from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.settings import AnswerSettings, TaskSettings
 from bertsmith.text.tokenizers import encoded, fast, vocabulary, wordpiece
 from server.asgi import Client, running
 from server.models import write_task_model
@@ -329,6 +329,7 @@ class SimpleVocabulary:
 
 
 def test_the_bounds_use_the_constants_of_the_library() -> None:
+    assert [field.name for field in dataclasses.fields(AnswerSettings)] == list(schemas.ANSWER_SETTINGS)
     assert answer_size.MOST_TOKENS == attention.MOST_TOKENS
     assert answer_size.MASK == vocabulary.MASK
 

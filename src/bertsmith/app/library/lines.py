@@ -11,7 +11,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.processes.engines import is_cluster
 from bertsmith.base.storage.files import digest_file
 from bertsmith.base.storage.outputs import ANSWERS, require_output
-from bertsmith.inference.predictors.answering import requested_predictor
+from bertsmith.inference.predictors.ensemble import requested_predictor
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText

@@ -368,10 +368,8 @@ class Model:
 
     def check_ids(self, rows: Sequence[Sequence[int]], *, prompt: str | None = None) -> None:
         """Returns if `embed_ids` takes these rows; raises the same errors."""
-        embedder, most = (
-            self._embedder_of(None, None, prompt),
-            self.embed_length - self.tokenizer.template.num_special(1),
-        )
+        embedder = self._embedder_of(None, None, prompt)
+        most = self.embed_length - self.tokenizer.template.num_special(1)
         require_ids(rows, len(self.tokenizer.vocabulary), most, embedder.prompt)
 
     def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> "list[Tensor]":

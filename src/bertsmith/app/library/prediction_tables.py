@@ -10,7 +10,7 @@ from bertsmith.base.core.progress import said_once, tell
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
-from bertsmith.inference.predictors.answering import requested_predictor
+from bertsmith.inference.predictors.ensemble import requested_predictor
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example

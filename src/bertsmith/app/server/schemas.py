@@ -1,13 +1,13 @@
 """Schemas of requests and replies, for validation and for the OpenAPI document."""
 
-import dataclasses
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bertsmith.tasks.specs.settings import AnswerSettings
-
-ANSWER_SETTINGS = tuple(field.name for field in dataclasses.fields(AnswerSettings))
+# Of the library, see `AnswerSettings`; here only types of it are known.
+ANSWER_SETTINGS = (
+    "beam", "answers", "length_penalty", "no_repeat_ngram", "min_target_length", "max_target_length", "sentences",
+)  # fmt: skip
 ModelName = Annotated[
     str | None, Field(description="a name from GET /models; by default the first model that supports the route")
 ]
@@ -78,8 +78,8 @@ class PredictAsked(Asked):
     @property
     def search(self) -> tuple[tuple[str, Any], ...]:
         """The settings of the answers that were sent."""
-        names = ANSWER_SETTINGS
-        return tuple((name, getattr(self, name)) for name in names if getattr(self, name) is not None)
+        values = ((name, getattr(self, name)) for name in ANSWER_SETTINGS)
+        return tuple((name, value) for name, value in values if value is not None)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "PredictAsked":

@@ -1,22 +1,13 @@
-"""The predictor that a request asks for: its models, with other settings of their answers or a list of replies."""
+"""Other settings of the answers of a model than those that are stored with it, such as a wider search."""
 
 import copy
 import dataclasses
 from typing import Any
 
 from bertsmith.base.core.settings import from_dict, require, require_number, to_dict
-from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.predictor import Predictor
-from bertsmith.inference.predictors.reply_ranker import with_replies
-from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.settings import AnswerSettings, TaskSettings
-
-
-def requested_predictor(request: PredictRequest) -> Predictor:
-    """The predictor of the models of a request."""
-    predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
-    return with_replies(answering(predictor, **request.values(AnswerSettings)), request.replies, request.top)
+from bertsmith.tasks.specs.settings import TaskSettings
 
 
 def answering(predictor: Predictor, **settings: Any) -> Predictor:

@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.inference.predictors.answering import answering
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.reply_ranker import with_replies
+from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.specs.kinds import KINDS
+from bertsmith.tasks.specs.settings import AnswerSettings
 from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
 
 if TYPE_CHECKING:
@@ -69,6 +73,12 @@ def load_ensemble(
         load_predictor(source, device=device, precision=precision, products=products, head=head) for source in sources
     ]
     return said_weak(members[0], sources[0]) if len(members) == 1 else Ensemble(members)
+
+
+def requested_predictor(request: PredictRequest) -> Predictor:
+    """The predictor of the models of a request."""
+    predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
+    return with_replies(answering(predictor, **request.values(AnswerSettings)), request.replies, request.top)
 
 
 def _has_mean(kind: str) -> bool:
