@@ -8,11 +8,10 @@ from bertsmith.app.library.inputs import require_count
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress
 from bertsmith.base.core.settings import from_dict, require_known, require_number
-from bertsmith.inference.predictors.answering import answering
 from bertsmith.inference.predictors.completion import Completion, complete
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, require_directions
-from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRequest, SamplingSettings
 from bertsmith.tasks.datasets.blocks import named_blocks, text_blocks

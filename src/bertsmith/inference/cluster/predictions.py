@@ -17,10 +17,9 @@ import pyarrow as pa
 from bertsmith.base.core.errors import BertsmithError, RunError
 from bertsmith.base.core.progress import Progress
 from bertsmith.inference.cluster.engine import Stage, held, num_gpus, raise_any, record_of, stream, use_threads
-from bertsmith.inference.predictors.answering import answering
 from bertsmith.inference.predictors.ensemble import load_ensemble
 from bertsmith.inference.predictors.loading import load_predictor
-from bertsmith.inference.predictors.predictor import BLOCK, Predictor
+from bertsmith.inference.predictors.predictor import BLOCK, Predictor, answering
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.models.model_files.metadata import digests_of_model, read_metadata
 from bertsmith.tasks.datasets.blocks import blocks_left, characters_of, sized_blocks

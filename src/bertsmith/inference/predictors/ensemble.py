@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.inference.predictors.answering import answering
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
-from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.reply_ranker import with_replies
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example

@@ -4,16 +4,21 @@ Letters: R positions that the head reads, K outputs of the head.
 """
 
 import bisect
+import copy
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, NotFiniteError
 from bertsmith.base.core.progress import Progress
+from bertsmith.base.core.settings import from_dict, require, require_number, to_dict
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.tasks.datasets.blocks import characters_of, sized_blocks
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.engine import TASK, Engine
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import Prediction, Task
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -154,3 +159,27 @@ class Predictor:
         self.task.check(examples, gold=True)
         predictions = self.predict(examples)
         return self.task.score(examples, predictions), predictions
+
+
+def answering(predictor: Predictor, **settings: Any) -> Predictor:
+    """A predictor with other settings of its answers, such as `beam`; those that are not given stay as they are stored.
+
+    Raises:
+        ConfigError: the answers of such a model do not have this setting, or its value is out of range.
+    """
+    if not settings:
+        return predictor
+    spec, known = predictor.task.spec, predictor.task.settings_of_answers
+    for name in settings:
+        require(
+            name in known,
+            expected=f"a model whose answers have the setting {name}",
+            found=f"one of {spec.title}",
+            fix=f"its settings are {', '.join(known)}" if known else "leave it out",
+        )
+    changed = from_dict(TaskSettings, {**to_dict(spec.settings), **settings}, f"the settings of {spec.title}")
+    if "max_target_length" in settings:  # the first position is that of [CLS]
+        require_number("max_target_length", changed.max_target_length, most=predictor.engine.max_tokens - 1)
+    result = copy.copy(predictor)
+    result.task = task_for(dataclasses.replace(spec, settings=changed))
+    return result
