@@ -25,7 +25,8 @@ from harness import RESULTS, machine, machine_label
 
 from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.parts.our_names import BILSTM, READER
+from bertsmith.models.parts.head_inputs import BILSTM
+from bertsmith.models.parts.part_names import READER
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.encoding.frozen import FrozenEncoder

@@ -31,7 +31,7 @@ from harness import RESULTS, machine, machine_label, write_result
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import read_json
-from bertsmith.models.parts.our_names import SCORES
+from bertsmith.models.parts.head_inputs import SCORES
 from bertsmith.recipes.translation.decoding import translate
 from bertsmith.recipes.translation.model_folder import read_translation_model
 from bertsmith.recipes.translation.run import train_translation

@@ -24,7 +24,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.inference.vectors.pictures import write_picture
 from bertsmith.models.encoders.lstm_encoder_decoder import LstmEncoderDecoder
 from bertsmith.models.parts.batch import Batch
-from bertsmith.models.parts.our_names import SCORES
+from bertsmith.models.parts.head_inputs import SCORES
 from bertsmith.models.parts.scored_attention import attend, scaled_dot
 from bertsmith.recipes.translation.model_folder import read_translation_model
 from bertsmith.recipes.translation.pairs import rows_of

@@ -19,7 +19,7 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
-from bertsmith.models.parts.our_names import plain
+from bertsmith.models.parts.part_names import plain
 from bertsmith.tasks.datasets.examples import named_texts
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import Vocabulary

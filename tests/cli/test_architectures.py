@@ -13,7 +13,7 @@ from bertsmith import load
 from bertsmith.base.machine.runtime import choose_inference
 from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import APART, OF_TWO_TEXTS
 from tasks.architecture_samples import OTHERS, WITH_OWN_TOKENIZER, change_json, tokenizer_of, write_peer
 from tasks.test_every_task import write_file
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bertsmith.base.core.errors import CorpusError, InputError
 from bertsmith.text.corpus import hashing
 from bertsmith.text.corpus.build import CorpusSettings, build_corpus
-from bertsmith.text.corpus.checks import DoctorReport, check_corpus
+from bertsmith.text.corpus.checks import CorpusReport, check_corpus
 from bertsmith.text.corpus.frequencies import entropy
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.text.tokenizers.normalize import TextRules
@@ -35,7 +35,7 @@ HEALTHY = (
 )
 
 
-def check(folder: Path, text: str, *files: Path, tokenizer: Tokenizer | None = None, **options: int) -> DoctorReport:
+def check(folder: Path, text: str, *files: Path, tokenizer: Tokenizer | None = None, **options: int) -> CorpusReport:
     path = write(folder / "text.txt", text)
     build_corpus([path], tokenizer or small_tokenizer(), folder / "corpus", **vars(NOTHING_HELD_OUT), replace=True)
     return check_corpus(folder / "corpus", files, **options)

@@ -8,10 +8,10 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.encoders.encoder_decoders import encoder_decoder_config, new_encoder_decoder
 from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
 from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.head_inputs import SCORES
 from bertsmith.models.parts.lstm_layer import BiLstm, LstmLayer
 from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import RowNoise
-from bertsmith.models.parts.our_names import SCORES
 from bertsmith.models.parts.scored_attention import ConcatScore, GeneralScore
 
 SOURCES = ([2, 5, 6, 7, 3], [2, 8, 3], [2, 9, 10, 11, 3])

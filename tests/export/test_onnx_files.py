@@ -24,7 +24,7 @@ from bertsmith.models.heads.row_vectors import pool_rows
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import ACTIVATIONS, POSITIONS, EncoderConfig
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.tasks.encoding import onnx_session
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of

@@ -25,8 +25,8 @@ from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.batch import Batch
+from bertsmith.models.parts.head_inputs import READS
 from bertsmith.models.parts.noise import NoiseOfTexts, RowNoise
-from bertsmith.models.parts.our_names import READS
 from bertsmith.recipes.finetuning import linear_start
 from bertsmith.recipes.finetuning.base_model import require_base
 from bertsmith.recipes.finetuning.job import FinetuningJob

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.parts.attention import attention
+from bertsmith.models.parts.head_inputs import SCORES
 from bertsmith.models.parts.layers import initialize
-from bertsmith.models.parts.our_names import SCORES
 from bertsmith.models.parts.runs import runs_of
 from bertsmith.models.parts.scored_attention import (
     AttentionalState,

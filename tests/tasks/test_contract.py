@@ -18,7 +18,7 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings

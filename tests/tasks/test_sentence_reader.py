@@ -16,7 +16,7 @@ from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.sentence_reader import attended
 from bertsmith.models.parts.encoder import Trace
-from bertsmith.models.parts.our_names import ATTENTION, BILSTM
+from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.recipes.finetuning.run import finetune

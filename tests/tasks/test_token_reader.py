@@ -15,8 +15,8 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.rewriting import convert
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM
 from bertsmith.models.parts.layer_choice import choice_of_widths
-from bertsmith.models.parts.our_names import ATTENTION, BILSTM
 from bertsmith.recipes.finetuning.base_model import require_divisible
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of

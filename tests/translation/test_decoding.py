@@ -13,7 +13,7 @@ from bertsmith.models.encoders.transformer_encoder_decoder import Transformer, T
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
-from bertsmith.models.parts.our_names import SCORES
+from bertsmith.models.parts.head_inputs import SCORES
 from bertsmith.recipes.translation.decoding import search, translate, writing_of
 from bertsmith.recipes.translation.pairs import rows_of
 from bertsmith.recipes.translation.settings import SearchSettings

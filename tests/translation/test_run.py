@@ -16,7 +16,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
 from bertsmith.models.parts.batch import Batch
-from bertsmith.models.parts.our_names import SCORES
+from bertsmith.models.parts.head_inputs import SCORES
 from bertsmith.models.parts.scored_attention import new_score
 from bertsmith.recipes.translation import run
 from bertsmith.recipes.translation.decoding import translate

@@ -30,7 +30,8 @@ from bertsmith.models.checkpoints.transformers_folder import config_json, longes
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
 from bertsmith.models.model_files.metadata import CARD, write_metadata
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
-from bertsmith.models.parts.our_names import DECODER, OF_TWO_TEXTS, ONLY_HERE, OWN_HEAD, READER
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS, ONLY_HERE
+from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, READER
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings

@@ -23,7 +23,8 @@ from bertsmith.inference.export.onnx_encoder import LOWEST, GraphEncoder, Nodes,
 from bertsmith.models.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.models.heads.head_blocks import HeadBlocks
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import APART, BLOCKS, CONCAT, OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import APART, CONCAT, OF_TWO_TEXTS
+from bertsmith.models.parts.part_names import BLOCKS
 from bertsmith.tasks.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 

@@ -20,7 +20,8 @@ from bertsmith.models.checkpoints.transformers_folder import opening_of, reads_o
 from bertsmith.models.checkpoints.weights import read_weights
 from bertsmith.models.heads.head_blocks import HeadBlocks
 from bertsmith.models.model_files.metadata import CODE
-from bertsmith.models.parts.our_names import BLOCKS, CONCAT, PAIR, VECTORS_OF_ROW
+from bertsmith.models.parts.head_inputs import CONCAT, PAIR, VECTORS_OF_ROW
+from bertsmith.models.parts.part_names import BLOCKS
 from bertsmith.tasks.encoding.onnx_session import INPUTS, PER_ENDING, Output, Runner, inputs_of, outputs_of
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.tasks.specs.kinds import task_for
@@ -147,7 +148,7 @@ def transformers_runner(
     """A runner of the folder in `transformers`, and the outputs that it gives.
 
     Args:
-        reads: for a head that no class of `transformers` has, what it reads, one of `our_names.READS`. The
+        reads: for a head that no class of `transformers` has, what it reads, one of `head_inputs.READS`. The
             encoder runs in `transformers`, and the layer in the folder is applied to it as the code there describes.
     """
     values = read_json(partial / "config.json")

@@ -12,7 +12,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.encoding.units import EncodedExamples, Ints

@@ -19,7 +19,7 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.layers import initial_values
-from bertsmith.models.parts.our_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of
+from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of
 from bertsmith.text.tokenizers.tokenizer import Tokenizer, warn_of_casing
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 

@@ -30,7 +30,7 @@ from bertsmith.models.model_files.metadata import (
 )
 from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import DECODER, OWN_HEAD, part_of
+from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, part_of
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 

@@ -41,8 +41,8 @@ from bertsmith.models.encoders.bert import NAMES
 from bertsmith.models.model_files.metadata import ModelMetadata, read_metadata, write_metadata
 from bertsmith.models.model_files.tokenizer_files import guess_rules, read_rules
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
-from bertsmith.models.parts.our_names import BLOCKS, OWN_HEAD, READER, with_prefix
 from bertsmith.models.parts.parameter_names import Match, Skip
+from bertsmith.models.parts.part_names import BLOCKS, OWN_HEAD, READER, with_prefix
 from bertsmith.models.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer

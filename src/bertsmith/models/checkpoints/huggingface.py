@@ -50,7 +50,7 @@ from bertsmith.models.model_files.metadata import (
 from bertsmith.models.model_files.tokenizer_files import lowercased, with_rules, with_segments
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer

@@ -13,8 +13,8 @@ from bertsmith.models.checkpoints.hub import shown
 from bertsmith.models.checkpoints.plan import POSITIONS, LoadReport, fixed_positions, plan_loading
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import DECODER, OWN_HEAD, PARTS, part_of, with_prefix
 from bertsmith.models.parts.parameter_names import Match, ParameterNames
+from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, PARTS, part_of, with_prefix
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 

@@ -13,18 +13,10 @@ from torch import Tensor
 
 from bertsmith.base.core.errors import CheckpointError, some
 from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.head_inputs import HIDDEN_UNITS, READER_UNITS
 from bertsmith.models.parts.layers import sinusoidal_positions
-from bertsmith.models.parts.our_names import (
-    BLOCKS,
-    DECODER,
-    HIDDEN_UNITS,
-    OWN_HEAD,
-    PARTS,
-    READER,
-    READER_UNITS,
-    part_of,
-)
 from bertsmith.models.parts.parameter_names import Match, ParameterNames, Skip, block_shapes
+from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, PARTS, READER, part_of
 
 Shape = tuple[int, ...]
 

@@ -17,8 +17,9 @@ from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.cross_encoders import class_of_activation
 from bertsmith.models.model_files.metadata import CODE, WHOLE_ROWS, ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import APART, DECODER, ONLY_HERE, OWN_HEAD, READER
+from bertsmith.models.parts.head_inputs import APART, ONLY_HERE
 from bertsmith.models.parts.parameter_names import ParameterNames
+from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, READER
 
 # In front of the `model_type` of the encoder, in folders that need the code, and in those that only bertsmith reads.
 _WITH_CODE, _ONLY_HERE = "bertsmith-", "bertsmith-only-"

@@ -29,11 +29,11 @@ from bertsmith.base.core.settings import help_field
 from bertsmith.models.encoders.without_attention import ConfigWithoutAttention
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
+from bertsmith.models.parts.head_inputs import require_score
 from bertsmith.models.parts.layers import initialize
 from bertsmith.models.parts.lstm_layer import BiLstm, LstmLayer, State, time_steps
 from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise, dropped
-from bertsmith.models.parts.our_names import require_score
 from bertsmith.models.parts.scored_attention import AttentionalState, attend, new_score
 from bertsmith.models.parts.source import SourceStates
 from bertsmith.models.parts.transformer import Embeddings

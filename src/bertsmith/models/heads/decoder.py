@@ -25,7 +25,7 @@ from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.layers import norm
 from bertsmith.models.parts.noise import Noise
-from bertsmith.models.parts.our_names import DECODER, PREFIX
+from bertsmith.models.parts.part_names import DECODER, PREFIX
 from bertsmith.models.parts.source import SourceStates
 from bertsmith.models.parts.transformer import Pass, TransformerEncoder
 

@@ -21,18 +21,11 @@ from bertsmith.models.heads.own_head import OwnHead, new_own_head
 from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
+from bertsmith.models.parts.head_inputs import ATTENTION, MAX, READER_UNITS
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
 from bertsmith.models.parts.layers import initialize, linear
 from bertsmith.models.parts.noise import Noise, NoiseOfTexts, dropped
-from bertsmith.models.parts.our_names import (
-    ATTENTION,
-    BLOCKS,
-    MAX,
-    PREFIX,
-    READER,
-    READER_UNITS,
-    part_of,
-)
+from bertsmith.models.parts.part_names import BLOCKS, PREFIX, READER, part_of
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.sampled_softmax import PieceSample

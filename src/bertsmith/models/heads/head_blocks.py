@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from bertsmith.models.heads.row_vectors import pool_rows
 from bertsmith.models.parts.batch import Batch, Read
+from bertsmith.models.parts.head_inputs import HIDDEN_UNITS
 from bertsmith.models.parts.layers import activation, linear, norm
 from bertsmith.models.parts.noise import Noise, dropped
-from bertsmith.models.parts.our_names import HIDDEN_UNITS
 
 _INNER_DROPOUT = 0.1  # of the hidden units, where there is dropout at all
 

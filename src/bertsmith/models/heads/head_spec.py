@@ -9,19 +9,18 @@ import functools
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.heads.own_head import OwnHead, require_own_head
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import (
+from bertsmith.models.parts.head_inputs import (
     APART,
     BILSTM,
     CONCAT,
-    DECODER,
     MAX,
     OF_TWO_TEXTS,
-    OWN_HEAD,
     READER_CELLS,
     READERS,
     READS,
     VECTORS_OF_ROW,
 )
+from bertsmith.models.parts.part_names import DECODER, OWN_HEAD
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,8 @@ class Head:
     Attributes:
         outputs: K, the number of logits per position.
         pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
-        reads: what that vector is, one of `our_names.READS`; of a head that is not pooled, "bilstm" or "pooler", which
-            is ignored.
+        reads: what that vector is, one of `head_inputs.READS`; of a head that is not pooled, "bilstm" or
+            "pooler", which is ignored.
         is_pair: whether a row has two texts; asked only by a head with a BiLSTM.
         is_vector: whether that vector is the result itself. `outputs` is then of a layer on the vectors of two
             rows and their difference, which only training has; 0 for none.

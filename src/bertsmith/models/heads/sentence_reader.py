@@ -24,12 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.models.heads.row_vectors import compared
+from bertsmith.models.parts.head_inputs import READER_UNITS
 from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.models.parts.layer_mix import joined_states
 from bertsmith.models.parts.layers import ScaledLinear, linear
 from bertsmith.models.parts.lstm_layer import BiLstm
 from bertsmith.models.parts.noise import Noise, dropped
-from bertsmith.models.parts.our_names import READER_UNITS
 
 DROPOUT = 0.2
 Lengths = tuple[int, ...]

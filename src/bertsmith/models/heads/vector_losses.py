@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.models.parts.layers import linear
-from bertsmith.models.parts.our_names import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
+from bertsmith.models.parts.vector_objectives import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from bertsmith.models.heads.row_vectors import compared
 from bertsmith.models.parts.batch import Batch, WindowsOfTexts, rows_index
 from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.head_inputs import READER_UNITS
 from bertsmith.models.parts.layers import ScaledLinear, linear, sinusoidal_positions
 from bertsmith.models.parts.lstm_layer import BiLstm
 from bertsmith.models.parts.noise import Noise
-from bertsmith.models.parts.our_names import READER_UNITS
 from bertsmith.models.parts.transformer import Layer, Pass
 
 TRANSFORMER, BILSTM = WINDOW_READERS = ("transformer", "bilstm")

@@ -13,7 +13,7 @@ from bertsmith.base.core.errors import CheckpointError, InputError, VocabularyEr
 from bertsmith.base.core.settings import require_labels
 from bertsmith.base.core.version import __version__
 from bertsmith.base.storage.files import FORMAT, digest_file, read_object, require_format, write_json
-from bertsmith.models.parts.our_names import VECTORS_OF_ROW
+from bertsmith.models.parts.head_inputs import VECTORS_OF_ROW
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
@@ -138,7 +138,7 @@ class ModelMetadata:
 
     @property
     def reads(self) -> str:
-        """The input of the head of a task on whole texts, one of `our_names.READS`."""
+        """The input of the head of a task on whole texts, one of `head_inputs.READS`."""
         return str((self.spec or {}).get("reads", "pooler"))
 
     @property

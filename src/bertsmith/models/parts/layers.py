@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.base.core.randomness import generator
-from bertsmith.models.parts.our_names import plain
+from bertsmith.models.parts.part_names import plain
 
 ONEDNN_ACTIVATIONS = {  # those of the activations that oneDNN joins to a product: its name and algorithm
     "gelu": ("gelu", "none"),

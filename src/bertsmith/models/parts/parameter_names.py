@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.models.parts.our_names import BLOCKS, DECODER, HIDDEN_UNITS, OWN_HEAD, READER, part_of, with_prefix
+from bertsmith.models.parts.head_inputs import HIDDEN_UNITS
+from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of, with_prefix
 
 if TYPE_CHECKING:
     from bertsmith.models.parts.config import EncoderConfig

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.models.parts.our_names import require_score
+from bertsmith.models.parts.head_inputs import require_score
 
 
 def attend(

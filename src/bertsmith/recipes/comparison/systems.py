@@ -19,7 +19,7 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.word_vectors.word_vectors import is_word_vector_folder
 from bertsmith.models.checkpoints.load import kind_of, load_any
 from bertsmith.models.model_files.metadata import SIMILARITY
-from bertsmith.models.parts.our_names import ATTENTION, BILSTM, READERS
+from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, READERS
 from bertsmith.recipes.comparison.bench import Bench
 from bertsmith.recipes.comparison.linear import (
     ONE_ANSWER,

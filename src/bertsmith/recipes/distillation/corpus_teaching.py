@@ -18,7 +18,7 @@ from bertsmith.base.core.settings import require, to_dict
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder import Trace
-from bertsmith.models.parts.our_names import PROJECTION
+from bertsmith.models.parts.part_names import PROJECTION
 from bertsmith.recipes.distillation.losses import attention_loss, cosine_loss, state_loss
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
 from bertsmith.recipes.distillation.task_teaching import add_projection, comparable

@@ -22,7 +22,7 @@ from bertsmith.base.core.settings import AUTO, require_other
 from bertsmith.base.storage.files import digest_bytes
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.recipes.distillation.logits import removed_if_refused
 from bertsmith.recipes.distillation.settings import WITHOUT, DistillationSettings
 from bertsmith.recipes.distillation.students import Student, student_of

@@ -26,7 +26,7 @@ from bertsmith.models.encoders.distilbert import DistilBertConfig
 from bertsmith.models.heads.decoder import spread as spread_from_zero
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig, EncoderConfig
-from bertsmith.models.parts.our_names import part_of
+from bertsmith.models.parts.part_names import part_of
 
 LAYERS, BILSTM, N_GRAMS = "layers", "bilstm", "n-grams"
 # Layers, width, heads and feed-forward width of a new student besides the named sizes.

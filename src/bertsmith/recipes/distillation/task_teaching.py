@@ -16,7 +16,7 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.encoder import Encoder, Trace
 from bertsmith.models.parts.layers import ScaledLinear, initialize
-from bertsmith.models.parts.our_names import PROJECTION
+from bertsmith.models.parts.part_names import PROJECTION
 from bertsmith.recipes.distillation.losses import attention_loss, layer_map, state_loss
 from bertsmith.recipes.distillation.settings import DistillationSettings
 from bertsmith.recipes.finetuning.workload import mean_of_units

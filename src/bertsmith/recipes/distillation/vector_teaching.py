@@ -29,7 +29,7 @@ from bertsmith.base.processes.sharding import whole_parameters
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.heads.encoder_with_head import PreTrainingOutput
 from bertsmith.models.heads.row_vectors import pool_rows
-from bertsmith.models.parts.our_names import PREFIX
+from bertsmith.models.parts.part_names import PREFIX
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings
 from bertsmith.tasks.metrics.vectors import principal_axes, unit
 from bertsmith.text.corpus.shards import Corpus

@@ -8,7 +8,7 @@ from typing import Any
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.models.checkpoints.weights import digest_of_tensors
 from bertsmith.models.model_files.metadata import NGRAM_ENCODER, ModelMetadata
-from bertsmith.models.parts.our_names import APART
+from bertsmith.models.parts.head_inputs import APART
 from bertsmith.recipes.finetuning.baselines import Baselines
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.results.baseline_lines import BAG_FOLDER, MODEL, SAVED, SAVED_IF_BETTER

@@ -28,7 +28,7 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.parts.batch import rows_index
-from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS, VECTORS_OF_PAIR
+from bertsmith.models.parts.head_inputs import APART, OF_TWO_TEXTS, VECTORS_OF_PAIR
 from bertsmith.recipes.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
 from bertsmith.tasks.baselines.linear import PENALTIES, PENALTIES_WITH_FAVORED, LinearModel, fit_linear
 from bertsmith.tasks.encoding.frozen import SharedEncoder, Vectors
@@ -159,7 +159,7 @@ def read_by_head(
     """What the head of a task on whole rows reads: as asked, or what a probe finds.
 
     Args:
-        asked: one of `our_names.READS`, or "probe"; where no linear model fits the task, that means the pooler if it
+        asked: one of `head_inputs.READS`, or "probe"; where no linear model fits the task, that means the pooler if it
             was trained, the state of the row for an encoder that cannot have a pooler, and else the mean.
         frozen: the base model.
         features: the encoded training examples, with targets.

@@ -19,7 +19,7 @@ from bertsmith.base.core.settings import PAPER, require_recipe, split_settings
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.model_files.metadata import OF_VECTORS
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.our_names import CONCAT, READERS
+from bertsmith.models.parts.head_inputs import CONCAT, READERS
 from bertsmith.recipes.finetuning.settings import (
     FINETUNING_RECIPES,
     GRID,

@@ -16,7 +16,7 @@ from bertsmith.base.core.settings import (
     require_other,
     to_dict,
 )
-from bertsmith.models.parts.our_names import APART, READERS, READS
+from bertsmith.models.parts.head_inputs import APART, READERS, READS
 from bertsmith.training.loop.settings import TrainSettings
 
 ULMFIT = "ulmfit"

@@ -21,7 +21,7 @@ from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.noise import noise_for
-from bertsmith.models.parts.our_names import DECODER, PREFIX, part_of, plain
+from bertsmith.models.parts.part_names import DECODER, PREFIX, part_of, plain
 from bertsmith.recipes.finetuning.settings import FinetuningSettings
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.forward import task_logits

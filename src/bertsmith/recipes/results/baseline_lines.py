@@ -8,7 +8,7 @@ from typing import Any
 
 from bertsmith.base.core.progress import counted
 from bertsmith.models.model_files.weakness import LEVEL
-from bertsmith.models.parts.our_names import APART
+from bertsmith.models.parts.head_inputs import APART
 from bertsmith.recipes.results.comparison import clause_of
 from bertsmith.recipes.results.finished_run import AVERAGE, kept_name, kept_scores
 from bertsmith.tasks.specs.task import BAG, CEILINGS, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE

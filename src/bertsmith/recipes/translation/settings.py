@@ -13,7 +13,7 @@ from bertsmith.base.core.settings import (
     require_limits,
     require_number,
 )
-from bertsmith.models.parts.our_names import require_score
+from bertsmith.models.parts.head_inputs import require_score
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from bertsmith.base.storage.files import digest_bytes
 from bertsmith.models.heads.row_vectors import apart_of_rows, pair_of_rows, pool_rows
 from bertsmith.models.parts.batch import Batch, GatheredRows, Read
 from bertsmith.models.parts.encoder import Encoder, Trace
+from bertsmith.models.parts.head_inputs import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
 from bertsmith.models.parts.layer_choice import LayerChoice, choice_of_widths
-from bertsmith.models.parts.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
 from bertsmith.tasks.encoding.row_encoder import OF_ONE, RowEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.text.tokenizers.pack import PackedRows

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.processor import hardware
-from bertsmith.models.parts.our_names import OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.text.tokenizers.encoded import places_of
 from bertsmith.text.tokenizers.pack import PackedRows

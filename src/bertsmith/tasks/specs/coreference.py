@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.models.parts.our_names import COREFERENCE
+from bertsmith.models.parts.head_inputs import COREFERENCE
 from bertsmith.tasks.datasets.examples import NEITHER, Example, MentionExample
 from bertsmith.tasks.datasets.mentions import require_mentions
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.models.parts.our_names import EXTRACTION
+from bertsmith.models.parts.head_inputs import EXTRACTION
 from bertsmith.tasks.datasets.examples import DocumentExample, Example
 from bertsmith.tasks.encoding.units import PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.extracts import best_sentences, oracle_sentences

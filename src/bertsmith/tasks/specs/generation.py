@@ -17,7 +17,7 @@ import numpy as np
 
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
-from bertsmith.models.parts.our_names import DECODER
+from bertsmith.models.parts.part_names import DECODER
 from bertsmith.tasks.datasets.examples import Example, SequenceExample
 from bertsmith.tasks.encoding.units import PER_PIECE, EncodedExamples, Logits
 from bertsmith.tasks.encoding.writing import Writing

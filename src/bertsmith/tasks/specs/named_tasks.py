@@ -41,7 +41,7 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
-from bertsmith.models.parts.our_names import COREFERENCE, EXTRACTION
+from bertsmith.models.parts.head_inputs import COREFERENCE, EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     DocumentExample,

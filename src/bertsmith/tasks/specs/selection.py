@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertsmith.models.parts.our_names import NO_TEXT
+from bertsmith.models.parts.vector_objectives import NO_TEXT
 from bertsmith.tasks.datasets.drawn_replies import same
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits

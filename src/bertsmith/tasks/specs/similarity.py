@@ -26,7 +26,16 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.models.parts.our_names import COSENT, COSINE, INFERSENT, MARGIN, NO_TEXT, RANKING, TRIPLET, WITH_LAYER
+from bertsmith.models.parts.vector_objectives import (
+    COSENT,
+    COSINE,
+    INFERSENT,
+    MARGIN,
+    NO_TEXT,
+    RANKING,
+    TRIPLET,
+    WITH_LAYER,
+)
 from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import pearson, spearman

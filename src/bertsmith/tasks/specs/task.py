@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
-from bertsmith.models.parts.our_names import (
+from bertsmith.models.parts.head_inputs import (
     ATTENTION,
     BILSTM,
     CONCAT,
@@ -97,8 +97,8 @@ class TaskSpec:
     # for multi-label tasks, one for each label, instead of `threshold`; empty if all have the same
     thresholds: tuple[float, ...] = ()
     temperature: float = 1.0  # logits are divided by it before the softmax; fitted on dev data on request
-    # what the head of a task on whole rows reads, one of `our_names.READS`; of one on tokens, "bilstm" or a value that
-    # is ignored
+    # what the head of a task on whole rows reads, one of `head_inputs.READS`; of one on tokens, "bilstm" or a
+    # value that is ignored
     reads: str = "pooler"
     bilstm_cells: int = READER_CELLS  # of a head with a BiLSTM, the cells of each direction; ignored by others
     bilstm_layers: str = ""  # the hidden states that it reads, as in `layer_choice`; "" for the learned mix of all

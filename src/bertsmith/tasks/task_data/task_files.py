@@ -13,7 +13,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
-from bertsmith.models.parts.our_names import COREFERENCE
+from bertsmith.models.parts.head_inputs import COREFERENCE
 from bertsmith.tasks.datasets.drawn_replies import FEWEST, with_drawn
 from bertsmith.tasks.datasets.examples import (
     FORMS,

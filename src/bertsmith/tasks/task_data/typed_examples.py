@@ -26,7 +26,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
-from bertsmith.models.parts.our_names import COREFERENCE, EXTRACTION
+from bertsmith.models.parts.head_inputs import COREFERENCE, EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     Example,

@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DoctorReport:
+class CorpusReport:
     """The findings of the corpus checks.
 
     Args:
@@ -242,7 +242,7 @@ class DoctorReport:
 
 
 @takes(CheckRequest)
-def check_corpus(request: CheckRequest) -> DoctorReport:
+def check_corpus(request: CheckRequest) -> CorpusReport:
     """The contents of the corpus in `folder` and its likely problems.
 
     Raises:
@@ -278,7 +278,7 @@ def check_corpus(request: CheckRequest) -> DoctorReport:
                 for evaluation in sets:
                     evaluation.meet(hashes, grams)
             progress.advance(len(batch.tokens))
-    return DoctorReport(
+    return CorpusReport(
         folder=str(folder),
         documents=corpus.num_documents,
         sentences=corpus.num_sentences,

@@ -25,7 +25,7 @@ class Teaching(abc.ABC):
     def prepare(self, model: nn.Module, seed: int) -> None:  # noqa: B027 - most teachings add nothing
         """Adds parameters to the student that are trained with it but are no part of it; by default none.
 
-        They are in the module `our_names.PROJECTION`, so that checkpoints hold them and model folders do not.
+        They are in the module `part_names.PROJECTION`, so that checkpoints hold them and model folders do not.
         """
 
     def initialize(self, model: nn.Module) -> None:  # noqa: B027 - most teachings leave it as it is

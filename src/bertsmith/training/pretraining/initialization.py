@@ -26,7 +26,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.processes.sharding import whole_parameters
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.heads.piece_heads import MaskedLMHead
-from bertsmith.models.parts.our_names import PREFIX
+from bertsmith.models.parts.part_names import PREFIX
 from bertsmith.models.parts.transformer import Layer, TransformerEncoder
 from bertsmith.text.corpus.cooccurrence import cooccurrences, ppmi, reduced
 from bertsmith.text.corpus.shards import Corpus

@@ -14,7 +14,7 @@ from torch import Tensor
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.heads.sampled_softmax import PieceSampler
-from bertsmith.models.parts.our_names import PREFIX, part_of, plain
+from bertsmith.models.parts.part_names import PREFIX, part_of, plain
 from bertsmith.text.corpus.frequencies import entropy, smoothed_frequencies
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.training.loop.lanes import count_lanes

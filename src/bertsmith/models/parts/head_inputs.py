@@ -1,0 +1,38 @@
+"""The inputs of heads, by name: how the states of an encoder become what a head reads; and the scores of attention."""
+
+from bertsmith.base.core.errors import ConfigError
+
+# The input of a head on whole rows.
+PAIR = "pair"  # a comparison of the means of two texts that the encoder reads together, `row_vectors.pair_of_rows`
+APART = "apart"  # the same of two texts that the encoder reads one by one, `row_vectors.apart_of_rows`
+CONCAT = "concat"  # the position that represents the row, the maximum and the mean of all tokens, `head_blocks.py`
+BILSTM = "bilstm"  # a BiLSTM over all hidden states, `sentence_reader.py`
+ATTENTION = "bilstm-attention"  # the same, with attention between two texts
+MAX = "max"  # the maximum over all tokens; for vectors of texts, which have no layer on top
+OF_TWO_TEXTS = (PAIR, APART)
+READERS = (BILSTM, ATTENTION)
+READS = (
+    "pooler",  # the pooler on top of the position that represents the row, `Encoder.read_of_rows`
+    "cls",  # the hidden state of that position
+    "mean",  # the mean of the last hidden states over all tokens, special ones included
+    *OF_TWO_TEXTS,
+    CONCAT,
+    *READERS,
+    MAX,
+)
+VECTORS_OF_PAIR = 4
+VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
+HIDDEN_UNITS = 50  # of a head that reads "concat"
+READER_UNITS, READER_CELLS = 512, 1500  # of a head with a BiLSTM
+EXTRACTION = "extraction"  # the kind of task whose head reads the sentences of a text
+COREFERENCE = "coreference"  # that whose head reads a pronoun and the names that it may refer to
+# What of a model of these kinds nothing else computes.
+ONLY_HERE = {EXTRACTION: "a head on the sentences of a text", COREFERENCE: "scores of pairs of mentions in a text"}
+SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
+
+
+def require_score(name: str) -> str:
+    """The name of an attention score, checked."""
+    if name not in SCORES:
+        raise ConfigError.unknown("score", name, SCORES)
+    return name
