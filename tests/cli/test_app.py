@@ -64,6 +64,18 @@ def test_the_help_of_a_command_shows_its_common_options_and_the_whole_help_all_b
     assert ("--help-all" in short) == (options(short) != options(whole))
 
 
+@pytest.mark.parametrize("word", ["codes", "memory"])
+def test_the_first_word_of_commands_shows_them_in_the_order_of_the_whole_help(run, word) -> None:
+    names = [name for group in GROUPS.values() for name, _ in grouped(group) if name.startswith(f"{word} ")]
+    result = run(word, "--help")
+    assert result.code == 0
+    listed = re.findall(r"^  ([\w-]+)  ", result.out.split("Commands:")[1], re.MULTILINE)
+    assert [f"{word} {name}" for name in listed] == names
+    unknown = run(word, names[0].removeprefix(f"{word} ")[:-1])
+    assert (unknown.code, unknown.out) == (2, "")
+    assert "there is no command" in unknown.err
+
+
 def test_a_command_that_does_not_train_is_refused_as_several_processes(run, monkeypatch) -> None:
     """Each of them would do all of its work, and write to the same place."""
     monkeypatch.setenv("WORLD_SIZE", "2")

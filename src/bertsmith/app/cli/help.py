@@ -36,7 +36,7 @@ COMMON: Mapping[str, str] = {
     "learning-rate seed device resume",
     "codes train-video": "out init events words dev subsample join epochs minutes steps learning-rate seed device "
     "resume",
-    "finetune": "model task out train dev text-column label-column encoding epochs batch-size max-length seeds recipe "
+    "finetune": "model task out train dev text-column label-column epochs batch-size max-length seeds recipe "
     "search map device resume",
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
     "evaluate": "model data task map text-column label-column encoding also device precision json",
@@ -142,14 +142,35 @@ class FullHelpCommand(ShortHelpCommand):
     shows_all = True
 
 
+class SubCommands(TyperGroup):
+    """The commands whose names begin with the same word, such as `codes build`, where the word is no command itself."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands, each with its first sentence."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, first_sentence(each.help or "")) for name, each in self.commands.items()])
+
+
 class Commands(TyperGroup):
     """The group of all commands, of which some have names of two words, such as `vectors train`."""
 
     shows_all = False
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first words name, and the other arguments."""
-        return super().resolve_command(ctx, with_one_name(args, self.commands))
+        """The command that the first words name, and the other arguments; of `codes` alone, its sub-commands."""
+        word, *rest = args = with_one_name(args, self.commands)
+        names = [name for listed in GROUPS.values() for name, _ in grouped(listed) if name.startswith(f"{word} ")]
+        parts = {name.removeprefix(f"{word} "): self.commands[name] for name in names}
+        if word in self.commands or not parts:
+            return super().resolve_command(ctx, args)
+        group = SubCommands(
+            name=word,
+            commands=parts,
+            help=f"Commands whose names begin with {word}; bertsmith {word} COMMAND --help explains each.",
+            no_args_is_help=True,
+            rich_markup_mode=None,
+        )
+        return word, group, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes the commands in groups, each with its first sentence."""

@@ -146,12 +146,12 @@ def _described(parameter: Any) -> str:
 def _limits(stated: str | None) -> str:
     """The range of click in words.
 
-    >>> _limits("1<=x<=1000"), _limits("x>=0"), _limits(None)
-    (' from 1 to 1,000', ' of at least 0', '')
+    >>> _limits("1<=x<=1000"), _limits("0.0<=x<=0.5"), _limits("x>=0"), _limits(None)
+    (' from 1 to 1,000', ' from 0 to 0.5', ' of at least 0', '')
     """
     least, _, most = (stated or "").partition("<=x<=")
     if most:
-        return f" from {int(least):,} to {int(most):,}"
+        return f" from {float(least):,.10g} to {float(most):,.10g}"
     return f" of at least {stated[3:]}" if stated and stated.startswith("x>=") else f" ({stated})" if stated else ""
 
 

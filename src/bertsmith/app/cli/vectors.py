@@ -72,7 +72,8 @@ def vectors(request: "VectorsRequest", json: JsonOption = False) -> None:
     """Report vector geometry, and optionally correct it to make vectors easier to compare.
 
     Changes are applied in the order of the options. Removing directions and whitening also subtract the mean.
-    Vectors of words without context are trained and asked by `vectors train` and the commands after it.
+    For vectors of words without context, see `vectors train`, `vectors neighbours`, `vectors analogy` and `vectors
+    similarity`.
     """
     from bertsmith.app.library.vector_files import change_vectors
     from bertsmith.inference.vectors.pictures import require_picture

@@ -23,9 +23,10 @@ def finetune(request: "FinetuneRequest") -> None:
     """Fine-tune a model on a task, with one output layer or your own head on top.
 
     The defaults depend on the training set; see --recipe. RUN/report.html and .json have the scores of every seed
-    with their mean and spread. --map renames the labels of the files; the model stores the new names.
-    Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there. Under torchrun, each process
-    trains whole seeds or trials of --search; with fewer seeds, all share every step.
+    with their mean and spread. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there. Under
+    torchrun, each process trains whole seeds or trials of --search; with fewer seeds, all share every step. Tables have
+    the columns text and label, and for pairs of texts also pair; source and target for summaries, translations, trees
+    and text-to-text; context and response for replies; those of GAP for coreference.
     """
     require_inputs((request.source, request.teacher), (request.train, request.dev, request.continue_on))
 
