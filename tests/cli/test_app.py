@@ -134,6 +134,7 @@ WRONG = {
     "sizes --vocab-size many": "--vocab-size must be a whole number, not 'many'; see bertsmith sizes -h",
     "pretrain corpus --out run --minutes one": "--minutes must be a number, not 'one'; ",
     "serve --model m --port 99999": "--port must be a whole number from 0 to 65,535, not 99999; ",
+    "disambiguate t.csv --glosses g.csv --prior -1": "--prior must be a number from 0 to 1,000,000, not -1.0; ",
     "vocab": "vocab needs TEXT (.txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin); "
     "for example: bertsmith vocab my-text",
     "vocab text": "vocab needs --out FILE (output file); for example: bertsmith vocab",
