@@ -77,6 +77,10 @@ def test_the_place_of_a_word_is_marked_or_counted_or_found(tmp_path: Path) -> No
             r"'bank' once in the text .*; found 2 times; mark",
         ),
         ({"lemma": "bank", "text": "a tree", "sense": "a"}, "found no such word"),
+        (
+            {"lemma": "bank", "text": "in [[1]] a bank", "sense": "a", "index": 3},
+            r"which word it is in line 2 .*\[\[1\]\]' and a column index",
+        ),
         ({"lemma": "", "text": "a tree", "sense": "a"}, "a word in .*; found none; add a column lemma"),
         ({"lemma": "bank", "text": "a bank", "sense": ""}, "a sense in line 2 .*; found none"),
         ({"lemma": "bank", "text": "a bank", "sense": "a", "index": 2}, "an index below 2"),
@@ -145,6 +149,15 @@ def test_glosses_are_for_words_without_examples_and_unknown_words_are_counted(
         assert alone.scores == pytest.approx(answers[number].scores, abs=1e-5)
     first = bertsmith.disambiguate(tmp_path / "words.jsonl", **request, prior=1000.0).answers[2]
     assert (first.sense, first.first) == ("oslo-1", "oslo-1")
+
+
+def test_labelled_examples_that_are_scored_are_counted(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path / "words.jsonl", EXAMPLES)
+    scores = bertsmith.disambiguate(path, model=model, examples=path, evaluate=True, device="cpu").scores
+    assert scores is not None
+    assert "the score is too high: 3 of 3 words" in capsys.readouterr().err
 
 
 def test_examples_of_some_senses_decide_together_with_the_glosses_of_all(model: Path, tmp_path: Path) -> None:
@@ -230,6 +243,7 @@ def test_pairs_have_the_word_in_quotes_and_every_gloss_of_it() -> None:
         ({"examples": "absent", "glosses": "absent", "pair_model": "absent"}, "--model for the vectors"),
         ({"model": "absent", "examples": "absent", "prior": 0.1}, "--prior needs --glosses"),
         ({"model": "absent", "glosses": "absent", "method": "nearest"}, "--method needs --examples"),
+        ({"model": "absent", "glosses": "absent", "layers": "first"}, "--layers needs --examples"),
         ({"model": "absent", "examples": "absent", "pair_model": "absent"}, "--pair-model needs --glosses"),
     ],
 )

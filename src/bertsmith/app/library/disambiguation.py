@@ -81,6 +81,12 @@ def disambiguate(request: DisambiguateRequest) -> Disambiguated:
         layers=request.layers,
         prior=request.prior,
     )
+    known = {word.occurrence for word in disambiguator.examples}
+    if request.evaluate and (same := sum(word.occurrence in known for word in words)):
+        warn(
+            f"labelled examples that are scored too, so the score is too high: "
+            f"{same:,} of {counted(len(words), 'word')}"
+        )
     answers = disambiguator.answers(words)
     if unknown := unknown_words(answers):
         warn(unknown)

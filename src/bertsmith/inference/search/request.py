@@ -267,9 +267,14 @@ class DisambiguateRequest(Request, ComputeSettings):
             found="neither",
             fix="name a table of labelled examples or of glosses",
         )
-        for name, other in (("pair_model", self.glosses), ("prior", self.glosses), ("method", self.examples)):
-            flag, needed = f"--{name.replace('_', '-')}", "--examples" if name == "method" else "--glosses"
-            require_other(name not in self.given or other is not None, flag, needed)
+        for name, other in (
+            ("pair_model", "glosses"),
+            ("prior", "glosses"),
+            ("method", "examples"),
+            ("layers", "examples"),
+        ):
+            is_used = name not in self.given or getattr(self, other) is not None
+            require_other(is_used, f"--{name.replace('_', '-')}", f"--{other}")
         require(
             self.model is not None or (self.examples is None and self.pair_model is not None),
             expected="--model for the vectors of labelled examples and glosses",

@@ -202,12 +202,15 @@ def _plain_pos(pos: str) -> str:
 
 def _occurrence(text: str, cells: Mapping[str, str], spelling: str, rules: TextRules, location: str) -> Occurrence:
     """The word in its text, as the row says where it is."""
-    marks = list(_MARKED.finditer(text))
+    marks, ordinal = list(_MARKED.finditer(text)), _cell(cells, _ORDINALS)
     if len(marks) == 1:
+        if ordinal or cells.get("start"):
+            column = "start" if cells.get("start") else next(name for name in _ORDINALS if name in cells)
+            found = f"{brief(marks[0][0])} and a column {column}"
+            raise InputError.at(location, "one way to say which word it is", found, "remove the brackets or the column")
         (mark,) = marks
         text = text[: mark.start()] + mark[1] + text[mark.end() :]
         return _checked(text, mark.start(), mark.start() + len(mark[1]), location)
-    ordinal = _cell(cells, _ORDINALS)
     if ordinal:
         places = [(match.start(), match.end()) for match in re.finditer(r"\S+", text)]
         number = _number(ordinal, "index", location)
