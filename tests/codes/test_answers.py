@@ -60,6 +60,10 @@ def test_predictions_are_the_same_alone_and_together(folder: Path, tmp_path: Pat
         assert all(code.probability >= threshold for code in prediction.codes)
     every = bertsmith.predict_codes([folder / "events.csv"], folder / "recommends", threshold=0.0, device="cpu")
     assert {len(prediction.codes) for prediction in every} == {4}
+    few = bertsmith.predict_codes([folder / "events.csv"], folder / "recommends", top=2, threshold=0.5, device="cpu")
+    for prediction, of_all in zip(few, every, strict=True):
+        assert prediction.codes == tuple(code for code in of_all.codes if code.probability >= 0.5)[:2]
+    assert min(len(prediction.codes) for prediction in few) < 2
 
 
 def test_the_next_visit_is_predicted_from_all_visits(folder: Path, tmp_path: Path) -> None:
@@ -95,9 +99,11 @@ def test_without_pretraining_only_what_follows_a_visit_is_judged(folder: Path, t
     assert [code.code for code in second.codes] == ["tea"]
 
 
-def test_subjects_with_the_same_codes_have_the_same_vector_and_are_neighbors(folder: Path, tmp_path: Path) -> None:
+def test_subjects_with_the_same_codes_have_the_same_vector_and_are_neighbors(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [f"{name},1,{code},diagnosis" for name, code in (("a", "flu"), ("b", "flu"), ("c", "gout"), ("d", "new"))]
-    path = events(tmp_path / "a.csv", [*rows, "e,1,tea,medication"])
+    path = events(tmp_path / "a.csv", [*rows, "e,1,tea,medication", "f,1,oak,tree"])
     vectors = bertsmith.embed_subjects([path], folder / "recommends", tmp_path / "vectors", device="cpu")
     assert vectors.width == 64
     saved = load_word_vectors(tmp_path / "vectors", lowercase=False)
@@ -106,6 +112,9 @@ def test_subjects_with_the_same_codes_have_the_same_vector_and_are_neighbors(fol
     np.testing.assert_allclose(vectors.vector("a"), vectors.vector("b"), rtol=1e-5)
     assert not vectors.vector("a")[32:].any(), "there are no medications"
     assert not vectors.vector("e")[:32].any()
+    written = capsys.readouterr().err
+    assert "1 subject with no codes that the model reads: vectors of zeros" in written
+    assert "1 code not in the vocabulary of the model" in written
     with pytest.raises(BertsmithError, match="exists"):
         bertsmith.embed_subjects([path], folder / "recommends", tmp_path / "vectors", device="cpu")
 

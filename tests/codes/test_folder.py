@@ -89,6 +89,21 @@ def test_visits_in_json_lines_are_in_the_order_of_time_if_they_have_times(tmp_pa
     assert [visit.codes for visit in read(path)[0].visits] == [(("code", "B"),), (("code", "A"),)]
 
 
+def test_settings_about_events_and_a_late_column_of_kinds_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", [json.dumps({"subject": "p", "visits": [{"time": None, "codes": ["A"]}]})])
+    assert read(path)[0].visits[0].time == ""
+    for settings in ({"by_day": True}, {"time_column": "when"}):
+        option = "--" + next(iter(settings)).replace("_", "-")
+        with pytest.raises(BertsmithError, match=f"{option} needs tables"):
+            read(path, **settings)
+    first = {"subject": "p", "time": "1", "code": "A"}
+    rows = [json.dumps(row) for row in (first, {**first, "kind": "dx"})]
+    with pytest.raises(InputError, match=r"columns of the first record in line 2 .*'kind' too"):
+        read(written(tmp_path / "b.jsonl", rows))
+    counted = written(tmp_path / "c.csv", ["subject,time,code,visits", "p,1,A,3"])
+    assert read(counted)[0].visits[0].codes == (("code", "A"),)
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [
@@ -119,7 +134,7 @@ def test_a_column_that_is_missing_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["code,parent", "a,b", "b,c", "c,a"], "a tree, without cycles in line 2 .*a -> b -> c -> a"),
+        (["code,parent", "a,b", "b,c", "c,a"], "a tree without cycles in line 2 .*a -> b -> c -> a"),
         (["code,parent", "a,top"], "a row for each parent.*line 2.*'top', which has none"),
         (["code,parent", "x,", "y,", "a,x", "a,y"], "one parent of each code in line 5.*'a' below 'y'.*line 4.*'x'"),
         (["code,parent", ",x"], "a code in line 2"),

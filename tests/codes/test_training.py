@@ -266,6 +266,19 @@ def test_settings_that_do_not_fit_are_refused_in_a_line(
     assert not (tmp_path / "run").exists()
 
 
+def test_test_subjects_without_a_visit_to_score_are_refused_before_the_training(tmp_path: Path) -> None:
+    lines = ["subject,time,code,kind"]
+    for number in range(6):
+        lines += [f"s{number},{time},{code}" for time, code in ((1, "a,dx"), (1, "r,rx"), (2, "a,dx"))]
+        lines += [f"s{number},2,r,rx"] if number % 2 else []
+    (tmp_path / "events.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    bertsmith.build_codes([tmp_path / "events.csv"], tmp_path / "codes")
+    settings = {"given_kind": "dx", "wanted_kind": "rx", "width": 8, "heads": 2, "steps": 2, "device": "cpu"}
+    with pytest.raises(ConfigError, match="of a test subject; found none; raise --test-share"):
+        bertsmith.train_codes(tmp_path / "codes", tmp_path / "run", **settings, seed=4)
+    assert not (tmp_path / "run").exists()
+
+
 def test_resume_needs_a_run_of_this_command(tmp_path: Path) -> None:
     with pytest.raises(RunError):
         bertsmith.train_codes(out=tmp_path / "none", resume=True)

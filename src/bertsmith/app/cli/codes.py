@@ -90,7 +90,7 @@ def predict(request: "PredictCodesRequest", json: JsonOption = False) -> None:
 
     Prints a line per code: subject, code, kind, probability and description.
     """
-    from bertsmith.app.library.codes import predict_codes
+    from bertsmith.app.library.codes import NOTHING_READ, predict_codes
 
     predictions = call(predict_codes, request)
     for prediction in predictions:
@@ -107,8 +107,10 @@ def predict(request: "PredictCodesRequest", json: JsonOption = False) -> None:
     reasons = Counter(prediction.unlike_training for prediction in predictions if prediction.unlike_training)
     for reason, subjects in reasons.items():
         note(f"{counted(subjects, 'subject')} with {reason}")
-    if none := sum(not prediction.codes for prediction in predictions):
-        note(f"no code is likely enough for {counted(none, 'subject')}; --top shows the most likely ones")
+    silent = [prediction for prediction in predictions if not prediction.codes]
+    if none := sum(prediction.unlike_training != NOTHING_READ for prediction in silent):
+        fix = "--top without --threshold" if request.threshold is not None else "--top"
+        note(f"no code is likely enough for {counted(none, 'subject')}; {fix} shows the most likely ones")
 
 
 def anomalies(request: "AnomaliesRequest", json: JsonOption = False) -> None:

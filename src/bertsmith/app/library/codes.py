@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import choose
@@ -28,6 +29,7 @@ from bertsmith.recipes.codes.workload import scores_of
 from bertsmith.text.codes.visits import Subject
 from bertsmith.text.codes.vocabulary import Code
 
+NOTHING_READ = "no codes that the model reads"
 _TOGETHER = 64  # visits whose masked rows are computed together
 
 
@@ -125,7 +127,9 @@ def predict_codes(request: PredictCodesRequest) -> list[CodePrediction]:
     """
     reader = _Reader(request)
     codes, data = reader.codes, reader.data
-    threshold = codes.threshold if request.threshold is None else request.threshold
+    threshold = request.threshold
+    if threshold is None:
+        threshold = 0.0 if request.top else codes.threshold
     examples = [Example(number, len(rows) - int(codes.recommends)) for number, rows in enumerate(data.rows)]
     silent = [bool((_read_rows(codes, rows) == NO_ROW).all()) for rows in data.rows]
     able = [example for example, is_silent in zip(examples, silent, strict=True) if not is_silent]
@@ -134,7 +138,7 @@ def predict_codes(request: PredictCodesRequest) -> list[CodePrediction]:
     for subject, is_silent, unknown, rows in zip(reader.subjects, silent, data.unknown, data.rows, strict=True):
         of_subject = np.zeros(0) if is_silent else next(chances)
         order = np.argsort(-of_subject, kind="stable").tolist()
-        kept = order[: request.top] if request.top else [label for label in order if of_subject[label] >= threshold]
+        kept = [label for label in order if of_subject[label] >= threshold][: request.top]
         best = tuple(PredictedCode.of(codes.label(label), float(of_subject[label])) for label in kept)
         unlike = _unlike_training(codes, rows)
         predictions.append(CodePrediction(subject.name, subject.visits[-1].time, best, unknown, unlike))
@@ -150,7 +154,7 @@ def _read_rows(codes: CodesModel, rows: Ints) -> Ints:
 
 def _unlike_training(codes: CodesModel, rows: Ints) -> str:
     if (_read_rows(codes, rows) == NO_ROW).all():
-        return "no codes that the model reads"
+        return NOTHING_READ
     if codes.recommends and rows[-1, 0] == NO_ROW:
         return f"no codes of the kind {codes.kinds[0]!r} at the last visit"
     if codes.recommends and not codes.first_visits and (rows[:-1] == NO_ROW).all():
@@ -202,6 +206,10 @@ def embed_subjects(request: EmbedSubjectsRequest) -> WordVectors:
                 if of_kind:
                     vectors[number, kind] = of_rows[of_kind].mean(axis=0)
     about = {"model": str(request.model), "vectors": f"means over visits of {' and '.join(reader.codes.kinds)}"}
+    if silent := sum(bool((rows == NO_ROW).all()) for rows in data.rows):
+        warn(f"{counted(silent, 'subject')} with {NOTHING_READ}: vectors of zeros")
+    if unknown := sum(data.unknown):
+        warn(f"{counted(unknown, 'code')} not in the vocabulary of the model, read as unknown")
     names = [subject.name for subject in reader.subjects]
     result = WordVectors(words=names, vectors=vectors.reshape(len(data), -1), about=about)
     save_word_vectors(result, Path(request.out), replace=request.replace)

@@ -119,7 +119,7 @@ def read_codes_folder(path: Path | str) -> CodesFolder:
         BertsmithError: there is no such folder, or it is damaged.
     """
     folder = Path(path)
-    require_file(folder / SUMMARY, "a folder of codes with the file")
+    require_file(folder / SUMMARY, "the summary of a folder of codes")
     summary = read_json(folder / SUMMARY)
     require(
         isinstance(summary, dict), expected=f"an object in '{folder / SUMMARY}'", found="none", fix="build it again"

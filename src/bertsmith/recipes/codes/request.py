@@ -107,15 +107,16 @@ class PredictCodesRequest(Request, EventSettings):
     model: Annotated[str | Path, MODEL]
     _: dataclasses.KW_ONLY
     top: int | None = help_field(
-        None, "that many codes of each subject, the most likely ones [those above the threshold of the model]", least=1
+        None, "at most that many codes of each subject, the most likely ones [all from the threshold]", least=1
     )
-    threshold: float | None = help_field(None, "probability from which a code is predicted [that of the model]")
+    threshold: float | None = help_field(
+        None, "probability from which a code is predicted [that of the model, or with --top any]", least=0.0, most=1.0
+    )
     device: str = optional("auto", DEVICE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         EventSettings.__post_init__(self)
-        require_number("threshold", self.threshold, least=0, most=1)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ from bertsmith.base.storage.files import digest_file, read_json, write_json
 from bertsmith.models.encoders.g_bert import GBertConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.codes.baselines import METRICS, MODEL, Visits, baselines, compared
-from bertsmith.recipes.codes.encoding import EncodedSubjects, Example, encode_subjects, examples_of
+from bertsmith.recipes.codes.encoding import EncodedSubjects, encode_subjects
 from bertsmith.recipes.codes.folder import SUMMARY, VISITS, read_codes_folder
 from bertsmith.recipes.codes.model_folder import TASK, CodesModel, new_model, write_codes_model
 from bertsmith.recipes.codes.request import TrainCodesRequest
@@ -97,7 +97,7 @@ def train_codes(request: TrainCodesRequest) -> CodesResult:
             settings,
             training.seed,
         )
-        _require_work(workload, settings)
+        _require_work(workload, encoded[2], settings)
         workload.start_from_frequencies()
         training = request.training(settings.rounds * sum(workload.steps_of_round))
         record = {
@@ -229,23 +229,14 @@ def score(
     workload: CodesTraining, test: EncodedSubjects, settings: CodesSettings, size: int, seed: int
 ) -> tuple[dict[str, Any], float]:
     """The scores on the test subjects of the model and of the baselines, and the threshold of the model."""
-
-    def examples(data: EncodedSubjects) -> list[Example]:
-        return [
-            example
-            for subject in range(len(data))
-            for example in examples_of(
-                data, subject, recommends=settings.recommends, first_visits=settings.first_visits
-            )
-        ]
-
     workload.model.eval()
     chances: dict[str, tuple[Any, Any]] = {}
     sets, of_model = [], []
     for data in (workload.dev, test):
-        scores, targets = workload.scores(data, examples(data))
+        examples = workload.examples(data)
+        scores, targets = workload.scores(data, examples)
         of_model.append(1 / (1 + np.exp(-scores)))
-        sets.append(Visits(data, examples(data), targets > 0))
+        sets.append(Visits(data, examples, targets > 0))
     chances[MODEL] = (of_model[0], of_model[1])
     if settings.baselines:
         of_training = [example for of_subject in workload.subjects for example in of_subject]
@@ -292,7 +283,7 @@ def card_of(codes: CodesModel, results: Mapping[str, Any]) -> str:
     )
 
 
-def _require_work(workload: CodesTraining, settings: CodesSettings) -> None:
+def _require_work(workload: CodesTraining, test: EncodedSubjects, settings: CodesSettings) -> None:
     """Checks that there is something to learn and something to score."""
     wanted = (
         f"visits with codes of the kinds {settings.given_kind!r} and {settings.wanted_kind!r}"
@@ -305,12 +296,13 @@ def _require_work(workload: CodesTraining, settings: CodesSettings) -> None:
         found="none",
         fix="check the kinds and the times of the events, or add --first-visits",
     )
-    require(
-        bool(workload.dev_examples),
-        expected=f"{wanted} after other visits of a dev subject",
-        found="none",
-        fix="raise --dev-share, or add subjects",
-    )
+    for part, examples in (("dev", workload.dev_examples), ("test", workload.examples(test))):
+        require(
+            bool(examples),
+            expected=f"{wanted} after other visits of a {part} subject",
+            found="none",
+            fix=f"raise --{part}-share, or add subjects",
+        )
     if settings.pretraining_epochs:
         require(
             bool(workload.visits),

@@ -10,10 +10,10 @@ JSON lines and Parquet may have a subject on each row instead, with its visits; 
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import tell
 from bertsmith.base.core.settings import help_field
 from bertsmith.tasks.datasets.cells import Row, first_known, missing_column, plain_name
@@ -71,7 +71,9 @@ def read_subjects(paths: Sequence[Path | str], settings: EventSettings) -> tuple
         first = next(rows, None)
         if first is None:
             raise InputError(expected=f"events in {quoted(path)}", found="none", fix="name a file that has some")
-        if "visits" in first.values:
+        names = {plain_name(name): name for name in first.values}
+        if "visits" in first.values and first_known(names, _KNOWN["code"]) is None:
+            _require_events(path, settings)
             for row in (first, *rows):
                 subject = _nested(row)
                 if subject.name in nested:
@@ -81,6 +83,8 @@ def read_subjects(paths: Sequence[Path | str], settings: EventSettings) -> tuple
         else:
             columns = _columns(path, first, settings)
             for row in (first, *rows):
+                if row.values.keys() != first.values.keys():
+                    _require_columns(row, columns)
                 event, description = _event(row, columns)
                 events.append(event)
                 if description:
@@ -102,6 +106,7 @@ def read_events(path: Path, settings: EventSettings) -> Iterator[Event]:
     columns: dict[str, str] = {}
     for row in rows:
         columns = columns or _columns(path, row, settings)
+        _require_columns(row, columns)
         yield _event(row, columns)[0]
 
 
@@ -146,6 +151,15 @@ def _columns(path: Path, first: Row, settings: EventSettings) -> dict[str, str]:
     return columns
 
 
+def _require_columns(row: Row, columns: Mapping[str, str]) -> None:
+    """Checks that a record has no kind or visit that the first record lacked, since it would not be read."""
+    for role in ("kind", "visit"):
+        named = {plain_name(name): name for name in row.values.keys() - columns.values()}
+        if role not in columns and (extra := first_known(named, _KNOWN[role])) is not None:
+            expected = f"the columns of the first record in {row.location}"
+            raise InputError(expected=expected, found=f"{extra!r} too", fix="add it to every record, or to none")
+
+
 def _event(row: Row, columns: dict[str, str]) -> tuple[Event, str]:
     cells = {role: row.cell(name).strip() for role, name in columns.items()}
     for role in _REQUIRED:
@@ -158,6 +172,13 @@ def _event(row: Row, columns: dict[str, str]) -> tuple[Event, str]:
         Event(cells["subject"], cells["time"], code, cells.get("visit", ""), row.location),
         _one_line(cells.get("description", "")),
     )
+
+
+def _require_events(path: Path, settings: EventSettings) -> None:
+    """Checks that no setting was given that is about events, for a file of visits."""
+    columns = [f"--{role}-column" for role in (*_REQUIRED, "kind", "visit") if getattr(settings, f"{role}_column")]
+    for option in (*columns, *(["--by-day"] if settings.by_day else [])):
+        raise ConfigError.needs(option, f"tables of events, and {quoted(path)} has visits", f"leave {option} out")
 
 
 def _nested(row: Row) -> Subject:

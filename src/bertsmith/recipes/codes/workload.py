@@ -97,7 +97,7 @@ class CodesTraining(Workload):
         ]
         of_subjects = [self._examples(train, subject) for subject in range(len(train))]
         self.subjects = [examples for examples in of_subjects if examples]
-        self.dev_examples = [example for subject in range(len(dev)) for example in self._examples(dev, subject)]
+        self.dev_examples = self.examples(dev)
         self._order = functools.lru_cache(maxsize=4)(self._order_of_epoch)
 
     @torch.no_grad()
@@ -121,6 +121,10 @@ class CodesTraining(Workload):
         labels = [train.targets[subject][visit] for subject, visit in examples]
         counts = np.bincount(np.concatenate(labels), minlength=len(recommendation.scores.bias))
         recommendation.scores.bias.copy_(_log_odds(counts, len(labels)))
+
+    def examples(self, data: EncodedSubjects) -> list[Example]:
+        """The visits of all subjects that the model is scored on."""
+        return [example for subject in range(len(data)) for example in self._examples(data, subject)]
 
     def _examples(self, data: EncodedSubjects, subject: int) -> list[Example]:
         settings = self.settings

@@ -83,7 +83,7 @@ class CodeTree:
                     names = [name for _, name in path]
                     cycle = " -> ".join([*names[names.index(node[1]) :], node[1]])
                     raise InputError.at(
-                        listed[node].location, "a tree, without cycles", cycle[:200], "correct one of these parents"
+                        listed[node].location, "a tree without cycles", cycle[:200], "correct one of these parents"
                     )
                 path[node] = None
                 node = parents[node]

@@ -168,7 +168,8 @@ def nested_subject(record: object, location: str) -> Subject:
             expected = 'codes as ["A", "B"] or {"KIND": ["A", "B"]}'
             raise InputError.at(f"visit {number} in {location}", expected, repr(codes)[:60], "correct them")
         keys = {(kind, str(name).strip()) for kind, names in of_kinds.items() for name in names}
-        visits.append(Visit(str(visit.get("time", "")), tuple(sorted(keys))))
+        time = visit.get("time")
+        visits.append(Visit("" if time is None else str(time), tuple(sorted(keys))))
     if not visits:
         raise InputError.at(location, "at least one visit", "none", "remove this subject, or add its visits")
     if any(visit.time for visit in visits):
