@@ -14,7 +14,8 @@ def ask(request: "AskRequest", json: JsonOption = False) -> None:
 
     MODEL was fine-tuned on questions (--task squad or squad2). Long documents are read in overlapping windows. Lines
     and characters are counted from 1, and no two answers overlap. A model for SQuAD 2.0 may find no answer, which is
-    printed; --json still lists the withheld ones.
+    printed; --json still lists the withheld ones. With --writer, the answers in words come first, each with its score
+    and the passage that it was written from.
     """
     from bertsmith.app.library.documents import ask_document
 
@@ -28,6 +29,8 @@ def ask(request: "AskRequest", json: JsonOption = False) -> None:
             say(*question.lines())
         if question.cut_tokens:
             note(f"tokens truncated from {question.question[:40]!r}: {question.cut_tokens}")
+    cut = [answer.cut_tokens for question in answered for answer in question.written or () if answer.cut_tokens]
+    note_cut(len(cut), sum(cut), "passage")
 
 
 def rank(request: "RankRequest", json: JsonOption = False) -> None:

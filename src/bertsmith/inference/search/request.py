@@ -142,7 +142,19 @@ class AskRequest(Request, ComputeSettings):
     questions: Annotated[Sequence[str], Help("one or more questions", flag="QUESTION...", kind=list[str])]
     _: dataclasses.KW_ONLY
     top: int = help_field(1, "maximum number of answers to a question", least=1)
+    writer: str | Path | None = help_field(
+        None,
+        "also write answers in words from the best passages, with a model of --task text-to-text",
+        metavar="DIR",
+        path="the writer",
+        kind=str,
+    )
+    passages: int = help_field(3, "with --writer: passages that it answers from", least=1, most=100)
     encoding: str = optional(UTF_8, ENCODING)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_other("passages" not in self.given or self.writer is not None, "--passages", "--writer")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Any table has the columns `source` and `target`, or others of the usual names; `tables.py` says which formats there are.
 A cell may hold several targets as a list in JSON, each of which counts as right; a training reads the first. A `.tsv`
-file may have no header: a source, a tab and a target on each line.
+file may have no header: a source, a tab and a target on each line. The sources of a JSON file of SQuAD are its
+questions with their passages, the targets their answers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +19,9 @@ from bertsmith.tasks.datasets.cells import (
     plain_name,
     show_columns,
 )
-from bertsmith.tasks.datasets.examples import ExampleFile, SequenceExample
+from bertsmith.tasks.datasets.examples import ExampleFile, QuestionExample, SequenceExample
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted, suffix_of
+from bertsmith.tasks.datasets.squad import read_squad
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json, parse_json
 from bertsmith.text.documents.encodings import UTF_8
@@ -53,6 +55,8 @@ def read_sequences(
             of targets; its cell is an argument `marks` of `example_of`.
         example_of: the example with these fields, or why the row is skipped.
     """
+    if text_column is None and label_column is None and _is_of_questions(path, encoding):
+        return _read_questions(path, gold=gold, encoding=encoding, example_of=example_of)
     if text_column is None and label_column is None and _is_plain(path, encoding):
         examples = [
             (location, example_of(id=str(number), source=source, targets=(target,) if gold else (), location=location))
@@ -101,6 +105,49 @@ def read_sequences(
         expected=f"rows with a source{' and a target' if gold else ''} in {quoted(path)}",
         found=f"{counted(len(skipped), 'row')}, none of them",
     )
+
+
+def source_of_question(question: str, passage: str) -> str:
+    """The source of a model that writes answers to questions from passages.
+
+    >>> source_of_question("Who came?", "Ann came.")
+    'question: Who came? passage: Ann came.'
+    """
+    return f"question: {question} passage: {passage}"
+
+
+def _is_of_questions(path: Path, encoding: str) -> bool:
+    """Whether a file is one of SQuAD."""
+    if suffix_of(path) != ".json" or not path.is_file():
+        return False
+    text = file_text(path, kind="a table", encoding=encoding)
+    return text.lstrip().startswith("{") and '"paragraphs"' in text and '"qas"' in text
+
+
+def _read_questions(
+    path: Path, *, gold: bool, encoding: str, example_of: Callable[..., SequenceExample | str]
+) -> ExampleFile:
+    """The questions of a file of SQuAD as sources, with all their answers; those without one are skipped and listed."""
+    tell(f"{quoted(path)}: sources are questions with their passages, targets their answers")
+    questions = read_squad(path, gold=gold, encoding=encoding)
+    kept, skipped = [], list(questions.skipped)
+    for example in questions.examples:
+        assert isinstance(example, QuestionExample)
+        texts = [*(answer.text for answer in example.answers), *example.absent_answers]
+        if gold and not texts:
+            skipped.append((example.location, "no answer in its passage"))
+            continue
+        pair = example_of(
+            id=example.id,
+            source=source_of_question(example.question, example.context),
+            targets=tuple(dict.fromkeys(texts)) if gold else (),
+            location=example.location,
+        )
+        if isinstance(pair, str):
+            skipped.append((example.location, pair))
+        else:
+            kept.append(pair)
+    return ExampleFile.of(kept, skipped, expected=f"questions with an answer in {quoted(path)}")
 
 
 def pair_lines(path: Path, encoding: str = UTF_8) -> Iterator[tuple[str, str, str]]:
