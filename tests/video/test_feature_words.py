@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, InputError
+from bertsmith.recipes.video.features import write_events
 from bertsmith.text.codes.feature_words import FeatureWords, learn_feature_words
 
 
@@ -101,6 +102,13 @@ def test_files_and_a_table_of_sequences_become_the_same_events(tmp_path: Path) -
     assert lines[22] == f"b,2.5,{learned.names[learned.words_of(features[21:22])[0]]}"
     with pytest.raises(InputError, match="--replace"):
         bertsmith.assign_words(words, [tmp_path / "f"], tmp_path / "e.csv")
+
+
+def test_times_of_events_are_written_in_full(tmp_path: Path) -> None:
+    times = [0.0, 1.5, 10000.04, 123456.75, 2000000.0]
+    assert write_events(tmp_path / "e.csv", [("a", time, "x") for time in times]) == 5
+    lines = (tmp_path / "e.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert [line.split(",")[1] for line in lines] == ["0", "1.5", "10000.04", "123456.75", "2000000"]
 
 
 def test_a_part_of_the_points_is_drawn_to_learn_from(tmp_path: Path) -> None:

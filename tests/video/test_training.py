@@ -348,7 +348,9 @@ def test_times_that_are_none_are_refused(files: dict[str, Path], tmp_path: Path,
         run.read_segments(tmp_path / "s.tsv", files["events"])
 
 
-def test_events_outside_of_all_segments_become_segments_without_a_text(tmp_path: Path) -> None:
+def test_events_outside_of_all_segments_become_segments_without_a_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "s.tsv").write_text("subject\tstart\tstop\ttext\nv\t2\t4\twe\n", encoding="utf-8")
     events = [f"v,{time},c{time}" for time in range(40)] + ["w,0,d"]
     (tmp_path / "e.csv").write_text("\n".join(["subject,time,code", *events]) + "\n", encoding="utf-8")
@@ -357,6 +359,12 @@ def test_events_outside_of_all_segments_become_segments_without_a_text(tmp_path:
         ("v", "", 2), ("v", "we", 2), ("v", "", 16), ("v", "", 16), ("v", "", 4), ("w", "", 1),
     ]  # fmt: skip
     assert segments[1].codes == ("c2", "c3")
+    (tmp_path / "t.tsv").write_text("subject\tstart\tstop\ttext\nv\t2\t4\twe\nv\t50\t60\tus\n", encoding="utf-8")
+    run.read_segments(tmp_path / "t.tsv", tmp_path / "e.csv")
+    assert "without events: 1 of 2" in capsys.readouterr().err
+    (tmp_path / "t.tsv").write_text("subject\tstart\tstop\ttext\nother\t2\t4\twe\n", encoding="utf-8")
+    with pytest.raises(BertsmithError, match=r"events in .* within the segments of .*; found none; give both the same"):
+        run.read_segments(tmp_path / "t.tsv", tmp_path / "e.csv")
 
 
 def test_questions_that_a_model_cannot_answer_are_refused(

@@ -1,6 +1,7 @@
 """Answers of models of texts with codes: missing words, what belongs together, what follows, vectors."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from bertsmith.recipes.video.segments import Segment, codes_of, read_segments
 
 CANDIDATES = 50  # among which the right answer has to be found
 RECALLS = (1, 5, 10)
+_TOGETHER = 256  # rows whose chances, of every piece in each gap, are in memory at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +100,6 @@ def fill_codes(request: FillCodesRequest) -> list[CodesFilling]:
     else:
         known = _known(reader, _segments(request), needs_text=False)
         listed, ids = [segment.codes for segment, _, _ in known], [codes for _, _, codes in known]
-    chances = reader.word_chances(request.text, [NOTHING, *ids])
     pieces = reader.tokenizer.vocabulary.pieces
 
     def best(of_row: npt.NDArray[np.float32]) -> tuple[tuple[Filling, ...], ...]:
@@ -108,8 +109,13 @@ def fill_codes(request: FillCodesRequest) -> list[CodesFilling]:
             for of_gap, of_order in zip(of_row, order, strict=True)
         )
 
-    alone = best(chances[0])
-    return [CodesFilling(codes, best(of_row), alone) for codes, of_row in zip(listed, chances[1:], strict=True)]
+    (alone,) = map(best, reader.word_chances(request.text, [NOTHING]))
+    gaps = [
+        best(of_row)
+        for start in range(0, len(ids), _TOGETHER)
+        for of_row in reader.word_chances(request.text, ids[start : start + _TOGETHER])
+    ]
+    return [CodesFilling(codes, of_row, alone) for codes, of_row in zip(listed, gaps, strict=True)]
 
 
 @takes(MatchCodesRequest)
@@ -200,11 +206,12 @@ def _scores(reader: VideoReader, known: Sequence[_Known]) -> CodesMatching:
     pairs: list[tuple[Ids, Ids]] = []
     counts: list[tuple[int, int]] = []
     for number, (segment, text, codes) in enumerate(known):
-        others = [
+        different = (
             other
             for other in generator(0, "candidates", number).permutation(len(known)).tolist()
             if known[other][0].text != segment.text and known[other][0].codes != segment.codes
-        ][: CANDIDATES - 1]
+        )
+        others = list(itertools.islice(different, CANDIDATES - 1))
         pairs += [(text, codes), *((text, known[other][2]) for other in others)]
         pairs += [(text, codes), *((known[other][1], codes) for other in others)]
         counts += [(1 + len(others), 1 + len(others))]

@@ -144,7 +144,7 @@ def events_of(
     for sequence in sequences:
         require(
             sequence.features.shape[1] == words.width,
-            expected=f"feature vectors of width {words.width}, as the words were learned from,",
+            expected=f"feature vectors of width {words.width}, as the words were learned from",
             found=f"width {sequence.features.shape[1]} in '{sequence.path}'",
             fix="compute the features with the same model",
         )
@@ -159,7 +159,7 @@ def write_events(path: Path, events: Iterable[tuple[str, float, str]]) -> int:
     writer.writerow(("subject", "time", "code"))
     count = 0
     for subject, time, code in events:
-        writer.writerow((subject, f"{time:g}" if time < 10**6 else repr(time), code))
+        writer.writerow((subject, np.format_float_positional(time, trim="-"), code))
         count += 1
     write_text(path, text.getvalue())
     return count

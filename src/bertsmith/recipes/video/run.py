@@ -106,6 +106,8 @@ def train_video(request: TrainVideoRequest) -> TrainResult:
             table = TableWithFrozenRows(model.encoder.word_table, codes.first)
             model.encoder.get_submodule("embeddings").add_module("word", table)
         workload = VideoTraining(model, tokenizer, codes, encoded, held_out, runtime, settings, request.seed)
+        if not workload.higher_is_better():
+            warn("no held-out segment has both a text and known codes, so nothing is evaluated")
 
         def write_model(path: Path, result: TrainResult) -> None:
             metadata = ModelMetadata(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require
 from bertsmith.recipes.codes.tables import EventSettings, read_events
@@ -55,7 +55,8 @@ def read_segments(path: str | Path, events: str | Path | None = None, *, encodin
             outside of all segments become segments without a text, of at most `SILENT_CODES` codes.
 
     Raises:
-        InputError: a column is missing, a row has neither text nor codes, or a time is not a number.
+        InputError: a column is missing, a row has neither text nor codes, a time is not a number, or no event is within
+            any segment.
     """
     path = Path(path)
     rows = [row for row in read_table(path, encoding=encoding) if not row.is_empty]
@@ -71,7 +72,17 @@ def read_segments(path: str | Path, events: str | Path | None = None, *, encodin
         if name not in columns:
             raise missing_column(name, f"'{path}'", columns)
     if events is not None:
-        return _joined([_span(row) for row in rows], _events(Path(events), encoding))
+        segments = _joined([_span(row) for row in rows], _events(Path(events), encoding))
+        without = sum(bool(segment.text) and not segment.codes for segment in segments)
+        require(
+            without < len(rows),
+            expected=f"events in '{events}' within the segments of '{path}'",
+            found="none",
+            fix="give both the same subjects, and times in the same unit",
+        )
+        if without:
+            warn(f"segments of '{path}' without events: {without:,} of {len(rows):,}")
+        return segments
     segments = [
         Segment(row.values.get("subject", "").strip(), row.cell("text").strip(), _codes(row), row.location)
         for row in rows
