@@ -271,6 +271,9 @@ def test_rows_without_a_choice_are_listed_and_marks_must_fit(tmp_path: Path) -> 
         path.write_text(json.dumps({"source": ["A.", "B."], "source_labels": marks}) + "\n", encoding="utf-8")
         with pytest.raises(InputError, match=f"(a 0 or 1 for each of 2 sentences|JSON) in line 1 of .*{shown}"):
             read_documents(path)
+    path.write_text('{"source": ["A.", "B."], "source_labels": [0, 0]}\n', encoding="utf-8")
+    with pytest.raises(InputError, match="1 row, none of them: no right sentence in the first"):
+        read_documents(path)
     path.write_text('{"source": ["A.", 3], "target": "A."}\n', encoding="utf-8")
     with pytest.raises(InputError, match="a text, or a list of texts, as 'source' in line 1"):
         read_documents(path)

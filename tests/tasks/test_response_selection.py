@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import unittest.mock
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,23 @@ import numpy as np
 import pytest
 
 import bertsmith
-from bertsmith.base.core.errors import BertsmithError, InputError
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError
 from bertsmith.base.core.randomness import generator
+from bertsmith.inference.predictors import reply_ranker
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.predictors.reply_ranker import ReplyRanker
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.recipes.finetuning.request import FinetuneRequest
+from bertsmith.recipes.results.comparison import paired
 from bertsmith.recipes.results.scores import details
+from bertsmith.recipes.sentence_encoders.hard_negatives import with_hard_negatives
+from bertsmith.tasks.datasets.drawn_replies import same
 from bertsmith.tasks.datasets.examples import ChoiceExample
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.predictions import ChoicePrediction
-from bertsmith.tasks.specs.settings import TaskSettings
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.task_data.task_files import read_task
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 from tasks.task_samples import BAD, GOOD, PEOPLE, PLACES, PLAIN, SPECS, TOKENIZER, write_base_model
 
@@ -116,6 +124,45 @@ def test_a_list_of_replies_is_ranked_as_candidates_of_the_row(runs: dict[str, Pa
         )
 
 
+def test_contexts_that_are_read_with_each_reply_come_in_blocks_of_few(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reply_ranker, "_PAIRS_AT_ONCE", 7)
+    contexts = [ChoiceExample(id=str(n), context=f"film {n}", endings=(), location=f"row {n}") for n in range(5)]
+    for scorer, most in (("cross-encoder", 2), ("vectors", 5)):
+        ranker = ReplyRanker(load_predictor(runs[scorer] / "model", device="cpu"), ["a", "b", "c"], 1)
+        with unittest.mock.patch.object(ranker, "predict", wraps=ranker.predict) as predict:
+            assert [example for example, _ in ranker.stream(contexts)] == contexts
+        assert max(len(call.args[0]) for call in predict.call_args_list) == most
+
+
+def test_a_test_of_ranks_names_the_score() -> None:
+    lines = [
+        [{"score": rank, "gold": 0, "prediction": {"probabilities": [0.4, 0.6]}} for rank in ranks]
+        for ranks in ([1.0, 0.5], [0.5, 0.5])
+    ]
+    assert paired("selection", "mrr", "", lines[:1], lines[1:])[0] == "mrr"
+
+
+def test_hard_negatives_equal_no_reply_to_an_equal_context(runs: dict[str, Path]) -> None:
+    rows = [("anna was", "Rome."), ("Anna  was", "oslo"), ("carl was", "rome. "), ("carl was", "lima fine")]
+    rows += [(f"bert was {n}", text) for n, text in enumerate(("Oslo ", "good film", "bad film"))]
+    examples = [ChoiceExample(id="", context=context, endings=(reply,), label=0) for context, reply in rows]
+    embedder = load_embedder(str(runs["vectors"] / "model"))
+    mined = with_hard_negatives(examples, embedder, 5)
+    replies = [{same(text) for text in example.endings[1:]} for example in mined]  # type: ignore[union-attr]
+    assert any(replies)
+    assert not {"rome.", "oslo"} & (replies[0] | replies[1])
+    assert not {"rome.", "lima fine"} & (replies[2] | replies[3])
+
+
+def test_options_of_another_scorer_or_task_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--negatives needs --task response-selection --scorer cross-encoder"):
+        FinetuneRequest("starter", "response-selection", tmp_path, negatives=4)
+    with pytest.raises(ConfigError, match="--candidates needs --task response-selection"):
+        read_task("pairs", write(tmp_path / "a.jsonl", []), None, columns=ColumnSettings(candidates=4))
+
+
 def test_the_command_ranks_a_list_of_replies(runs: dict[str, Path], tmp_path: Path) -> None:
     replies = tmp_path / "replies.txt"
     replies.write_text("rome good anna\noslo bad carl\nlima fine bert\n", encoding="utf-8")
@@ -140,7 +187,9 @@ def test_the_command_ranks_a_list_of_replies(runs: dict[str, Path], tmp_path: Pa
     [
         ('{"context": "x", "candidates": ["one"]}', "a list of at least two texts as 'candidates' in line 7"),
         ('{"context": ["x", 3], "candidates": ["a", "b"]}', "a text as 'context' in line 7"),
-        ("a context", "a context and at least two endings, with tabs between them, in line 7"),
+        ('{"candidates": ["a", "b"]}', "a text as 'context' in line 7 of stdin; found no such key, only 'candidates'"),
+        ('{"context": [], "candidates": ["a", "b"]}', r"a text as 'context' in line 7 of stdin; found \[\]"),
+        ("a context", "a context and at least two endings, with tabs between them, in line 7.*--replies"),
     ],
 )
 def test_a_typed_line_that_lacks_something_is_refused_with_its_place(line: str, message: str) -> None:

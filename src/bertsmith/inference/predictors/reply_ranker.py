@@ -5,13 +5,13 @@ Letters: E contexts, N replies, D width of the vectors.
 
 import dataclasses
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from bertsmith.base.core.settings import require
-from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.inference.predictors.predictor import BLOCK, Predictor
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.datasets.replies import read_reply_list
 from bertsmith.tasks.encoding.engine import TASK
@@ -22,6 +22,7 @@ from bertsmith.tasks.specs.selection import SCALE, SelectionTask
 from bertsmith.tasks.specs.task import Prediction
 
 _REPLIES_AT_ONCE = 20_000  # that are encoded together
+_PAIRS_AT_ONCE = 20_000  # of a context and a reply that are read together
 
 
 class ReplyRanker(Predictor):
@@ -63,6 +64,14 @@ class ReplyRanker(Predictor):
             scores = np.exp(SCALE * (self._vectors @ vector - 1))  # of at most 1
             predictions.append(self._best(scores / scores.sum(), lost))
         return predictions
+
+    def stream(
+        self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
+    ) -> Iterator[tuple[Example, Prediction]]:
+        """Each context with its prediction, in smaller blocks if it is read with all replies; see `Predictor.stream`."""
+        if self._vectors is None:
+            block = max(1, min(block, _PAIRS_AT_ONCE // len(self._replies)))
+        return super().stream(examples, block, total)
 
     def _read(
         self, examples: Sequence[ChoiceExample], advance: Callable[[float], None] | None = None

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from bertsmith.base.core.requests import Request, file_field
-from bertsmith.base.core.settings import Help, help_field, require, require_recipe
+from bertsmith.base.core.settings import Help, help_field, require, require_other, require_recipe
 from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import PAIRS
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import RANKED, require_metric, task_name
-from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, TaskSettings
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
@@ -126,6 +126,11 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             expected=f"the task {PAIRS} or {RANKED[0]} without a teacher for hard negatives",
             found=self.task if self.teacher is None else "--teacher",
             fix="leave --hard-negatives out",
+        )
+        require_other(
+            "negatives" not in self.given or (self.task in RANKED and self.scorer == CROSS_ENCODER),
+            "--negatives",
+            f"--task {RANKED[0]} --scorer {CROSS_ENCODER}",
         )
 
     @property

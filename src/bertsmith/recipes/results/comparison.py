@@ -13,13 +13,13 @@ from bertsmith.base.core.progress import counted
 from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.recipes.results.finished_run import FinishedRun
 from bertsmith.recipes.results.resampling import DRAWS, Line, score_rows
+from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.metrics.uncertainty import PairedTest, paired_test
 from bertsmith.tasks.specs.task import TaskSpec
 
 EXAMPLE_SCORES = {
     "classification": "right answers",
     "choice": "right answers",
-    "selection": "right answers",
     "regression": "negative squared error",
     "span": "F1 of the answers",
     "generation": "main score",
@@ -146,4 +146,5 @@ def paired(
 
         return metric, paired_test(rows[0], rows[1], draws=DRAWS, statistic=statistic)
     scores = [np.mean([[float(line["score"]) for line in lines] for lines in each], axis=0) for each in (ours, theirs)]
-    return EXAMPLE_SCORES.get(kind, "score"), paired_test(scores[0], scores[1])
+    name = metric if metric in RANK_METRICS else EXAMPLE_SCORES.get(kind, "score")
+    return name, paired_test(scores[0], scores[1])

@@ -14,7 +14,7 @@ import numpy as np
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import tell
 from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.tasks.datasets.drawn_replies import different
+from bertsmith.tasks.datasets.drawn_replies import different, same
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, TextExample, TripletExample
 from bertsmith.tasks.metrics.vectors import unit
 
@@ -26,7 +26,7 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
     """The pairs, each with up to `count` second texts of others that are nearest to its first text.
 
     Left out are partners of an equal first text, the first text itself, and texts nearer than `LIMIT` times the cosine
-    of the pair.
+    of the pair. Replies and their contexts are equal as `drawn_replies.same` says.
     """
     pairs = [pair for example in examples if (pair := _pair_of(example)) is not None]
     if len(pairs) != len(examples):
@@ -35,16 +35,20 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
             found="other examples",
             fix="leave --hard-negatives out; labelled pairs and triplets have negatives of their own",
         )
-    seconds = list(dict.fromkeys(second for _, second in pairs))
+    key = same if isinstance(examples[0], ChoiceExample) else str
+    texts: dict[str, str] = {}
+    for _, second in pairs:
+        texts.setdefault(key(second), second)
+    seconds = list(texts.values())
     if len(seconds) < 2:
         raise ConfigError(
             expected="different second texts, for hard negatives", found="one text", fix="leave --hard-negatives out"
         )
-    numbers = {text: number for number, text in enumerate(seconds)}
+    numbers = {text: number for number, text in enumerate(texts)}
     partners: dict[str, set[int]] = {}
     for first, second in pairs:
-        partners.setdefault(first, set()).add(numbers[second])
-    firsts = list(partners)
+        partners.setdefault(key(first), set()).add(numbers[key(second)])
+    firsts = list(dict.fromkeys(first for first, _ in pairs))
     queries = unit(embedder.for_queries().embed(firsts))
     candidates = unit(embedder.for_passages().embed(seconds))
     row = {text: number for number, text in enumerate(firsts)}
@@ -55,12 +59,14 @@ def with_hard_negatives(examples: Sequence[Example], embedder: Embedder, count: 
     result: list[Example] = []
     mined = 0
     for example, (first, second) in zip(examples, pairs, strict=True):
-        query, candidate = queries[row[first]], candidates[numbers[second]]
+        query, candidate = queries[row[first]], candidates[numbers[key(second)]]
         limit = LIMIT * float(query @ candidate)
         negatives = [
             seconds[number]
             for number in ranked[row[first]].tolist()
-            if number not in partners[first] and seconds[number] != first and float(query @ candidates[number]) <= limit
+            if number not in partners[key(first)]
+            and seconds[number] != first
+            and float(query @ candidates[number]) <= limit
         ][:count]
         mined += len(negatives)
         result.append(_with_negatives(example, (first, second, *negatives)) if negatives else example)

@@ -44,6 +44,8 @@ def _document(
     if marks is None:
         return example
     chosen, sentences = _chosen(marks, len(example.sentences), location), example.texts
+    if not chosen and not targets:
+        return "no right sentence"
     return dataclasses.replace(
         example, chosen=chosen, targets=targets or (" ".join(sentences[number] for number in chosen),)
     )

@@ -103,7 +103,7 @@ def read_sequences(
         kept,
         skipped,
         expected=f"rows with a source{' and a target' if gold else ''} in {quoted(path)}",
-        found=f"{counted(len(skipped), 'row')}, none of them",
+        found=f"{counted(len(skipped), 'row')}, none of them{f': {skipped[0][1]} in the first' if skipped else ''}",
     )
 
 

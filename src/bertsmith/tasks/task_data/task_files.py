@@ -49,7 +49,7 @@ from bertsmith.tasks.specs.named_tasks import (
     spec_for,
     task_name,
 )
-from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.split import TaskData, split_dev
@@ -100,6 +100,7 @@ def read_examples(
     require_other(
         columns.language is None or name == "xnli", "--language", "--task xnli", "use it, or leave --language out"
     )
+    require_other(columns.candidates == CANDIDATES or name in RANKED, "--candidates", f"--task {RANKED[0]}")
     require_other(
         columns.hierarchy is None or name in SEVERAL,
         "--hierarchy",

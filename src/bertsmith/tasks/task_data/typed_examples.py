@@ -92,9 +92,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         raise InputError(expected=f"{_EXPECTED[shape]}, in {location}", found="an empty line", fix="remove the line")
     if shape == "choice":
         if len(parts) < 3:
-            raise InputError.at(
-                location, f"{_EXPECTED[shape]},", counted(len(parts), "part"), "write context<TAB>ending<TAB>ending"
-            )
+            fix = f"write context<TAB>ending<TAB>ending{', or give a list with --replies' if spec.ranks else ''}"
+            raise InputError.at(location, f"{_EXPECTED[shape]},", counted(len(parts), "part"), fix)
         return ChoiceExample(id=str(number), context=parts[0], endings=tuple(parts[1:]), location=location)
     if shape == "span":
         _require_parts(parts, 2, _EXPECTED[shape], location)
@@ -161,7 +160,8 @@ def _from_json(spec: TaskSpec, line: str, number: int, location: str) -> Example
     shape = _shape(spec, several="pair" in values)
     fields = _FIELDS[shape]
     if spec.ranks:
-        values = {**values, "context": _context(values.get("context"))}
+        context = _context(values.get("context"))
+        values = values if context is None else {**values, "context": context}
         fields = ("context", "endings" if "endings" in values else "candidates")
     for field in fields:
         if not (shape == EXTRACTION and _are_texts(values.get(field))):
