@@ -80,7 +80,7 @@ def test_both_scorers_have_the_same_baselines(runs: dict[str, Path]) -> None:
     first, second = (json.loads((runs[name] / "report.json").read_text())["baselines"] for name in KINDS)
     for one, other in zip(first, second, strict=True):
         assert one["name"] == other["name"]
-        assert one["scores"] == pytest.approx(other["scores"], abs=0.02)
+        assert one["scores"] == pytest.approx(other["scores"])
 
 
 @pytest.mark.parametrize("scorer", KINDS)

@@ -68,7 +68,7 @@ class ReplyRanker(Predictor):
     def stream(
         self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
     ) -> Iterator[tuple[Example, Prediction]]:
-        """Each context with its prediction, in smaller blocks if it is read with all replies; see `Predictor.stream`."""
+        """Each context with its prediction, in smaller blocks if each is read with all replies; see `stream`."""
         if self._vectors is None:
             block = max(1, min(block, _PAIRS_AT_ONCE // len(self._replies)))
         return super().stream(examples, block, total)
