@@ -10,6 +10,7 @@ the library answers `/predict`, or `finetune` trains one seed. The model is the 
 
 import argparse
 import ast
+import contextlib
 import json
 import subprocess
 import sys
@@ -49,7 +50,11 @@ def finetune(folder):
     bertsmith.finetune("starter", "classification", folder, train=train, dev=train, seeds=1, epochs=1, device="cpu")
 """
 PROGRAMS = {
-    "functions, fine-tuning one seed": "finetune(out); print(called(lambda: finetune(Path(sys.argv[1]) / 'second')))",
+    "functions, fine-tuning one seed": """
+first, second = (Path(sys.argv[1]) / name for name in ("first", "second"))
+finetune(first)
+print(called(lambda: finetune(second)))
+""",
     "functions, warm text to label": """
 model = bertsmith.load(out, device="cpu")
 model.classify(["good day"])
@@ -108,16 +113,29 @@ def _reached(module: str, graph: dict[str, set[str]]) -> set[str]:
     return reached
 
 
-def listed(label: str) -> list[str]:
-    """What a program of `PROGRAMS` counts, as it prints it in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
+@contextlib.contextmanager
+def trained() -> Iterator[Path]:
+    """A folder with the training examples, and the run that the programs of `PROGRAMS` read."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         rows = [f"{word} day {number},{word}" for number in range(20) for word in ("good", "bad")]
-        (Path(folder) / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-        command = [sys.executable, "-W", "ignore", "-c", COUNTED + PROGRAMS[label], folder, str(ROOT / "tests")]
-        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        (folder / "train.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+        output_of("finetune(out)", folder)
+        yield folder
+
+
+def output_of(program: str, folder: Path) -> str:
+    """What a program prints in a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-c", COUNTED + program, str(folder), str(ROOT / "tests")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if result.returncode:
         raise SystemExit(f"house: expected a list; found {result.stderr[-2000:]}")
-    names: list[str] = json.loads(result.stdout.splitlines()[-1])
+    return result.stdout
+
+
+def listed(label: str, folder: Path) -> list[str]:
+    """What a program of `PROGRAMS` counts, in a folder of `trained`."""
+    names: list[str] = json.loads(output_of(PROGRAMS[label], folder).splitlines()[-1])
     return names
 
 
@@ -133,7 +151,8 @@ def counts() -> dict[str, int]:
         "import circles, for types too": len(circles()),
         "lines of finetune --help": len(shown.splitlines()),
     }
-    return numbers | {label: len(listed(label)) for label in PROGRAMS}
+    with trained() as folder:
+        return numbers | {label: len(listed(label, folder)) for label in PROGRAMS}
 
 
 def _is_entry(path: Path) -> bool:
@@ -148,7 +167,8 @@ def main() -> None:
     parser.add_argument("--list", choices=PROGRAMS, help="print what this count counts")
     arguments = parser.parse_args()
     if arguments.list:
-        print("\n".join(listed(arguments.list)))
+        with trained() as folder:
+            print("\n".join(listed(arguments.list, folder)))
         return
     form = "| {} | {:,} |" if arguments.table else "{}: {:,}"
     for name, number in counts().items():
