@@ -250,3 +250,9 @@ def test_the_report_counts_the_ranks(runs: dict[str, Path], scorer: str) -> None
     page = details(spec["kind"], spec, lines)
     assert "rank of the right candidate" in page
     assert "Confusion matrix" not in page
+
+
+@pytest.mark.parametrize("name", ["negatives", "candidates"])
+def test_settings_of_replies_are_refused_for_other_tasks(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the task response-selection for --{name}; found spam; leave it out"):
+        bertsmith.finetune("starter", "spam", tmp_path / "run", **{name: 4})
