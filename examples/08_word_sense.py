@@ -78,15 +78,15 @@ def main(
         )
         for name, part in (("labelled.jsonl", slice(0, 1)), ("asked.jsonl", slice(1, None)))
     )
-    given = {"model": model, "device": "cpu"}
+    encoder = {"model": model, "device": "cpu"}
     word, *contexts = compared
     right, cosines = [], []
     print(f"the same '{word}'?\n  {contexts[0]}\n  {contexts[1]}")
     print("layer  cosine of the two  sense of new sentences right (guessing: 50%)")
     for layer in range(len(load(model, device="cpu").attention(contexts[0]).weights) + 1):
-        cosines.append(compare_contexts(word, *contexts, layers=str(layer), **given).cosine)
+        cosines.append(compare_contexts(word, *contexts, layers=str(layer), **encoder).cosine)
         scores = disambiguate(
-            asked, examples=labelled, method="nearest", layers=str(layer), evaluate=True, **given
+            asked, examples=labelled, method="nearest", layers=str(layer), evaluate=True, **encoder
         ).scores
         right.append(scores.f1)
         print(f"{layer:5}  {cosines[-1]:17.2f}  {right[-1]:.0%}")

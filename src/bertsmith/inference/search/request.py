@@ -246,7 +246,7 @@ class DisambiguateRequest(Request, ComputeSettings):
     examples: str | Path | None = file_field("labelled examples: such a table with a column sense")
     glosses: str | Path | None = file_field(
         "a table with columns lemma, sense, gloss and perhaps pos; of a word, the most frequent sense comes first. "
-        "Decides about words without labelled examples, and with them where some senses have none"
+        "Used alone for words without labelled examples, and together with examples where some senses have none"
     )
     pair_model: str | Path | None = help_field(
         None,
@@ -261,7 +261,7 @@ class DisambiguateRequest(Request, ComputeSettings):
     layers: str = optional("last", LAYERS)
     prior: float = help_field(
         0.0,
-        "with --glosses: how much an earlier sense counts; this times log(1 / number) is added",
+        "with --glosses: weight of the order of the senses: this times log(1 / number of the sense) is added to its score",
         least=0.0,
         most=1e6,
     )
