@@ -261,7 +261,7 @@ class DisambiguateRequest(Request, ComputeSettings):
     layers: str = optional("last", LAYERS)
     prior: float = help_field(
         0.0,
-        "with --glosses: weight of the order of the senses: this times log(1 / number of the sense) is added to its score",
+        "with --glosses: weight of the order of the senses: this times log(1 / number of the sense) is added",
         least=0.0,
         most=1e6,
     )
