@@ -154,17 +154,17 @@ def other_uses(codes: Path, run: Path, seed: int) -> dict[str, float]:
     folder = read_codes_folder(codes)
     train, _, test = divided(folder.subjects, CodesSettings(), seed)
     subjects, exchanged = visits_with_exchanges(test, seed)
-    with tempfile.TemporaryDirectory() as place:
-        events = Path(place) / "visits.jsonl"
+    with tempfile.TemporaryDirectory() as scratch:
+        events = Path(scratch) / "visits.jsonl"
         write_visits(events, subjects)
-        found = find_anomalies([events], run, device="cpu")
+        surprises = find_anomalies([events], run, device="cpu")
         write_visits(events, test)
-        vectors = embed_subjects([events], run, Path(place) / "vectors", device="cpu").vectors
-    ours = [result.surprise for result in found]
+        vectors = embed_subjects([events], run, Path(scratch) / "vectors", device="cpu").vectors
+    ours = [result.surprise for result in surprises]
     counts = counted_surprise(train)
     simple = [counts(visit) for subject in subjects for visit in subject.visits]
     chronic = [set(chronic_diseases(int(subject.name[1:]), seed)[0]) for subject in test]
-    shares = np.array([[bool(one & other) for other in chronic] for one in chronic])
+    shares = np.array([[bool(first & second) for second in chronic] for first in chronic])
     index = {code.key: number for number, code in enumerate(folder.vocabulary.codes)}
     bags = np.zeros((len(test), len(index)))
     for number, subject in enumerate(test):

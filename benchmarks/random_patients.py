@@ -66,16 +66,16 @@ def write_patients(path: Path, patients: int, seed: int) -> None:
             present = [disease for disease in chronic if source.random() < 0.8]
             if source.random() < 0.4 or not present:
                 present.append(int(source.integers(DISEASES)))
-            shown, given = set[str](), set[str]()
+            shown, treated = set[str](), set[str]()
             for disease in present:
                 codes = diagnoses[categories[disease]]
                 shown.update(codes[number] for number in source.choice(len(codes), 1 + source.integers(3), p=weights))
                 for number, treatment in enumerate(treatments[disease]):
                     keeps = disease in usual and source.random() < 0.8
                     choice = usual[disease][number] if keeps else source.integers(MEDICATIONS[2])
-                    given.add(medications[treatment][choice])
-            for codes, others in ((shown, every[0]), (given, every[1])):
+                    treated.add(medications[treatment][choice])
+            for codes, others in ((shown, every[0]), (treated, every[1])):
                 codes.update(others[source.integers(len(others))] for _ in list(codes) if source.random() < NOISE)
-            for kind, codes in (("diagnosis", shown), ("medication", given)):
+            for kind, codes in (("diagnosis", shown), ("medication", treated)):
                 lines += [f"p{patient}\t{visit}\t{code}\t{kind}" for code in sorted(codes)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

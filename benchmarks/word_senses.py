@@ -56,8 +56,8 @@ def coarse(data: Path, split: str, most: int) -> dict[str, list[WordInText]]:
     """The examples of CoarseWSD-20 by their words, at most so many of each, drawn with a fixed seed."""
     words: dict[str, list[WordInText]] = {}
     for number, row in enumerate(rows_of(data / f"coarsewsd20_{split}.jsonl")):
-        place = in_words(row["text"].split(" "), row["index"])
-        word = WordInText(id=str(number), lemma=row["word"], occurrence=place, senses=(row["sense_name"],))
+        occurrence = in_words(row["text"].split(" "), row["index"])
+        word = WordInText(id=str(number), lemma=row["word"], occurrence=occurrence, senses=(row["sense_name"],))
         words.setdefault(row["word"], []).append(word)
     draws = np.random.default_rng(1)
     return {
@@ -75,8 +75,10 @@ def all_words(data: Path, name: str) -> tuple[list[WordInText], int]:
         senses = tuple(filter(None, row["oewn"]))
         without += not senses
         if senses and row["id"] not in apart:
-            place, lemma = in_words(sentences[row["sent"]], row["index"]), row["lemma"].lower().replace("_", " ")
-            words.append(WordInText(id=row["id"], lemma=lemma, pos=POS[row["pos"]], occurrence=place, senses=senses))
+            occurrence, lemma = in_words(sentences[row["sent"]], row["index"]), row["lemma"].lower().replace("_", " ")
+            words.append(
+                WordInText(id=row["id"], lemma=lemma, pos=POS[row["pos"]], occurrence=occurrence, senses=senses)
+            )
     chosen = sorted(np.random.default_rng(1).permutation(len(words))[:MOST_WORDS].tolist())
     return [words[number] for number in chosen], without
 
@@ -99,9 +101,11 @@ def wordnet(data: Path) -> tuple[list[Gloss], list[WordInText]]:
         for text, lemma in itertools.product(row["examples"], row["lemmas"]):
             places = list(re.finditer(rf"(?<!\w){re.escape(lemma)}(?!\w)", text, re.IGNORECASE))
             if len(places) == 1:
-                place = Occurrence(sentence=text, start=places[0].start(), end=places[0].end())
+                occurrence = Occurrence(sentence=text, start=places[0].start(), end=places[0].end())
                 pos = row["pos"][0].replace("s", "a")
-                examples.append(WordInText(id=synset, lemma=lemma.lower(), pos=pos, occurrence=place, senses=(synset,)))
+                examples.append(
+                    WordInText(id=synset, lemma=lemma.lower(), pos=pos, occurrence=occurrence, senses=(synset,))
+                )
     return list(seen.values()), examples
 
 
@@ -228,16 +232,16 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=200, help="training and test rows of each word of CoarseWSD-20")
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--lines", type=Path, default=Path("word_senses.jsonl"))
-    given = parser.parse_args()
-    if given.write_pairs is not None:
-        write_training_pairs(given.data, given.write_pairs, given.examples)
+    arguments = parser.parse_args()
+    if arguments.write_pairs is not None:
+        write_training_pairs(arguments.data, arguments.write_pairs, arguments.examples)
         return
-    lines = read_json_lines(given.lines) if given.lines.is_file() else []
+    lines = read_json_lines(arguments.lines) if arguments.lines.is_file() else []
     done, begin, left = [line["key"] for line in lines], time.monotonic(), 0
-    for key, run in parts(given.data, given.models, given.most, given.pair_model):
+    for key, run in parts(arguments.data, arguments.models, arguments.most, arguments.pair_model):
         if key in done:
             continue
-        if time.monotonic() - begin > 60 * given.minutes:
+        if time.monotonic() - begin > 60 * arguments.minutes:
             left += 1
             continue
         start = time.process_time()
@@ -251,19 +255,19 @@ def main() -> None:
                 for each in answers
             ],
         }
-        with given.lines.open("a", encoding="utf-8") as file:
+        with arguments.lines.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         lines.append(line)
     table = summary(lines)
     for row in table:
         print(f"{row['set']:13} {row['model']:8} {row['system']:45} {row['f1']:.4f} without {row['f1_of_first']:.4f}")
-    described, left_out = machine(), {name: all_words(given.data, name)[1] for name in SETS}
+    described, left_out = machine(), {name: all_words(arguments.data, name)[1] for name in SETS}
     name = f"word_senses_{machine_label(described)}_torch-{described['packages']['torch']}"
     write_result(
         name,
         {
             "machine": described,
-            "rows_of_a_word": given.most,
+            "rows_of_a_word": arguments.most,
             "words_of_a_set": MOST_WORDS,
             "left_out": left_out,
             "scores": table,

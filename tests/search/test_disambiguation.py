@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 import bertsmith
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.inference.search.disambiguation import SenseAnswer, labelled_pairs, sense_scores
+from bertsmith.inference.search.disambiguation import Disambiguator, SenseAnswer, labelled_pairs, sense_scores
 from bertsmith.inference.search.sense_tables import ByWord, Gloss, WordInText, read_glosses, read_words
 from bertsmith.inference.search.senses import Occurrence, occurrence_vectors
 from bertsmith.models.checkpoints.assembly import save_pretrained
@@ -203,6 +204,13 @@ def test_a_centroid_is_the_mean_of_the_vectors_of_a_sense(model: Path, tmp_path:
     (answer,) = bertsmith.disambiguate(path, model=model, examples=examples, method="nearest", device="cpu").answers
     expected["city"] = max(float(vector @ mine) for vector in vectors[:2])
     assert answer.scores == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_model_of_other_pairs_is_refused() -> None:
+    with pytest.raises(ConfigError, match="with the labels no and yes; found one whose last label is 'neutral'"):
+        Disambiguator(None, scorer=SimpleNamespace(label="neutral"))
+    for label in ("yes", "relevant", ""):
+        assert Disambiguator(None, scorer=SimpleNamespace(label=label)).scorer
 
 
 def test_scores_count_words_without_an_answer_as_missed() -> None:

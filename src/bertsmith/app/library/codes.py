@@ -240,7 +240,7 @@ def _add_masked(reader: _Reader, visits: Sequence[Example], chances: list[dict[i
     codes, data, vocabulary = reader.codes, reader.data, reader.codes.vocabulary
     numbers = [{id: n for n, id in enumerate(vocabulary.ids_of_kind(kind).tolist())} for kind in codes.kinds]
     ids, asked = [], list[tuple[int, int, int, int]]()  # for each row: visit, its kind, and the kind and code asked for
-    for place, (subject, visit) in enumerate(visits):
+    for position, (subject, visit) in enumerate(visits):
         rows = data.rows[subject][visit].tolist()
         for target, row in enumerate(rows):
             for index, code in enumerate(data.ids[row].tolist() if row != NO_ROW else ()):
@@ -252,7 +252,7 @@ def _add_masked(reader: _Reader, visits: Sequence[Example], chances: list[dict[i
                         if source == target:
                             of_row[index] = vocabulary.mask_id
                         ids.append(of_row)
-                        asked.append((place, source, target, code))
+                        asked.append((position, source, target, code))
     if not ids:
         return
     order = sorted(range(len(ids)), key=lambda number: len(ids[number]))
@@ -262,7 +262,7 @@ def _add_masked(reader: _Reader, visits: Sequence[Example], chances: list[dict[i
     vectors = reader.model.bert.vectors(batch)
     pairs = {(source, target) for _, source, target, _ in asked}
     for source, target in sorted(pairs):
-        rows = [place for place, number in enumerate(order) if asked[number][1:3] == (source, target)]
+        rows = [position for position, number in enumerate(order) if asked[number][1:3] == (source, target)]
         of_pair = reader.model.codes_of_visits(vectors[rows], source, target).double().sigmoid().cpu().numpy()
         for row, of_row in zip(rows, of_pair, strict=True):
             visit, _, _, code = asked[order[row]]
@@ -273,15 +273,15 @@ def _set_predicted(reader: _Reader, visits: Sequence[Example], chances: list[dic
     """Sets the probability of each code that the model predicts from the past."""
     data, recommends = reader.data, reader.codes.recommends
     able = [
-        place
-        for place, (subject, visit) in enumerate(visits)
+        position
+        for position, (subject, visit) in enumerate(visits)
         if len(data.targets[subject][visit])
         and (data.rows[subject][:visit] != NO_ROW).any()
         and (not recommends or data.rows[subject][visit, 0] != NO_ROW)
     ]
     if not able:
         return
-    for place, of_visit in zip(able, reader.chances([visits[place] for place in able]), strict=True):
-        subject, visit = visits[place]
+    for position, of_visit in zip(able, reader.chances([visits[position] for position in able]), strict=True):
+        subject, visit = visits[position]
         for label in data.targets[subject][visit].tolist():
-            chances[place][reader.codes.labels[label]] = [float(of_visit[label])]
+            chances[position][reader.codes.labels[label]] = [float(of_visit[label])]

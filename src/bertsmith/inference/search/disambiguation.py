@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import Progress, counted, warn
-from bertsmith.inference.predictors.pair_scorer import PairScorer
+from bertsmith.inference.predictors.pair_scorer import RELEVANT, PairScorer
 from bertsmith.inference.search.request import CENTROID
 from bertsmith.inference.search.sense_tables import ByWord, Gloss, WordInText
 from bertsmith.inference.search.senses import Floats, occurrence_vectors
@@ -39,7 +39,9 @@ from bertsmith.text.tokenizers.pack import truncation_note
 EXAMPLES, PAIRS, GLOSSES = "examples", "pairs", "glosses"
 WITH_EXAMPLES = " with examples"  # after PAIRS or GLOSSES
 WAYS = (EXAMPLES, PAIRS, PAIRS + WITH_EXAMPLES, GLOSSES, GLOSSES + WITH_EXAMPLES)
+RIGHT, WRONG = "yes", "no"  # the labels of pairs of text and gloss
 _SHOWN = 8  # words in a message
+_PART = 64  # words whose glosses are scored together
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,6 +144,12 @@ class Disambiguator:
         layers: str = "last",
         prior: float = 0.0,
     ) -> None:
+        if scorer is not None and scorer.label not in ("", RELEVANT, RIGHT):
+            raise ConfigError(
+                expected=f"a model that was fine-tuned on pairs of `gloss-pairs`, with the labels {WRONG} and {RIGHT}",
+                found=f"one whose last label is {scorer.label!r}",
+                fix="name such a model",
+            )
         self.embedder, self.scorer = embedder, scorer
         self.examples, self.glosses = examples, glosses
         self.method, self.layers, self.prior = method, layers, prior
@@ -268,9 +276,6 @@ class Disambiguator:
         return self.embedder
 
 
-_PART = 64  # words whose glosses are scored together
-
-
 @dataclasses.dataclass(frozen=True)
 class _Senses:
     """The senses of a word with the vectors that stand for them.
@@ -336,7 +341,7 @@ def labelled_pairs(words: Sequence[WordInText], glosses: Sequence[Gloss]) -> tup
             without += 1
             continue
         for gloss in of_word:
-            pairs.append((*gloss_pair(word, gloss), "yes" if gloss.sense in word.senses else "no"))
+            pairs.append((*gloss_pair(word, gloss), RIGHT if gloss.sense in word.senses else WRONG))
     return pairs, without
 
 

@@ -206,8 +206,8 @@ def _occurrence(text: str, cells: Mapping[str, str], spelling: str, rules: TextR
     if len(marks) == 1:
         if ordinal or cells.get("start"):
             column = "start" if cells.get("start") else next(name for name in _ORDINALS if name in cells)
-            found = f"{brief(marks[0][0])} and a column {column}"
-            raise InputError.at(location, "one way to say which word it is", found, "remove the brackets or the column")
+            both = f"{brief(marks[0][0])} and a column {column}"
+            raise InputError.at(location, "one way to say which word it is", both, "remove the brackets or the column")
         (mark,) = marks
         text = text[: mark.start()] + mark[1] + text[mark.end() :]
         return _checked(text, mark.start(), mark.start() + len(mark[1]), location)

@@ -104,12 +104,12 @@ class RecommendationBatch(NamedTuple):
 
 
 def batch_of_rows(data: EncodedSubjects, rows: Iterable[int], device: torch.device) -> tuple[Batch, dict[int, int]]:
-    """Rows as a batch, the shortest first, and the place of each; the noise of a row depends on its number."""
+    """Rows as a batch, the shortest first, and the position of each; the noise of a row depends on its number."""
     order = sorted(set(rows), key=lambda row: (len(data.ids[row]), row))
     lengths = [len(data.ids[row]) for row in order]
     segments = np.repeat(data.kinds[order], lengths)
     batch = Batch.from_flat(np.concatenate([data.ids[row] for row in order]), segments, lengths, order, device)
-    return batch, {row: place for place, row in enumerate(order)}
+    return batch, {row: position for position, row in enumerate(order)}
 
 
 def batch_of_examples(

@@ -81,7 +81,7 @@ class TrainCodesRequest(Request, CodesSettings, TrainSettings):
 
         The rate of the paper is 5e-4 in all steps.
         """
-        given = self.values(TrainSettings)
+        values = self.values(TrainSettings)
         usual: dict[str, Any] = {
             "schedule": "hf_linear",
             "learning_rate": 1e-3,
@@ -92,11 +92,11 @@ class TrainCodesRequest(Request, CodesSettings, TrainSettings):
             "log_every": 50,
             "evaluate_at_start": False,
         }
-        if given.keys().isdisjoint(BUDGETS):
+        if values.keys().isdisjoint(BUDGETS):
             usual["steps"] = max(2, steps)
-        if budget := given.get("steps", usual.get("steps")):
+        if budget := values.get("steps", usual.get("steps")):
             usual["evaluate_every"] = max(1, int(budget) // _EVALUATIONS)
-        return TrainSettings(**{**usual, **given})
+        return TrainSettings(**{**usual, **values})
 
 
 @dataclasses.dataclass(frozen=True)

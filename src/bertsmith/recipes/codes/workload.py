@@ -246,10 +246,10 @@ class CodesTraining(Workload):
         targets = []
         for kind, numbers in enumerate(self.numbers):
             of_kind = torch.zeros(len(rows), len(numbers))
-            for place, (_, _, index) in enumerate(rows):
+            for position, (_, _, index) in enumerate(rows):
                 subject, visit = visits[index]
                 if (row := int(self.train.rows[subject][visit, kind])) != NO_ROW:
-                    of_kind[place, [numbers[id] for id in self.train.ids[row].tolist() if id in numbers]] = 1
+                    of_kind[position, [numbers[id] for id in self.train.ids[row].tolist() if id in numbers]] = 1
             targets.append(of_kind.to(self.device))
         return MaskedVisits(step, batch, torch.from_numpy(kinds).to(self.device), targets)
 

@@ -63,9 +63,9 @@ class CodeTree:
         for row in rows:
             before = listed.setdefault((row.kind, row.code), row)
             if before.parent != row.parent:
-                found = f"{row.code!r} below {row.parent!r}, and in {before.location} below {before.parent!r}"
+                both = f"{row.code!r} below {row.parent!r}, and in {before.location} below {before.parent!r}"
                 raise InputError.at(
-                    row.location, "one parent of each code", found, "remove one, or tell them apart by a column kind"
+                    row.location, "one parent of each code", both, "remove one, or tell them apart by a column kind"
                 )
         parents: dict[CodeKey, CodeKey | None] = {}
         for key, row in listed.items():
