@@ -153,7 +153,7 @@ def disambiguate(
     """Choose the sense of a word in each text of a table, by labelled examples of the word and glosses of its senses.
 
     Prints id, lemma, sense, its score, and what it was chosen by; nothing for words whose senses are not known, which a
-    warning counts. With --evaluate the scores instead. --out has the scores of all senses of each word.
+    warning counts. With --evaluate it prints the scores instead. --out has the scores of all senses of each word.
     """
     from bertsmith.app.library.disambiguation import disambiguate as answers_of
     from bertsmith.base.storage.outputs import PREDICTIONS

@@ -89,9 +89,9 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
             require_other(reads_text or value is None, name, reader, f"add one to --systems, or leave {name} out")
         if texts and not reads_text:
             warn(f"the text is not read: none of the systems {', '.join(chosen)} needs it")
-        for name, system in chosen.items():
+        for name, system in chosen.items() if "max_length" in request.given else ():
             limit = None if system.source is None else system.source.max_tokens()
-            if limit is not None and "max_length" in request.given:
+            if limit is not None:
                 require_positions(request.max_length, limit, name=f"for {name} a max_length")
         seeds = request.seeds or int(before.get("seeds", SEEDS))
         budget = Budget.of(minutes, tokens, size)
