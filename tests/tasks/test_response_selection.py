@@ -159,6 +159,10 @@ def test_hard_negatives_equal_no_reply_to_an_equal_context(runs: dict[str, Path]
 def test_options_of_another_scorer_or_task_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--negatives needs --task response-selection --scorer cross-encoder"):
         FinetuneRequest("starter", "response-selection", tmp_path, negatives=4)
+    with pytest.raises(ConfigError, match="--negatives needs --task response-selection --scorer cross-encoder"):
+        bertsmith.finetune("starter", "spam", tmp_path / "run", negatives=4)
+    with pytest.raises(ConfigError, match="--candidates needs --task response-selection"):
+        bertsmith.finetune("starter", "spam", tmp_path / "run", candidates=4)
     with pytest.raises(ConfigError, match="--candidates needs --task response-selection"):
         read_task("pairs", write(tmp_path / "a.jsonl", []), None, columns=ColumnSettings(candidates=4))
 
@@ -250,9 +254,3 @@ def test_the_report_counts_the_ranks(runs: dict[str, Path], scorer: str) -> None
     page = details(spec["kind"], spec, lines)
     assert "rank of the right candidate" in page
     assert "Confusion matrix" not in page
-
-
-@pytest.mark.parametrize("name", ["negatives", "candidates"])
-def test_settings_of_replies_are_refused_for_other_tasks(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=f"the task response-selection for --{name}; found spam; leave it out"):
-        bertsmith.finetune("starter", "spam", tmp_path / "run", **{name: 4})

@@ -121,13 +121,6 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             require_recipe(self.recipe, FINETUNING_RECIPES)
         if self.metric is not None:
             require_metric(self.task, self.metric)
-        for name in ("negatives", "candidates"):
-            require(
-                name not in self.given or self.task in RANKED,
-                expected=f"the task {RANKED[0]} for --{name}",
-                found=self.task,
-                fix="leave it out",
-            )
         require(
             not self.hard_negatives or (self.task in (PAIRS, *RANKED) and self.teacher is None),
             expected=f"the task {PAIRS} or {RANKED[0]} without a teacher for hard negatives",
