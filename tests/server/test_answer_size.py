@@ -51,6 +51,8 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("/fill", {"texts": ["[MASK] " * 60] * 50, "top": 20}),
     ("/complete", {"texts": ["the"] * 50, "top": 40, "tokens": 20}),
     ("/complete", {"texts": ["\x01" * 9] * 500, "top": 1}),
+    ("/v1/completions", {"prompt": ["a"] * 50}),
+    ("/v1/completions", {"prompt": ["a"] * 50, "model": "stories"}),
     ("/perplexity", {"texts": ["a"] * 500}),
     ("/predict", {"texts": ["a"] * 500, "model": "topics"}),
     ("/predict", {"texts": ["\x01." * 9 + " a. " * 300] * 5, "model": "extracts"}),

@@ -23,6 +23,7 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.tasks.metrics.vectors import crowding, unit
 from server.asgi import Client, running
 from server.models import write_models
+from tasks.task_samples import SPECS
 
 KEY = "0123456789abcdef0123"
 
@@ -150,6 +151,8 @@ CUTS = [
     ("/answer", "answers", {"questions": [{"question": "who ?" * 10, "context": "the " * 90}]}, 113, 20 - 9),
     ("/fill", "novels", {"texts": ["the [MASK]"]}, 4, 0),
     ("/complete", "stories", {"texts": ["the film"], "tokens": 3}, 4, 0),
+    ("/v1/completions", "stories", {"prompt": "the film", "max_tokens": 3}, 4, 0),
+    ("/v1/completions", "summaries", {"prompt": "the " * 40}, 42, 42 - SPECS["text to write"].settings.max_length),
     ("/perplexity", "stories", {"texts": ["the " * 200]}, 202, 0),
     ("/next", "novels", {"pairs": [["the " * 60, "a " * 10]]}, 73, 9),
     ("/rerank", "novels", {"query": "the " * 70, "passages": ["a", "a " * 65]}, 72 + 3 + 67, 8 + 3),
@@ -435,7 +438,7 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
         document = (await client.get("/openapi.json")).json
         asked = [path for path, methods in document["paths"].items() if "post" in methods]
         known = "/predict /tag /answer /resolve /fill /complete /perplexity /next /rerank /tokenize /attention".split()
-        assert sorted(asked) == sorted(["/v1/embeddings", *known])
+        assert sorted(asked) == sorted(["/v1/completions", "/v1/embeddings", *known])
         page = (await client.get("/docs")).body.decode()
         parser = _Page()
         parser.feed(page)

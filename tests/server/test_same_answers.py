@@ -81,7 +81,7 @@ class Draw:
 
     def asked(self) -> Asked:
         name = self.draw.choice([*"embed base64 classify pair topics long score choose tag words answer doubt".split(),
-                                 *"write extract resolve fill complete perplexity next rerank".split(),
+                                 *"write extract resolve fill complete completion perplexity next rerank".split(),
                                  *"cosine tokenize attention".split()]).item()  # fmt: skip
         return getattr(self, f"_{name}")()
 
@@ -222,6 +222,22 @@ class Draw:
         model = self.models["stories"]
         bare = lambda: [model.complete([text], **options)[0].to_dict() for text in texts]  # noqa: E731
         return self._with("/complete", {"texts": texts, **options}, _predictions, bare)
+
+    def _completion(self) -> Asked:
+        texts, tokens = self.some(lambda: self.text(9)), int(self.draw.integers(1, 6))
+        name = self.draw.choice(["stories", "summaries"]).item()
+        model = self.models[name]
+
+        def bare() -> Any:
+            if name == "stories":
+                return [model.complete([text], top=1, tokens=tokens)[0].continuation for text in texts]
+            search = {"beam": 1, "answers": 1, "max_target_length": tokens}
+            return [model.generate([text], **search)[0].text for text in texts]
+
+        def check(reply: Any, bare: Any) -> None:
+            assert [choice["text"] for choice in reply["choices"]] == bare
+
+        return self._with("/v1/completions", {"model": name, "prompt": texts, "max_tokens": tokens}, check, bare)
 
     def _perplexity(self) -> Asked:
         texts = self.some(lambda: self.text(90))

@@ -41,6 +41,8 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("/answer", "doubts", {"questions": [{"question": "text1", "context": "text2 " + "the " * 60}]}),
     ("/fill", "novels", {"texts": ["text1 [MASK]", "[MASK] text2"]}),
     ("/complete", "stories", {"texts": ["text1 film", "text2"], "tokens": 3}),
+    ("/v1/completions", "stories", {"prompt": ["text1 film", "text2"], "max_tokens": 3}),
+    ("/v1/completions", "stories", {"prompt": "text1 film", "max_tokens": 3, "stream": True}),
     ("/perplexity", "stories", {"texts": ["text1 film", "text2"]}),
     ("/next", "novels", {"pairs": [["text1", "text2"], ["text1", "text3"]]}),
     ("/rerank", "pairs", {"query": "text1", "passages": ["text2", "text3"]}),

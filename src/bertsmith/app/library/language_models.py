@@ -14,6 +14,7 @@ from bertsmith.inference.predictors.perplexity import Perplexity, perplexities, 
 from bertsmith.inference.predictors.predictor import Predictor, answering
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.inference.predictors.request import CompleteRequest, PerplexityRequest, SamplingSettings
+from bertsmith.inference.predictors.streaming import OnText, StreamingPredictor
 from bertsmith.tasks.datasets.blocks import named_blocks, text_blocks
 from bertsmith.tasks.datasets.examples import TextExample, named_texts
 from bertsmith.tasks.datasets.text_lines import TextLines
@@ -23,22 +24,28 @@ LINES = 1024  # completed together
 
 
 def complete_texts(
-    model: PretrainedPredictor, texts: Sequence[TextExample], top: int, tokens: int, **sampling: Any
+    model: PretrainedPredictor,
+    texts: Sequence[TextExample],
+    top: int,
+    tokens: int,
+    on_text: OnText | None = None,
+    **sampling: Any,
 ) -> list[Completion]:
     """The completions of some texts; see `Model.complete`."""
     require_count(top, "top")
     require_number("tokens", tokens, least=0)
     chosen = from_dict(SamplingSettings, sampling, "the options of complete")
-    return complete(model.engine, model.tokenizer, texts, top=top, tokens=tokens, sampling=chosen)
+    return complete(model.engine, model.tokenizer, texts, top=top, tokens=tokens, sampling=chosen, on_text=on_text)
 
 
-def searching(predictor: Predictor, **search: Any) -> Predictor:
+def searching(predictor: Predictor, on_text: OnText | None = None, **search: Any) -> Predictor:
     """A predictor with other settings of its answers; see `Model.generate` and `Model.extract`."""
     task = predictor.task
     for name in search:
         if task.settings_of_answers:
             require_known(f"option of {OF_TASKS[task.spec.kind]}:", name, task.settings_of_answers)
-    return answering(predictor, **search)
+    predictor = answering(predictor, **search)
+    return predictor if on_text is None else StreamingPredictor(predictor, on_text)
 
 
 def complete_lines(

@@ -52,15 +52,10 @@ from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import Continuation, FilledText, PretrainedPredictor
+from bertsmith.inference.predictors.streaming import OnText
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
-from bertsmith.tasks.datasets.examples import (
-    QuestionExample,
-    TextExample,
-    empty_texts_note,
-    is_blank,
-    named_texts,
-)
+from bertsmith.tasks.datasets.examples import QuestionExample, TextExample, empty_texts_note, is_blank, named_texts
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.metrics.vectors import crowding
 from bertsmith.tasks.specs.predictions import (
@@ -201,6 +196,7 @@ class Model:
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int = 1,
+        on_text: OnText | None = None,
     ) -> list[Completion]:
         """For each text, the `top` most likely next pieces, and a continuation of at most `tokens` pieces.
 
@@ -211,11 +207,12 @@ class Model:
             top_k: pieces are sampled from this many most likely ones.
             top_p: pieces are sampled from the most likely ones that together have this probability.
             seed: of the sampling.
+            on_text: receives each part of the continuation while it is written, for a single text.
         """
         self._require("complete")
         assert self._pretrained is not None
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return complete_texts(self._pretrained, named_texts(checked_texts(texts)), top, tokens, **sampling)
+        return complete_texts(self._pretrained, named_texts(checked_texts(texts)), top, tokens, on_text, **sampling)
 
     def perplexity(self, texts: Sequence[str]) -> list[Perplexity]:
         """How well the model predicts each text; `Perplexity.of_all` sums them up."""
@@ -274,7 +271,7 @@ class Model:
 
         Args:
             search: beam, answers, length_penalty, no_repeat_ngram, min_target_length, max_target_length; by default
-                those of the training.
+                those of the training. on_text receives each part of a single text, with beam 1 and answers 1.
         """
         self._require("generate")
         return self._predict(source_examples(texts), **search)

@@ -213,6 +213,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/resolve": {"pronouns": [{"text": "Anna saw that she had won.", "pronoun": [14, 17], "candidates": [[0, 4]]}]},
     "/fill": {"texts": ["The man went to the [MASK]."]},
     "/complete": {"texts": ["The man went to"], "tokens": 5},
+    "/v1/completions": {"prompt": "The man went to", "max_tokens": 5},
     "/perplexity": {"texts": ["The man went to the store."]},
     "/next": {"pairs": [["The man went to the store.", "He bought milk."]]},
     "/rerank": {"query": "who was Jim Henson", "passages": ["a puppeteer", "a river"]},

@@ -5,7 +5,7 @@ before anything is computed for them, and held until the client has received the
 a body that exceeds it gets 429, and so do answers that would exceed three quarters of it, so that new requests can
 still be read while large replies are being sent. Answers of up to 128 KiB are always admitted: their number is bounded
 by the number of connections, and clients that read large replies slowly cannot block everyone else. A client that
-reads its reply more slowly than `write_rate` is disconnected (`routes.ModelReply`), so every byte is released in time.
+reads its reply more slowly than `write_rate` is disconnected (`replies.ModelReply`), so every byte is released in time.
 
 What outlives a request is not counted: models, and the words that tokenizers keep within bounds of their own. It would
 never be released, and a server of several models would refuse large answers for good.

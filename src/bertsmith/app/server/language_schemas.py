@@ -1,10 +1,10 @@
 """Schemas of the routes of language models; see `schemas.py`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from bertsmith.app.server.schemas import Asked, Items, Reply
+from bertsmith.app.server.schemas import Asked, Items, OpenAIUsage, Reply
 
 
 class CompleteAsked(Asked):
@@ -20,6 +20,62 @@ class CompleteAsked(Asked):
         Field(gt=0, le=1, description="sample from the most likely pieces that together have this probability"),
     ] = None
     seed: Annotated[int, Field(ge=0, le=2**63, description="seed of the draws")] = 1
+
+
+class CompletionsAsked(Asked):
+    """Texts to continue, or sources of texts to write, in the format of OpenAI's clients.
+
+    Without temperature and top_p, the most likely piece is taken each time. Unknown keys are ignored; those of OpenAI
+    that would change the answer, and are not supported, are refused.
+    """
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    prompt: str | Items[str] = Field(description="a text, or a list of texts")
+    max_tokens: Annotated[
+        int | None,
+        Field(ge=1, le=256, description="maximum number of pieces; default: 16, or that of a model that writes"),
+    ] = None
+    n: Annotated[int, Field(ge=1, le=16, description="texts for each prompt")] = 1
+    stream: bool = Field(default=False, description="send each part of the text as an event while it is written")
+    temperature: Annotated[float | None, Field(ge=0, description="draw pieces, their scores divided by this")] = None
+    top_p: Annotated[
+        float | None,
+        Field(gt=0, le=1, description="sample from the most likely pieces that together have this probability"),
+    ] = None
+    seed: Annotated[int | None, Field(ge=0, le=2**62, description="seed of the draws; each further text adds 1")] = None
+    best_of: Literal[1] | None = Field(default=None, description="not supported")
+    echo: Literal[False] | None = Field(default=None, description="not supported")
+    logprobs: None = Field(default=None, description="not supported")
+    stop: None = Field(default=None, description="not supported")
+    suffix: None = Field(default=None, description="not supported")
+
+
+class TextChoice(BaseModel):
+    """A continuation, or a text that was written."""
+
+    index: int = Field(description="texts of the first prompt come first")
+    text: str
+    logprobs: None
+    finish_reason: Literal["stop", "length"] | None = Field(
+        description="stop: the model ended the text; length: it has the maximum length; null: more follows"
+    )
+
+
+class CompletionsUsage(OpenAIUsage):
+    """The same, with the pieces that were written."""
+
+    completion_tokens: int
+
+
+class CompletionsReply(BaseModel):
+    """The texts; as events (`data: {...}`), each has one choice and no usage, and the last one is `data: [DONE]`."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int = Field(description="seconds since 1970")
+    model: str
+    choices: list[TextChoice]
+    usage: CompletionsUsage | None = None
 
 
 class PerplexityAsked(Asked):

@@ -12,10 +12,11 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 
 from bertsmith.app.server import answer_size, language_schemas, schemas
-from bertsmith.app.server.connections import ABORT, Receive, Scope, Send
+from bertsmith.app.server.completions import completed, completion_jobs, streamed
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.queue import Work
 from bertsmith.app.server.refusal import ClientGoneError, RefusalError, json_bytes
+from bertsmith.app.server.replies import ModelReply, Streamed, StreamReply
 from bertsmith.app.server.service import EMBED_IDS, Host, Service
 from bertsmith.base.core.errors import BertsmithError
 
@@ -23,7 +24,6 @@ CLIENT_GONE = 499  # never sent; only counted in the metrics
 _LARGE = 32  # replies with at least this many values are serialized in another thread
 _SMALL = 8  # this many words, candidates or pieces serialize at least as fast as one vector
 _UNIT = 1e-3  # tolerance for the length of a normalized vector
-_PIECE = 262_144  # bytes of a reply that are sent at once
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorReply, "description": description}
     for status, description in {
@@ -39,6 +39,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         503: "the model did not start in time, or too many connections are open",
         504: "the model did not finish in time",
     }.items()
+}
+
+
+_EVENTS: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
 
 
@@ -64,39 +69,7 @@ class Listed:
         return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.others)[1:])
 
 
-class ModelReply(Response):
-    """A JSON reply, sent in pieces as fast as the client reads them; until then its memory counts as held.
-
-    Args:
-        content: the JSON.
-        lease: holds the bytes of the answers.
-        seconds: if the client has not read the reply after that time, its connection is aborted.
-    """
-
-    def __init__(self, content: bytes, lease: Lease, seconds: float) -> None:
-        super().__init__(content, media_type="application/json")
-        self._lease, self._seconds = lease, seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the reply."""
-        try:
-            async with asyncio.timeout(self._seconds):
-                body = bytes(self.body)
-                start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-                await send(start)
-                for begin in range(0, len(body), _PIECE):
-                    more = begin + _PIECE < len(body)
-                    await send({"type": "http.response.body", "body": body[begin : begin + _PIECE], "more_body": more})
-        except TimeoutError:
-            scope["state"][ABORT]()
-            # uvicorn would log a reply that ends early, unless it knows that the connection is gone.
-            while (await receive())["type"] != "http.disconnect":
-                pass
-        finally:
-            self._lease.end()
-
-
-Handler = Callable[[Service, Request, Any], Awaitable[Listed]]
+Handler = Callable[[Service, Request, Any], Awaitable["Listed | Streamed"]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -124,8 +97,11 @@ class ModelRoute:
             reply: Response | None = None
             try:
                 async with service.reader.read(request, self.request_schema) as body:
-                    listed = await self.handler(service, request, body)
-                    content = listed.bytes() if listed.count < _LARGE else await asyncio.to_thread(listed.bytes)
+                    answer = await self.handler(service, request, body)
+                    if isinstance(answer, Streamed):
+                        reply = StreamReply(answer, lease, service.settings.write_seconds)
+                        return reply
+                    content = answer.bytes() if answer.count < _LARGE else await asyncio.to_thread(answer.bytes)
                 reply = ModelReply(content, lease, service.settings.seconds_to_read(len(content)))
             except RefusalError as refusal:
                 return refusal.response()
@@ -146,7 +122,7 @@ class ModelRoute:
             "name": self.handler.__name__,
             "summary": self.handler.__doc__,
             "description": self.request_schema.__doc__,
-            "responses": {200: {"model": self.reply}, **_ERRORS},
+            "responses": {200: {"model": self.reply, **_EVENTS.get(self.path, {})}, **_ERRORS},
             "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
         }
 
@@ -301,6 +277,16 @@ async def complete(service: Service, request: Request, body: language_schemas.Co
     options = tuple((name, getattr(body, name)) for name in names)
     work = await service.work(request, host, ability, body.texts, size, options)
     return _listed(host, work, small=len(body.texts) * (body.top + body.tokens))
+
+
+@_post("/v1/completions", language_schemas.CompletionsAsked, language_schemas.CompletionsReply)
+async def completions(service: Service, request: Request, body: language_schemas.CompletionsAsked) -> Listed | Streamed:
+    """Continuations, or texts that are written, in OpenAI's format, whole or part by part."""
+    host, jobs, common = completion_jobs(service, body)
+    if body.stream:
+        return await streamed(service, request, host, jobs, common)
+    choices, usage = await completed(service, request, host, jobs)
+    return Listed("choices", choices, {**common, "usage": usage}, len(choices))
 
 
 @_post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)

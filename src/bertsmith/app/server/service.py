@@ -1,6 +1,7 @@
 """The models of a server, and the life of a request: limits, waiting for the model, timeouts."""
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +126,7 @@ class Service:
         size: AnswerSize,
         options: Options = (),
         texts: int = 0,
+        deadline: float = math.inf,
     ) -> Work:
         """The finished work of a request.
 
@@ -136,6 +138,7 @@ class Service:
             size: of the answers.
             options: options of the request.
             texts: number of texts, if it is more than one per item.
+            deadline: the time of the event loop when it must be finished, if that is before its own timeout.
 
         Raises:
             RefusalError: 413, the request or its answers are too large; 422, an item is invalid; 429, the queue is
@@ -148,7 +151,8 @@ class Service:
         work = queue.put(ability, items, options, size, lease)
         watch = asyncio.ensure_future(_watch(request, queue, work))
         seconds = self.settings.request_seconds
-        clock = work.done.get_loop().call_later(seconds, _give_up, queue, work, seconds)
+        loop = work.done.get_loop()
+        clock = loop.call_at(min(loop.time() + seconds, deadline), _give_up, queue, work, seconds)
         try:
             await work.done
         finally:

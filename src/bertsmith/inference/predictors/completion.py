@@ -23,8 +23,10 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import CheckpointError, InputError
 from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require
 from bertsmith.inference.predictors.pretraining_heads import most_probable
 from bertsmith.inference.predictors.request import SamplingSettings
+from bertsmith.inference.predictors.streaming import OnText, TextStream, require_single
 from bertsmith.models.parts.batch import cut_by_tokens
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.engine import NEXT, PREVIOUS, Engine
@@ -93,6 +95,7 @@ def complete(
     tokens: int = 0,
     sampling: SamplingSettings | None = None,
     remembers: bool = True,
+    on_text: OnText | None = None,
 ) -> list[Completion]:
     """The `top` most likely next pieces of each text, and a continuation of at most `tokens` pieces.
 
@@ -103,6 +106,7 @@ def complete(
         engine: computes a language model with a head for pieces.
         sampling: how pieces are chosen; by default the most likely.
         remembers: use a memory if the engine has one; without, every piece costs a pass over the whole text.
+        on_text: receives each part of the continuation while it is written, for a single text.
 
     Raises:
         CheckpointError: the model does not read in one direction.
@@ -110,6 +114,14 @@ def complete(
         NotFiniteError: the model computed no finite numbers for a text.
     """
     require_causal(engine)
+    if on_text is not None:
+        require_single(texts)
+        require(
+            engine.predicts == NEXT,
+            expected="a model that reads forward, for a text part by part",
+            found="one that continues texts at their beginning",
+            fix="leave on_text out",
+        )
     backward = engine.predicts == PREVIOUS
     start = np.array(tokenizer.template.end if backward else tokenizer.template.start, dtype=np.int32)
     parts_of_rows = [(ids, start) if backward else (start, ids) for ids in encoded_texts(texts, tokenizer)]
@@ -128,6 +140,7 @@ def complete(
                 fix="shorten the text, or ask for fewer tokens" if tokens else "shorten the text",
             )
     completer = _Completer(engine, tokenizer, sampling or SamplingSettings(), top, tokens, remembers=remembers)
+    completer.stream = None if on_text is None else TextStream(on_text, tokenizer.unsettled)
     lengths = np.array([len(row) + tokens for row in rows], dtype=np.int64)
     width = len(tokenizer.vocabulary)
     costs = np.maximum(lengths, -(-width * engine.runtime.inference_tokens // LOGITS_AT_ONCE))
@@ -154,7 +167,10 @@ class _Completer:
 
     Attributes:
         first: the number of the first of these texts, for errors.
+        stream: of the continuation of a single text.
     """
+
+    stream: TextStream | None = None
 
     def __init__(
         self,
@@ -196,6 +212,8 @@ class _Completer:
                     direction="backward" if self.is_backward else "forward",
                 )
             )
+        if self.stream is not None:
+            self.stream.end(result[0].continuation)
         return result
 
     def _continue(
@@ -215,6 +233,8 @@ class _Completer:
             for place, row in zip(going, running, strict=True):
                 chosen[row].append(picked[place])
                 chances[row].append(probabilities[place])
+            if running and self.stream is not None:
+                self.stream.grow(self._added(rows[0].tolist(), chosen[0]))
             if not running or number == self.tokens - 1:
                 break
             if memory is None:

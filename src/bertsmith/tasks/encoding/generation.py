@@ -132,6 +132,8 @@ def _search(
             guides = [guides[number].after(id) for number, id, _ in extended]
         written, last = [(*written[number], id) for number, id, _ in extended], [id for _, id, _ in extended]
         scores = [total for *_, total in extended]
+        if written and writing.on_pieces is not None:
+            writing.on_pieces(written[0])
     ranking = [sorted(texts, key=lambda text: (text.has_ended, text.score), reverse=True) for texts in finished]
     return [texts[: writing.answers] or [Finished((), 0.0, has_ended=False)] for texts in ranking]
 

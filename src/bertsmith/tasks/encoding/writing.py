@@ -8,7 +8,7 @@ fp32.
 import abc
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class Writing:
         length_penalty: the log probability is divided by ((5 + pieces) / 6) to this power.
         no_repeat_ngram: pieces in a row that do not occur twice in a text; 0 for no limit.
         answers: the number of texts for each source, the best ones.
+        on_pieces: receives the pieces so far of the best open text, at each step; for a single source.
     """
 
     start: int
@@ -75,6 +76,7 @@ class Writing:
     length_penalty: float = 0.0
     no_repeat_ngram: int = 0
     answers: int = 1
+    on_pieces: Callable[[Sequence[int]], None] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @staticmethod
     def with_pieces_of(tokenizer: "Tokenizer", **how: Any) -> "Writing":

@@ -32,9 +32,12 @@ class Tokenizer(abc.ABC):
     Attributes:
         rules: how text is split into words where words are needed (search by word, answers); for WordPiece also how
             text is cleaned before its words are looked up.
+        unsettled: how many of the last characters of a decoded text a further piece may change: bytes become a
+            character, or words one such as "isn't".
     """
 
     kind: ClassVar[str]
+    unsettled: ClassVar[int] = 8
     vocabulary: Vocabulary
     rules: TextRules
     template: Template

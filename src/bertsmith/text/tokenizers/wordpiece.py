@@ -54,6 +54,7 @@ class WordPieceTokenizer(Tokenizer):
     ['un', '##want', '##ed', ',', 'runn', '##ing']
     """
 
+    unsettled = 0
     kind = "WordPieces"
 
     def __init__(

@@ -1,0 +1,160 @@
+"""/v1/completions: the texts of the library, whole and part by part, and what is refused."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from bertsmith import Model
+from bertsmith.app.server.app import create_app
+from bertsmith.app.server.settings import ServerSettings
+from bertsmith.base.core.errors import ConfigError, InputError
+from server.asgi import Reply, running
+
+PROMPTS = ["anna was in rome", "the plot of the film"]
+DRAWN = {"temperature": 1.5, "top_p": 0.9, "seed": 7}
+
+
+def ask(models: dict[str, Model], *bodies: dict[str, Any], **limits: Any) -> list[Reply]:
+    """The replies to requests that are sent at the same time."""
+
+    async def send() -> list[Reply]:
+        async with running(create_app(models, ServerSettings(**limits))) as client:
+            return list(await asyncio.gather(*(client.post("/v1/completions", body) for body in bodies)))
+
+    return asyncio.run(send())
+
+
+def events_of(reply: Reply) -> list[Any]:
+    """The events of a stream; the last one, [DONE], as text."""
+    assert reply.status == 200, reply.body
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    *events, rest = reply.body.decode().split("\n\n")
+    assert rest == ""
+    contents = [event.removeprefix("data: ") for event in events]
+    return [content if content == "[DONE]" else json.loads(content) for content in contents]
+
+
+def streamed_texts(reply: Reply) -> dict[int, tuple[str, str]]:
+    """The text and the finish reason of each choice."""
+    *events, last = events_of(reply)
+    assert last == "[DONE]"
+    assert len({event["id"] for event in events}) == 1
+    texts: dict[int, tuple[str, str]] = {}
+    for event in events:
+        (choice,) = event["choices"]
+        text, reason = texts.get(choice["index"], ("", None))
+        assert reason is None, "nothing follows the end"
+        texts[choice["index"]] = (text + choice["text"], choice["finish_reason"])
+    return texts
+
+
+def of_library(models: dict[str, Model], name: str, body: dict[str, Any]) -> list[tuple[str, str]]:
+    """The same texts from the library, each alone."""
+    if name == "summaries":
+        options = {"max_target_length": body["max_tokens"]} if "max_tokens" in body else {}
+        answers = [models[name].generate([prompt], beam=1, answers=1, **options)[0] for prompt in PROMPTS]
+        return [(answer.text, "stop" if answer.has_ended else "length") for answer in answers]
+    seeds = range(body.get("seed", 1), body.get("seed", 1) + body.get("n", 1))
+    draws = {key: body[key] for key in ("temperature", "top_p") if key in body}
+    tokens = body.get("max_tokens", 16)
+    completions = [
+        models[name].complete([prompt], top=1, tokens=tokens, seed=seed, **draws)[0]
+        for prompt in PROMPTS
+        for seed in seeds
+    ]
+    return [(answer.continuation, "stop" if answer.has_ended else "length") for answer in completions]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("stories", {}),
+        ("stories", {"max_tokens": 9, "n": 2, **DRAWN}),
+        ("summaries", {}),
+        ("summaries", {"max_tokens": 4}),
+    ],
+)
+def test_the_texts_are_those_of_the_library_whole_and_streamed(
+    models: dict[str, Model], name: str, options: dict[str, Any]
+) -> None:
+    body = {"model": name, "prompt": PROMPTS, **options}
+    whole, streamed = ask(models, body, {**body, "stream": True})
+    assert whole.status == 200, whole.body
+    expected = of_library(models, name, options)
+    choices = whole.json["choices"]
+    assert [choice["index"] for choice in choices] == list(range(len(expected)))
+    assert [(choice["text"], choice["finish_reason"]) for choice in choices] == expected
+    usage = whole.json["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    texts = streamed_texts(streamed)
+    assert [texts[index] for index in range(len(expected))] == expected
+    assert len(events_of(streamed)) > 2 * len(expected) + 1, "in several parts"
+
+
+def test_the_library_passes_on_the_parts_of_one_text(models: dict[str, Model]) -> None:
+    parts: list[str] = []
+    (answer,) = models["stories"].complete(PROMPTS[:1], tokens=9, on_text=parts.append)
+    assert ("".join(parts), len(parts) > 1) == (answer.continuation, True)
+    parts.clear()
+    (written,) = models["summaries"].generate(PROMPTS[:1], beam=1, answers=1, on_text=parts.append)
+    assert ("".join(parts), len(parts) > 1) == (written.text, True)
+    with pytest.raises(ConfigError, match="one text with on_text; found 2"):
+        models["stories"].complete(PROMPTS, tokens=2, on_text=parts.append)
+    with pytest.raises(ConfigError, match="with beam 1 and answers 1"):
+        models["summaries"].generate(PROMPTS[:1], on_text=parts.append)
+
+
+def test_what_cannot_be_completed_is_refused_before_a_stream_begins(models: dict[str, Model]) -> None:
+    for body, status, message in (
+        ({"prompt": []}, 422, "prompt"),
+        ({"prompt": [3]}, 422, "prompt"),
+        ({"prompt": "a", "max_tokens": 257}, 422, "max_tokens: expected at most 256; found 257"),
+        ({"prompt": "a", "stop": ["."]}, 422, "stop"),
+        ({"prompt": "a", "echo": True}, 422, "echo"),
+        ({"prompt": "a", "model": "absent"}, 404, "no model 'absent'"),
+        ({"prompt": "a", "model": "reviews"}, 400, "has no ability complete or generate"),
+        ({"prompt": "a", "model": "stories", "n": 2}, 422, "n: expected 1 without temperature or top_p; found 2"),
+        ({"prompt": "a", "model": "summaries", "n": 2}, 422, "n: expected 1; found 2 for 'summaries'"),
+        ({"prompt": "a", "model": "summaries", "top_p": 0.5}, 422, "top_p: expected a language model"),
+        ({"prompt": "film " * 500, "model": "stories"}, 422, "at most"),
+        ({"prompt": "x" * 3000, "model": "stories"}, 413, "3,000 characters"),
+    ):
+        for reply in ask(models, body, {**body, "stream": True}, max_characters=2600):
+            assert (reply.status, message in reply.error) == (status, True), reply.body
+    for key in ("user", "presence_penalty", "unknown"):
+        assert ask(models, {"prompt": "anna", "model": "stories", key: "1"})[0].status == 200, "ignored"
+
+
+def test_an_error_in_a_stream_is_its_last_event(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute(ability: str, items: Any, on_text: Any = None, **options: Any) -> Any:
+        on_text("anna ")
+        raise InputError(expected="a right text", found="a wrong one", fix="write another")
+
+    monkeypatch.setattr(models["stories"], "compute", compute)
+    first, last = events_of(ask(models, {"prompt": "anna", "model": "stories", "stream": True})[0])
+    assert first["choices"][0]["text"] == "anna "
+    assert last["error"]["message"].startswith("expected a right text")
+
+
+def test_a_stream_ends_in_time_and_when_its_client_leaves(
+    models: dict[str, Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compute(ability: str, items: Any, on_text: Any = None, **options: Any) -> Any:
+        while True:
+            on_text("anna ")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(models["stories"], "compute", compute)
+        body = {"prompt": "anna", "model": "stories", "stream": True}
+        *_, last = events_of(ask(models, body, request_seconds=0.2)[0])
+        assert "needed more than 0.2 s" in last["error"]["message"]
+
+        async def leave() -> Reply:
+            async with running(create_app(models, ServerSettings())) as client:
+                asyncio.get_running_loop().call_later(0.2, client.gone.set)
+                return await client.post("/v1/completions", body)
+
+        assert "[DONE]" not in events_of(asyncio.run(leave()))
+    assert streamed_texts(ask(models, body)[0])[0][0], "the model is free again"
