@@ -204,6 +204,21 @@ def test_a_rule_is_learned_better_than_frequencies_and_the_model_is_read_back(co
         read_codes_model(tmp_path / "run")
 
 
+def test_a_model_whose_files_are_not_its_own_is_refused(codes: Path, tmp_path: Path) -> None:
+    bertsmith.train_codes(codes, tmp_path / "run", **FEW, baselines=False)
+    tree, vocabulary = tmp_path / "run/model/tree.tsv", tmp_path / "run/model/codes.tsv"
+    rows = tree.read_text(encoding="utf-8").splitlines(keepends=True)
+    tree.write_text("".join(rows[:-1]), encoding="utf-8")
+    with pytest.raises(BertsmithError, match="codes of another model"):
+        read_codes_model(tmp_path / "run")
+    tree.unlink()
+    with pytest.raises(BertsmithError, match="codes of another model"):
+        read_codes_model(tmp_path / "run")
+    vocabulary.write_bytes(b"code\xff")
+    with pytest.raises(BertsmithError, match="the byte 0xff in line 1, not UTF-8"):
+        read_codes_model(tmp_path / "run")
+
+
 def test_without_kinds_the_next_visit_is_predicted(codes: Path, tmp_path: Path) -> None:
     settings = {name: value for name, value in FEW.items() if name not in KINDS}
     bertsmith.train_codes(codes, tmp_path / "run", **settings, baselines=False)

@@ -125,6 +125,7 @@ def read_codes_folder(path: Path | str) -> CodesFolder:
         isinstance(summary, dict), expected=f"an object in '{folder / SUMMARY}'", found="none", fix="build it again"
     )
     require_format(summary, folder / SUMMARY)
+    require_file(folder / VISITS, "the visits of a folder of codes")
     vocabulary = CodeVocabulary.load(folder)
     require(
         vocabulary.digest == summary.get("vocabulary"),

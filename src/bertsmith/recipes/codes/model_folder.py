@@ -17,7 +17,15 @@ from bertsmith.text.codes.tree import CodeTree
 from bertsmith.text.codes.vocabulary import SPECIAL_CODES, Code, CodeVocabulary
 
 TASK = "codes"
-_SPEC = {"kinds": [str], "wanted?": str, "labels": [int], "threshold": float, "pretrained": bool, "first_visits?": bool}
+_SPEC = {
+    "kinds": [str],
+    "wanted?": str,
+    "labels": [int],
+    "threshold": float,
+    "pretrained": bool,
+    "first_visits": bool,
+    "digests": {"*": str},
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,6 +82,7 @@ def write_codes_model(path: Path, codes: CodesModel, metadata: ModelMetadata, ca
         "threshold": codes.threshold,
         "pretrained": codes.pretrained,
         "first_visits": codes.first_visits,
+        "digests": _digests(codes.vocabulary, codes.tree),
     }
     metadata = dataclasses.replace(metadata, task=TASK, spec=spec)
     config, tensors = codes.model.config, codes.model.state_dict()
@@ -92,7 +101,8 @@ def read_codes_model(path: Path | str) -> CodesModel:
     spec = metadata.spec or {}
     problem = misfit(dict(spec), _SPEC)
     if not problem:
-        fits = len(spec["labels"]) == config.num_labels and len(vocabulary) == config.vocab_size
+        fits = spec["digests"] == _digests(vocabulary, tree)
+        fits = fits and len(spec["labels"]) == config.num_labels and len(vocabulary) == config.vocab_size
         fits = fits and all(len(SPECIAL_CODES) <= id < len(vocabulary) for id in spec["labels"])
         fits = fits and len(spec["kinds"]) == config.type_vocab_size and set(spec["kinds"]) <= set(vocabulary.kinds)
         problem = "" if fits else "codes of another model"
@@ -108,8 +118,13 @@ def read_codes_model(path: Path | str) -> CodesModel:
         labels=tuple(spec["labels"]),
         threshold=spec["threshold"],
         pretrained=spec["pretrained"],
-        first_visits=spec.get("first_visits", False),
+        first_visits=spec["first_visits"],
     )
+
+
+def _digests(vocabulary: CodeVocabulary, tree: CodeTree) -> dict[str, str]:
+    """The digests of the files with the vocabulary and the tree."""
+    return {vocabularies.FILE: vocabulary.digest, **({trees.FILE: tree.digest} if len(tree) else {})}
 
 
 def _config(values: Any, where: str) -> GBertConfig:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.storage.files import require_file, write_text
+from bertsmith.base.storage.files import digest_bytes, require_file, write_text
 from bertsmith.text.codes.visits import CodeKey
+from bertsmith.text.documents.encodings import decoded
 
 FILE = "tree.tsv"
 ROOT = "ROOT"  # as a parent, the same as an empty one
@@ -109,17 +110,28 @@ class CodeTree:
                 kept |= {key: self.parents[key] for key in (node, *self.ancestors(code))}
         return CodeTree(kept)
 
+    @property
+    def text(self) -> str:
+        """The content of its file."""
+        rows = [_COLUMNS, *((name, parent[1] if parent else "", kind) for (kind, name), parent in self.parents.items())]
+        return "".join("\t".join(row) + "\n" for row in rows)
+
+    @property
+    def digest(self) -> str:
+        """The digest of its file."""
+        return digest_bytes(self.text.encode("utf-8"))
+
     def save(self, path: Path) -> None:
         """Writes the table of the tree."""
-        rows = [_COLUMNS, *((name, parent[1] if parent else "", kind) for (kind, name), parent in self.parents.items())]
-        write_text(path, "".join("\t".join(row) + "\n" for row in rows))
+        write_text(path, self.text)
 
     @classmethod
     def load(cls, path: Path) -> "CodeTree":
         """The tree of a table that `save` wrote."""
         require_file(path, "a tree of codes")
         rows = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n")[1:], start=2):
+        text = decoded(path.read_bytes(), name=str(path))
+        for number, line in enumerate(text.removesuffix("\n").split("\n")[1:], start=2):
             location, cells = f"line {number} of '{path}'", line.split("\t")
             if len(cells) != len(_COLUMNS):
                 raise InputError.at(location, "a code, its parent and its kind", repr(line[:60]), "restore the file")

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import VocabularyError, nearest
 from bertsmith.base.storage.files import digest_bytes, require_file, write_text
 from bertsmith.text.codes.visits import CodeKey, Subject
+from bertsmith.text.documents.encodings import decoded
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 
 FILE = "codes.tsv"
@@ -166,7 +167,7 @@ class CodeVocabulary:
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
         require_file(file, "a vocabulary of codes")
-        header, *lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        header, *lines = decoded(file.read_bytes(), name=str(file)).removesuffix("\n").split("\n")
         if tuple(header.split("\t")) != _COLUMNS:
             raise _not_a_row(file, 1, f"a header with the columns {', '.join(_COLUMNS)}", header)
         codes = []
