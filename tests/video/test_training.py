@@ -294,6 +294,12 @@ def test_codes_that_do_not_fit_are_cut_and_counted(
     assert reader.features(TEXT, [long]).shape == (1, 64)
 
 
+def test_segments_whose_rows_are_cut_are_counted_alone_and_joined(files: dict[str, Path]) -> None:
+    _, segments, _ = small(files)  # of 3 pieces and 4, 3, 2 and 1 codes, in each subject
+    assert [segments.longer_than(tokens) for tokens in (6, 8, 10)] == [16, 8, 0]
+    assert [segments.longer_than(tokens, joined=True) for tokens in (11, 13, 16)] == [12, 8, 0]
+
+
 def test_codes_of_symbols_have_trained_rows(files: dict[str, Path], tmp_path: Path) -> None:
     lines = [
         "subject\ttext\tcodes",

@@ -71,7 +71,7 @@ def train(request: "TrainCodesRequest", json: JsonOption = False) -> None:
     )
     say(f"{counted(results['visits'], 'visit')} of {counted(results['subjects'], 'held-out subject')}")
     if missing := results.get("codes_not_in_training"):
-        note(f"{counted(missing, 'code')} of these visits that no training visit has; not part of the scores")
+        note(f"{counted(missing, 'code')} in visits of these subjects that no training visit has; not in the scores")
     if "best_baseline" in results:
         test = results["against_best_baseline"]["f1"]
         say(

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar
 
 from bertsmith.base.core.parameters import DEVICE, optional
 from bertsmith.base.core.requests import Request
-from bertsmith.base.core.settings import Help, help_field, require_number
+from bertsmith.base.core.settings import Help, help_field
 from bertsmith.recipes.codes.settings import CodesSettings
 from bertsmith.recipes.codes.tables import EventSettings
 from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
@@ -57,7 +57,6 @@ class BuildCodesRequest(Request, EventSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         EventSettings.__post_init__(self)
-        require_number("minimum_count", self.minimum_count, least=1)
 
 
 @dataclasses.dataclass(frozen=True)

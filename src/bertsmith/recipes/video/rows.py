@@ -59,12 +59,14 @@ class EncodedSegments:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def longer_than(self, tokens: int) -> int:
-        """The segments whose row of text and codes would have more tokens."""
+    def longer_than(self, tokens: int, *, joined: bool = False) -> int:
+        """The segments whose row of text and codes, joined with the next segment or not, would have more tokens."""
         special = 3  # [CLS], [>] and [SEP]
-        return sum(
-            len(text) + len(codes) + special > tokens for text, codes in zip(self.texts, self.codes, strict=True)
-        )
+        lengths = [len(text) + len(codes) for text, codes in zip(self.texts, self.codes, strict=True)]
+        if joined:
+            following = [(number, self.next_of(number)) for number in range(len(self))]
+            lengths = [lengths[number] + lengths[other] for number, other in following if other is not None]
+        return sum(length + special > tokens for length in lengths)
 
     def next_of(self, number: int) -> int | None:
         """The next segment of the same subject."""

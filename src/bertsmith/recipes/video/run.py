@@ -88,6 +88,11 @@ def train_video(request: TrainVideoRequest) -> TrainResult:
             warn(f"segments without a text or a known code, left out: {lost:,}")
         if longer := encoded.longer_than(settings.max_length):
             warn(f"segments of more than {settings.max_length} tokens, whose rows are cut: {longer:,}")
+        elif settings.join and (longer := encoded.longer_than(settings.max_length, joined=True)):
+            warn(
+                f"segments that have more than {settings.max_length} tokens when they are joined with the next one, "
+                f"whose rows are cut then: {longer:,}"
+            )
         record = {
             "task": TASK,
             **{name: str(paths[name]) if name in paths else None for name in _PATHS},
