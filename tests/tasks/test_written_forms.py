@@ -191,6 +191,7 @@ def test_a_vocabulary_that_cannot_spell_trees_is_refused_in_training() -> None:
     task.encode([example()], TOKENIZER, training=True)
     ignored = task_for(spec_for("parsing", [example()], TaskSettings(no_repeat_ngram=3, beam=2))).ignored_settings()
     assert ignored == ["no_repeat_ngram"]
+    assert task.settings_of_answers == ("max_target_length", "beam", "length_penalty", "answers")
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,16 @@ class GenerationTask(TaskOfTexts):
 
     kind = GENERATION
     settings_used = frozenset({"long_text", *OF_WRITING})
-    settings_of_answers = tuple(name for name in OF_WRITING if name not in ("label_smoothing", "copy"))
 
     @property
     def _form(self) -> WrittenForm:
         """How the texts are spelled."""
         return form_of_texts(self.spec.name)
+
+    @property
+    def settings_of_answers(self) -> tuple[str, ...]:
+        """See `Task.settings_of_answers`."""
+        return tuple(name for name in OF_WRITING if name not in ("label_smoothing", "copy", *self._form.unread))
 
     @property
     def baselines(self) -> tuple[str, ...]:

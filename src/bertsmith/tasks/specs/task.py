@@ -231,14 +231,17 @@ class Task(abc.ABC):
     kind: ClassVar[str]
     # The fields of `TaskSettings` that this kind uses, besides max_length.
     settings_used: ClassVar[frozenset[str]]
-    # Those among them that only say which answers are given, so that a caller may choose them.
-    settings_of_answers: ClassVar[tuple[str, ...]] = ()
     # Whether the steps of an epoch are counted by examples although windows are trained separately.
     epochs_count_examples: ClassVar[bool] = False
 
     def __init__(self, spec: TaskSpec) -> None:
         assert spec.kind == self.kind, f"a spec of {spec.kind} for {self.kind}"
         self.spec = spec
+
+    @property
+    def settings_of_answers(self) -> tuple[str, ...]:
+        """Those of `settings_used` that only say which answers are given, so that a caller may choose them."""
+        return ()
 
     @property
     @abc.abstractmethod
