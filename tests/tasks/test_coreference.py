@@ -375,6 +375,7 @@ def test_the_report_shows_mistakes_and_the_card_the_call(run: Path) -> None:
     card = (run / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert "coreference of pronouns" in card
     assert "resolve([" in card
+    assert "of longer texts the part around the mentions" in card
     (record,) = re.findall(r"printf '(.*)\\n' \| bertsmith predict", card, re.MULTILINE)
     TASK.check([example_of_line(SPEC, record, 1)], gold=False)
     page = bertsmith.write_report([run / "run"]).read_text(encoding="utf-8")

@@ -322,6 +322,7 @@ def test_a_training_finds_the_right_sentences_and_is_compared_with_baselines(
     assert "oracle sentences" in bertsmith.write_report([tmp_path / "run"]).read_text(encoding="utf-8")
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
     assert 'extract(["A text."])' in card
+    assert "longer texts in windows" in card
 
     model = bertsmith.load(tmp_path / "run", device="cpu")
     assert (model.task, model.abilities[0]) == ("extraction", "extract")

@@ -30,6 +30,7 @@ from bertsmith.models.model_files.metadata import (
 )
 from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.models.parts.config import EncoderConfig
+from bertsmith.models.parts.head_inputs import COREFERENCE, EXTRACTION
 from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, part_of
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -284,8 +285,12 @@ def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
     policy = settings.get("long_text")
     if policy in ("hierarchical", "hierarchical-bilstm"):
         return f"{reads}; longer texts in windows, whose vectors a layer of its own reads together ({policy})."
-    if metadata.task in ("span", "tagging") or policy == "windows":
+    if policy == "error" and metadata.task != "span":
+        return f"{reads}; longer texts are refused."
+    if metadata.task in ("span", "tagging", EXTRACTION) or policy == "windows":
         return f"{reads}; longer texts in windows."
+    if metadata.task == COREFERENCE:
+        return f"{reads}; of longer texts the part around the mentions."
     return f"{reads}; longer texts are truncated ({policy})." if policy else f"{reads}."
 
 
