@@ -25,6 +25,7 @@ from bertsmith.base.core.requests import (
     from_file,
     is_of_file,
     is_required,
+    shown_of,
     takes,
     template,
     to_file,
@@ -209,7 +210,7 @@ def test_the_template_of_a_command_is_a_settings_file_with_all_its_settings(comm
     assert not required & values.keys(), "they are left to the command line"
     defaults = {
         field.name for _, field in all_fields(request)
-        if field.default is not None and not is_required(field)
+        if shown_of(field, request)[1] is not None and not is_required(field)
         and is_of_file(field, request)
     }  # fmt: skip
     assert defaults <= values.keys()
@@ -332,3 +333,15 @@ def test_a_report_of_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(bertsmith.ConfigError, match="expected run folders; found none"):
         bertsmith.write_report([])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["codes train", "codes train-video", "memory train", "train-translation"])
+def test_the_defaults_that_a_help_shows_are_those_of_the_training(command: str) -> None:
+    kind = REQUESTS[command]
+    fields = {field.name: field for _, field in all_fields(kind)}
+    request = kind("input", "run", **({"steps": 5} if command == "train-translation" else {}))
+    training = request.training if command == "train-translation" else request.training(100)
+    for name in kind.usual:
+        about, default = shown_of(fields[name], kind)
+        assert "auto:" not in about
+        assert default in (None, getattr(training, name))

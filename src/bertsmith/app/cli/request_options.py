@@ -33,6 +33,7 @@ from bertsmith.base.core.requests import (
     option_name,
     parts_of,
     plain_type,
+    shown_of,
     template,
 )
 from bertsmith.base.core.settings import Help, field_help
@@ -195,20 +196,22 @@ def _keyword(name: str, default: Any, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _parameter(source: type, field: "dataclasses.Field[Any]", request: type) -> inspect.Parameter:
+def _parameter(source: type, field: "dataclasses.Field[Any]", request: type[Request]) -> inspect.Parameter:
     """A field as a parameter of typer's, whose value is None if it is not given; the help ends with the default.
 
     The default of a field of several parts is shown if it is that of all of them.
     """
     about, in_part = field_help(field), source is not request
     defaults = [other.default for other in _same_fields(field.name, request)] if in_part else [field.default]
-    default = defaults[0] if all(other == defaults[0] for other in defaults) else None
+    text, default = shown_of(field, request)
+    if field.name not in request.usual and any(other != defaults[0] for other in defaults):
+        default = None
     flag = about.flag or "--" + field.name.replace("_", "-")
     kind = about.kind or plain_type(field.type)
     # What is off by default can be turned on by a recipe, if it is a setting of a part.
     is_switch = default is True or plain_type(field.type) == bool | None or (default is False and in_part)
     is_negatable = is_switch and about.flag is None
-    help = about.help + (_shown(default) if is_negatable or not isinstance(default, bool) else "")
+    help = text + (_shown(default) if is_negatable or not isinstance(default, bool) else "")
     if flag.startswith("-"):
         declared = f"{flag}/--no-{flag[2:]}" if is_negatable else flag
         panel = TOPICS.get(source.__name__)

@@ -48,10 +48,13 @@ class Request:
         given: the names of the fields that were given; the others have their defaults.
         aside: fields that a settings file does not hold, because they are about a single start of the command.
         completed: parts that a recipe completes before they can be checked.
+        usual: by field name, the values of the command in place of the defaults of a part; None where one depends on
+            other settings.
         addresses: by field name, the addresses that were given in place of local copies, for the record.
     """
 
     given: ClassVar[frozenset[str]]
+    usual: ClassVar[Mapping[str, Any]] = {}
     addresses: ClassVar[Mapping[str, Any]] = {}
     aside: ClassVar[tuple[str, ...]] = ("resume", "replace")
     completed: ClassVar[tuple[type, ...]] = ()
@@ -294,6 +297,14 @@ def is_required(field: "dataclasses.Field[Any]") -> bool:
     return field.default is dataclasses.MISSING or field_help(field).required
 
 
+def shown_of(field: "dataclasses.Field[Any]", request: type[Request]) -> tuple[str, Any]:
+    """The help and the default of a field; those of a recipe, which `usual` replaces, are left out of the help."""
+    help = field_help(field).help
+    if field.name not in request.usual:
+        return help, field.default
+    return help.partition("; auto:")[0], request.usual[field.name]
+
+
 def is_of_file(field: "dataclasses.Field[Any]", request: type[Request]) -> bool:
     """Whether a settings file may hold a field."""
     about = field_help(field)
@@ -328,11 +339,12 @@ def template(request: type[Request], topics: Mapping[str, str]) -> Iterator[str]
             heading = topic
             yield f"[{topic.lower().replace(' ', '-')}]"
             yield ""
-        yield from (f"# {line}" for line in textwrap.wrap(field_help(field).help, 100, break_on_hyphens=False))
+        about, default = shown_of(field, request)
+        yield from (f"# {line}" for line in textwrap.wrap(about, 100, break_on_hyphens=False))
         if is_required(field):
             yield f"{option_name(field)} = {'[]' if _is_sequence(field) else as_toml('')}"
         else:
-            yield f"# {option_name(field)} = {'' if field.default is None else as_toml(_plain(field.default))}".rstrip()
+            yield f"# {option_name(field)} = {'' if default is None else as_toml(_plain(default))}".rstrip()
         yield ""
 
 

@@ -10,7 +10,7 @@ codes embed        a model and events to a file with a vector per subject
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -64,6 +64,16 @@ class TrainCodesRequest(Request, CodesSettings, TrainSettings):
     """A folder of codes, and the settings of a model of its visits and its training."""
 
     completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
+    usual: ClassVar[Mapping[str, Any]] = {
+        "schedule": "hf_linear",
+        "learning_rate": 1e-3,
+        "warmup_share": 0.05,
+        "bias_correction": True,
+        "weight_decay": 0.0,
+        "keep_best": "pr_auc",
+        "log_every": 50,
+        "evaluate_at_start": False,
+    }
 
     codes: str | Path | None = input_field("codes", "a folder of `bertsmith codes build`", "that")
     out: str | Path = out_field()
@@ -81,16 +91,7 @@ class TrainCodesRequest(Request, CodesSettings, TrainSettings):
         The rate of the paper is 5e-4 in all steps.
         """
         values = self.values(TrainSettings)
-        usual: dict[str, Any] = {
-            "schedule": "hf_linear",
-            "learning_rate": 1e-3,
-            "warmup_share": 0.05,
-            "bias_correction": True,
-            "weight_decay": 0.0,
-            "keep_best": "pr_auc",
-            "log_every": 50,
-            "evaluate_at_start": False,
-        }
+        usual = dict(self.usual)
         if values.keys().isdisjoint(BUDGETS):
             usual["steps"] = max(2, steps)
         if budget := values.get("steps", usual.get("steps")):

@@ -21,6 +21,16 @@ class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
     """Stories with questions, and the settings of a memory network and its training."""
 
     completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
+    usual: ClassVar[Mapping[str, Any]] = {
+        "schedule": "hf_linear",
+        "learning_rate": 0.01,
+        "warmup_share": 0.02,
+        "bias_correction": True,
+        "weight_decay": 0.0,
+        "keep_best": "loss",
+        "log_every": 50,
+        "evaluate_at_start": False,
+    }
 
     stories: str | Path | None = input_field(
         "stories",
@@ -49,16 +59,7 @@ class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
         Adam takes the place of the paper's SGD. The evaluations are many, since the linear start ends at one.
         """
         own, given = self.part(MemorySettings), self.values(TrainSettings)
-        usual: dict[str, Any] = {
-            "schedule": "hf_linear",
-            "learning_rate": 0.01,
-            "warmup_share": 0.02,
-            "bias_correction": True,
-            "weight_decay": 0.0,
-            "keep_best": "loss",
-            "log_every": 50,
-            "evaluate_at_start": False,
-        }
+        usual = dict(self.usual)
         if given.keys().isdisjoint(BUDGETS):
             usual["steps"] = max(2, own.epochs * -(-questions // own.rows_per_step))
         if steps := given.get("steps", usual.get("steps")):

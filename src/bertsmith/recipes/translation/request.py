@@ -1,7 +1,7 @@
 """The parameters of `bertsmith train-translation` and `bertsmith translate`."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -21,6 +21,15 @@ class TrainTranslationRequest(Request, TranslationSettings, TrainSettings):
     """Pairs of texts, and the settings of a translation model and its training."""
 
     completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
+    usual: ClassVar[Mapping[str, Any]] = {
+        "schedule": "noam",
+        "learning_rate": None,  # that of the paper for the width
+        "warmup_share": 0.1,
+        "beta2": 0.98,
+        "epsilon": 1e-9,
+        "bias_correction": True,
+        "weight_decay": 0.0,
+    }
 
     pairs: str | Path | None = input_field(
         "pairs", "a file with a text, a tab and its translation on each line", "that"
@@ -44,16 +53,8 @@ class TrainTranslationRequest(Request, TranslationSettings, TrainSettings):
         here it takes a tenth of the steps unless `warmup_steps` is given.
         """
         width = self.part(TranslationSettings).config(1).hidden_size
-        usual: dict[str, Any] = {
-            "schedule": "noam",
-            "learning_rate": round((width * _WARMUP) ** -0.5, 6),
-            "warmup_share": 0.1,
-            "beta2": 0.98,
-            "epsilon": 1e-9,
-            "bias_correction": True,
-            "weight_decay": 0.0,
-        }
-        return TrainSettings(**{**usual, **self.values(TrainSettings)})
+        rate = round((width * _WARMUP) ** -0.5, 6)
+        return TrainSettings(**{**self.usual, "learning_rate": rate, **self.values(TrainSettings)})
 
 
 @dataclasses.dataclass(frozen=True)

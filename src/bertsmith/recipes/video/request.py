@@ -12,7 +12,7 @@ codes features      such a model and segments to a file with a vector of each
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -90,6 +90,13 @@ class TrainVideoRequest(Request, VideoSettings, TrainSettings):
     """Segments of text with codes, the BERT to start from, and the settings of the training."""
 
     completed: ClassVar[tuple[type, ...]] = (TrainSettings,)
+    usual: ClassVar[Mapping[str, Any]] = {
+        "schedule": "hf_linear",
+        "learning_rate": 3e-4,
+        "warmup_share": 0.1,
+        "bias_correction": True,
+        "log_every": 50,
+    }
 
     segments: str | Path | None = input_field("segments", SEGMENTS.help, "those")
     out: str | Path = out_field()
@@ -111,13 +118,7 @@ class TrainVideoRequest(Request, VideoSettings, TrainSettings):
         The paper's learning rate of 1e-5 is for half a million steps of BERT-large.
         """
         own, values = self.part(VideoSettings), self.values(TrainSettings)
-        usual: dict[str, Any] = {
-            "schedule": "hf_linear",
-            "learning_rate": 3e-4,
-            "warmup_share": 0.1,
-            "bias_correction": True,
-            "log_every": 50,
-        }
+        usual = dict(self.usual)
         if values.keys().isdisjoint(BUDGETS):
             usual["steps"] = max(2, own.epochs * -(-segments // own.rows_per_step))
         return TrainSettings(**{**usual, **values})
