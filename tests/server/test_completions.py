@@ -127,6 +127,11 @@ def test_what_cannot_be_completed_is_refused_before_a_stream_begins(models: dict
         assert ask(models, {"prompt": "anna", "model": "stories", key: "1"})[0].status == 200, "ignored"
 
 
+def test_a_stream_of_many_texts_is_refused(models: dict[str, Model]) -> None:
+    (reply,) = ask(models, {"prompt": ["a"] * 6, "model": "stories", "n": 3, "stream": True, **DRAWN})
+    assert (reply.status, "stream: expected at most 16 texts; found 18" in reply.error) == (422, True)
+
+
 def test_an_error_in_a_stream_is_its_last_event(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
     def compute(ability: str, items: Any, on_text: Any = None, **options: Any) -> Any:
         on_text("anna ")

@@ -23,6 +23,7 @@ from bertsmith.app.server.replies import Streamed
 from bertsmith.app.server.service import Host, Service
 
 _PIECES = 16  # of a continuation by default, as OpenAI has it
+_MOST_STREAMED = 16  # each is computed alone, and the memory of all is held until the end
 _DONE = b"[DONE]"
 
 
@@ -50,6 +51,12 @@ def completion_jobs(service: Service, body: CompletionsAsked) -> tuple[Host, lis
     """
     host, ability = service.hosts.find(body.model, "complete", "generate")
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+    count = len(prompts) * body.n
+    _require(
+        not body.stream or count <= _MOST_STREAMED,
+        "stream",
+        f"at most {_MOST_STREAMED} texts; found {count:,}; split it",
+    )
     of_prompt = [at * body.n for at in range(len(prompts))]
     jobs = []
     if ability == "generate":
