@@ -29,7 +29,9 @@ PIPELINES = {
     "tagging": "token-classification",
     "span": "question-answering",
     "similarity": "sentence-similarity",
+    "selection": "sentence-similarity",
 }
+WITHOUT_TASK = ("similarity", "selection")  # in `transformers`, which has no task of vectors
 
 
 def written(place: Path, kind: str) -> Path:
@@ -62,7 +64,7 @@ def test_the_commands_of_a_card_run_next_to_it(tmp_path, kind, monkeypatch, caps
     ours, *theirs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(ours, {})
     assert capsys.readouterr().out.startswith("[")
-    assert len(theirs) == (kind != "base" and SPECS[kind].kind != "similarity" and "It also loads" in text)
+    assert len(theirs) == (kind != "base" and SPECS[kind].kind not in WITHOUT_TASK and "It also loads" in text)
     for code in theirs:
         exec(code, {})
         assert capsys.readouterr().out.startswith(("[", "tensor(", "(tensor("))
@@ -93,7 +95,7 @@ def test_the_card_of_a_task_model_lists_scores_labels_and_training(tmp_path, kin
     assert "- examples: 1,200\n" in text
     assert "`sha256:77aa`" in text
     assert all(f"`{label}`" in text for label in spec.labels)
-    by_windows = spec.kind in ("tagging", "span") or spec.settings.long_text in WINDOWED
+    by_windows = spec.kind in ("tagging", "span", "extraction") or spec.settings.long_text in WINDOWED
     assert (f"Reads up to {spec.settings.max_length} tokens" in text, "in windows" in text) == (True, by_windows)
 
 

@@ -136,7 +136,8 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
                   "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",
                   "contexts", "complete", "perplexity", "adapt", "distill",
                   "distill corpus", "vectors static", "translate", "plan", "memory answer", "codes predict",
-                  "codes anomalies", "codes embed"}  # fmt: skip
+                  "codes anomalies", "codes embed",
+                  "codes train-video", "codes fill", "codes match", "codes next", "codes features", "disambiguate"}  # fmt: skip
     result = set()
     for command in COMMANDS:
         function = next(

@@ -526,7 +526,6 @@ def test_a_search_and_its_run_say_everything_once(tmp_path: Path, capsys: pytest
         seeds=1,
         search=True,
         trials=1,
-        max_length=512,
         max_answer=3,
         epochs=1,
         device="cpu",

@@ -252,7 +252,7 @@ def test_inputs_that_do_not_fit_are_refused_in_one_line(corpus, tmp_path):
             lambda: run(corpus, tmp_path / "run", steps=2, resume=True, train={"learning_rate": 0.5}),
         ),
         (RunError, "no settings.json", lambda: run(corpus, tmp_path / "nowhere", resume=True)),
-        (ConfigError, "rows of at most 512", lambda: run(corpus, tmp_path / "x", data={"max_length": 600})),
+        (ConfigError, "max_length of at most 512", lambda: run(corpus, tmp_path / "x", data={"max_length": 600})),
         (ConfigError, "did you mean 'tiny'", lambda: run(corpus, tmp_path / "x", size="tny")),
         (ConfigError, "model size", lambda: run(corpus, tmp_path / "x", size=None)),
         (ConfigError, "rows_per_step", lambda: run(corpus, tmp_path / "x", rows_per_step=0)),
