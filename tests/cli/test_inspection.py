@@ -137,7 +137,8 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
                   "contexts", "complete", "perplexity", "adapt", "distill",
                   "distill corpus", "vectors static", "translate", "plan", "memory answer", "codes predict",
                   "codes anomalies", "codes embed",
-                  "codes train-video", "codes fill", "codes match", "codes next", "codes features", "disambiguate"}  # fmt: skip
+                  "codes train-video", "codes fill", "codes match", "codes next", "codes features",
+                  "disambiguate"}  # fmt: skip
     result = set()
     for command in COMMANDS:
         function = next(
