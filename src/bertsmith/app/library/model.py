@@ -541,7 +541,7 @@ class Model:
     def _predict(self, examples: Sequence[Any], **settings: Any) -> list[Any]:
         """The predictions of examples; those of texts and of pairs are computed separately if there are both."""
         assert self._predictor is not None
-        predictor = searching(self._predictor, **settings)
+        predictor = searching(self._predictor, **settings) if settings else self._predictor
         is_pair = [getattr(example, "second", None) is not None for example in examples]
         answers: dict[int, Prediction] = {}
         for kind in sorted(set(is_pair)):
