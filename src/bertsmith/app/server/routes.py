@@ -42,9 +42,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-_EVENTS: dict[str, dict[str, Any]] = {
-    "/v1/completions": {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
-}
+# Without a schema: tools disagree whether that of events is about the whole text or about each of them.
+_EVENTS: dict[str, dict[str, Any]] = {"/v1/completions": {"content": {"text/event-stream": {}}}}
 
 
 @dataclasses.dataclass(frozen=True)
