@@ -456,7 +456,7 @@ def test_a_cosine_that_is_better_is_saved_and_scores_what_was_reported(
         spec = dataclasses.replace(SPECS["number"], pair=True, settings=SPECS["windows"].settings)
         data = TaskData(train=scored_pairs(40, 1), dev=scored_pairs(20, 2))
     systems = module._Computation._systems
-    monkeypatch.setattr(module._Computation, "_systems", lambda self: [one for one in systems(self) if one == name])
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: [each for each in systems(self) if each == name])
     monkeypatch.setattr(cheaper, "is_better", lambda _: True)
     base = write_base_model(tmp_path / "base")
     report = finetune(base, spec, data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
@@ -740,7 +740,7 @@ def test_a_model_below_its_baseline_says_so_where_it_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     only = module._Computation._systems
-    monkeypatch.setattr(module._Computation, "_systems", lambda self: [one for one in only(self) if one == name])
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: [each for each in only(self) if each == name])
     monkeypatch.setattr("bertsmith.recipes.finetuning.run.RESTARTS", 0)
     base, data, run = write_base_model(tmp_path / "base"), data_of(kind), tmp_path / "run"
     result = finetune(base, SPECS[kind], data, run, SETTINGS, HOPELESS, seeds=1)

@@ -34,16 +34,16 @@ class Files(NamedTuple):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    place = tmp_path_factory.mktemp("files")
+    folder = tmp_path_factory.mktemp("files")
     save_pretrained(
-        str(place / "model"), untrained(CONFIG, 3), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
+        str(folder / "model"), untrained(CONFIG, 3), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
     )
     texts = [example.first for example in examples_of("single", 40, seed=2)]
-    (place / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    build_corpus([place / "text.txt"], TOKENIZER, place / "corpus", held_out=0.05)
+    (folder / "text.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    build_corpus([folder / "text.txt"], TOKENIZER, folder / "corpus", held_out=0.05)
     rows = [f"{text},{'good' if number % 2 else 'bad'}" for number, text in enumerate(texts)]
-    (place / "table.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
-    return Files(place / "model", place / "text.txt", place / "corpus", place / "table.csv")
+    (folder / "table.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    return Files(folder / "model", folder / "text.txt", folder / "corpus", folder / "table.csv")
 
 
 def tuned(files: Files, out: Path, length: int) -> None:
