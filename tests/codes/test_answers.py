@@ -115,8 +115,8 @@ def test_subjects_with_the_same_codes_have_the_same_vector_and_are_neighbors(
     written = capsys.readouterr().err
     assert "1 subject with no codes that the model reads: vectors of zeros" in written
     assert "1 code not in the vocabulary of the model" in written
-    with pytest.raises(BertsmithError, match="exists"):
-        bertsmith.embed_subjects([path], folder / "recommends", tmp_path / "vectors", device="cpu")
+    with pytest.raises(BertsmithError, match="exists"):  # before anything is read
+        bertsmith.embed_subjects([path], folder / "none", tmp_path / "vectors", device="cpu")
 
 
 def test_events_of_other_kinds_and_other_models_are_refused(folder: Path, tmp_path: Path) -> None:

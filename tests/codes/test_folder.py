@@ -64,6 +64,7 @@ def test_events_of_a_visit_or_a_day_or_a_moment_form_a_visit(tmp_path: Path) -> 
     ("row", "message"),
     [
         ("a,May,X,dx", "line 4 of .*found 'May'"),
+        ("a,2_020,X,dx", "line 4 of .*found '2_020'"),
         ("a,17,X,dx", "expected a date as time, as in line 2"),
         (",2020-01-01,X,dx", "a subject in line 4"),
         ("a,2020-01-01,,dx", "a code in line 4 .*an empty cell"),
@@ -218,7 +219,7 @@ def test_a_folder_has_vocabulary_visits_tree_and_summary(tmp_path: Path) -> None
     assert len(folder.vocabulary.codes) == 8
     assert folder.subjects == read_subjects([events], EventSettings())[0]
     with pytest.raises(BertsmithError, match="exists"):
-        build_codes([events], tmp_path / "codes")
+        build_codes([tmp_path / "none.csv"], tmp_path / "codes")  # refused before anything is read
     least = 1 + min(code.count for code in folder.vocabulary.codes)
     rare = bertsmith.build_codes([events], tmp_path / "codes", minimum_count=least, replace=True)
     assert sum(kind["dropped_codes"] for kind in rare["kinds"].values()) >= 2

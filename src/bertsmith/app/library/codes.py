@@ -12,7 +12,8 @@ from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import choose
-from bertsmith.inference.word_vectors.word_vectors import WordVectors, save_word_vectors
+from bertsmith.base.storage.files import require_replaceable
+from bertsmith.inference.word_vectors.word_vectors import WORD_VECTOR_FOLDER, WordVectors, save_word_vectors
 from bertsmith.models.parts.batch import Batch
 from bertsmith.recipes.codes.encoding import (
     NO_ROW,
@@ -192,6 +193,7 @@ def embed_subjects(request: EmbedSubjectsRequest) -> WordVectors:
     Raises:
         BertsmithError: there is no such model, or a row of the events is invalid.
     """
+    require_replaceable(Path(request.out), WORD_VECTOR_FOLDER if request.replace else False)
     reader = _Reader(request)
     width, data = reader.model.config.hidden_size, reader.data
     vectors = np.zeros((len(data), len(reader.codes.kinds), width), dtype=np.float32)

@@ -91,7 +91,7 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
     require_local(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    _require_place(path, replace)
+    require_replaceable(path, replace)
     partial, aside = beside(path), beside(path, ".old")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -105,7 +105,7 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
                     sync_file(entry)
             _sync_folder(partial)
             # The block may have taken hours, so check again.
-            _require_place(path, replace)
+            require_replaceable(path, replace)
             if path.exists():
                 _exchange(path, partial, aside)
             else:
@@ -329,7 +329,8 @@ def beside(path: Path, ending: str = "") -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{ending}{PARTIAL_SUFFIX}")
 
 
-def _require_place(path: Path, replace: FolderKind | bool) -> None:
+def require_replaceable(path: Path, replace: FolderKind | bool) -> None:
+    """Checks that a folder can be written at a path; see `atomic_folder`."""
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_dir():

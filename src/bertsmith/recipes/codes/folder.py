@@ -25,14 +25,15 @@ from bertsmith.base.storage.files import (
     require_file,
     require_format,
     require_outside,
+    require_replaceable,
     write_json,
 )
 from bertsmith.recipes.codes.request import BuildCodesRequest
-from bertsmith.recipes.codes.tables import all_codes, read_subjects, read_tree
+from bertsmith.recipes.codes.tables import read_subjects, read_tree
 from bertsmith.text.codes import tree as trees
 from bertsmith.text.codes import vocabulary as vocabularies
 from bertsmith.text.codes.tree import CodeTree
-from bertsmith.text.codes.visits import Subject, read_visits, write_visits
+from bertsmith.text.codes.visits import Subject, all_codes, read_visits, write_visits
 from bertsmith.text.codes.vocabulary import CodeVocabulary
 
 VISITS, SUMMARY = "visits.jsonl", "codes.json"
@@ -60,6 +61,8 @@ def build_codes(request: BuildCodesRequest) -> dict[str, Any]:
     inputs = [*request.events, *request.tree]
     require(bool(request.events), expected="a table of events", found="none", fix="name one")
     require_outside(out, inputs)
+    replace = CODES_FOLDER if request.replace else False
+    require_replaceable(out, replace)
     subjects, descriptions = read_subjects(request.events, request)
     tree, of_nodes = read_tree(request.tree, request.encoding)
     counts = Counter(all_codes(subjects))
@@ -89,7 +92,7 @@ def build_codes(request: BuildCodesRequest) -> dict[str, Any]:
     }
     if len(tree) and not len(own_tree):
         warn("no code of the events is in the tree; do its codes have the same names and kinds?")
-    with atomic_folder(out, replace=CODES_FOLDER if request.replace else False) as partial:
+    with atomic_folder(out, replace=replace) as partial:
         vocabulary.save(partial / vocabularies.FILE)
         if len(own_tree):
             own_tree.save(partial / trees.FILE)

@@ -54,10 +54,6 @@ class BuildCodesRequest(Request, EventSettings):
     minimum_count: int = help_field(1, "codes in fewer visits are unknown", least=1, most=10**9)
     replace: bool = help_field(False, "replace DIR when the new folder is complete")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        EventSettings.__post_init__(self)
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainCodesRequest(Request, CodesSettings, TrainSettings):
@@ -114,10 +110,6 @@ class PredictCodesRequest(Request, EventSettings):
     )
     device: str = optional("auto", DEVICE)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        EventSettings.__post_init__(self)
-
 
 @dataclasses.dataclass(frozen=True)
 class AnomaliesRequest(Request, EventSettings):
@@ -128,10 +120,6 @@ class AnomaliesRequest(Request, EventSettings):
     _: dataclasses.KW_ONLY
     top: int | None = help_field(None, "only that many visits, the most improbable first [all, in order]", least=1)
     device: str = optional("auto", DEVICE)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        EventSettings.__post_init__(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +132,3 @@ class EmbedSubjectsRequest(Request, EventSettings):
     _: dataclasses.KW_ONLY
     replace: bool = help_field(False, "replace DIR when the new vectors are complete")
     device: str = optional("auto", DEVICE)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        EventSettings.__post_init__(self)

@@ -10,7 +10,8 @@ JSON lines and Parquet may have a subject on each row instead, with its visits; 
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.base.core.errors import ConfigError, InputError
@@ -81,11 +82,7 @@ def read_subjects(paths: Sequence[Path | str], settings: EventSettings) -> tuple
                     raise InputError.at(row.location, expected, f"{subject.name!r} again", "join its visits")
                 nested[subject.name] = subject
         else:
-            columns = _columns(path, first, settings)
-            for row in (first, *rows):
-                if row.values.keys() != first.values.keys():
-                    _require_columns(row, columns)
-                event, description = _event(row, columns)
+            for event, description in _events(path, itertools.chain([first], rows), settings):
                 events.append(event)
                 if description:
                     descriptions.setdefault(event.code, description)
@@ -102,12 +99,20 @@ def read_events(path: Path, settings: EventSettings) -> Iterator[Event]:
     Raises:
         InputError: a column or a cell is missing; the message has the row.
     """
-    rows = read_table(path, encoding=settings.encoding)
+    for event, _ in _events(path, read_table(path, encoding=settings.encoding), settings):
+        yield event
+
+
+def _events(path: Path, rows: Iterable[Row], settings: EventSettings) -> Iterator[tuple[Event, str]]:
+    """The events of rows with their descriptions."""
     columns: dict[str, str] = {}
+    checked: Collection[str] = ()
     for row in rows:
         columns = columns or _columns(path, row, settings)
-        _require_columns(row, columns)
-        yield _event(row, columns)[0]
+        if row.values.keys() != checked:
+            _require_columns(row, columns)
+            checked = row.values.keys()
+        yield _event(row, columns)
 
 
 def read_tree(paths: Sequence[Path | str], encoding: str = UTF_8) -> tuple[CodeTree, dict[CodeKey, str]]:
@@ -190,10 +195,3 @@ def _nested(row: Row) -> Subject:
 def _one_line(text: str) -> str:
     """The text with each tab and line end replaced by a space, as in the tables of our own."""
     return " ".join(text.split()) if set("\t\n\r") & set(text) else text
-
-
-def all_codes(subjects: Sequence[Subject]) -> Iterator[CodeKey]:
-    """Each code of each visit."""
-    for subject in subjects:
-        for visit in subject.visits:
-            yield from visit.codes

@@ -4,6 +4,7 @@ On disk it is a table with a header, `tree.tsv`, of `code`, `parent` and `kind`;
 without a kind is about the codes of that name in any kind.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -35,23 +36,18 @@ class TreeRow(NamedTuple):
     location: str = "the tree"
 
 
+@dataclasses.dataclass(frozen=True)
 class CodeTree:
     """Nodes and their parents.
 
-    Args:
+    Attributes:
         parents: the parent of each node, None at the top; each parent is a node.
     """
 
-    def __init__(self, parents: Mapping[CodeKey, CodeKey | None]) -> None:
-        self.parents = dict(parents)
+    parents: Mapping[CodeKey, CodeKey | None]
 
     def __len__(self) -> int:
         return len(self.parents)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CodeTree) and self.parents == other.parents
-
-    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def of(cls, rows: Iterable[TreeRow]) -> "CodeTree":

@@ -68,16 +68,21 @@ class Subject:
     visits: tuple[Visit, ...]
 
 
+def all_codes(subjects: Iterable[Subject]) -> Iterator[CodeKey]:
+    """Each code of each visit."""
+    return (code for subject in subjects for visit in subject.visits for code in visit.codes)
+
+
 def moment(text: str) -> tuple[bool, float] | None:
     """A time as something to sort by: whether it is a date, and its number; None if it is neither a date nor a number.
 
     A date without a time zone is read as one of UTC.
 
-    >>> moment("2020-05-01"), moment("17.5"), moment("May")
-    ((True, 1588291200.0), (False, 17.5), None)
+    >>> moment("2020-05-01"), moment("17.5"), moment("May"), moment("1_0")
+    ((True, 1588291200.0), (False, 17.5), None, None)
     """
     try:
-        number = float(text)
+        number = float(text.replace("_", "?"))  # Python would read 1_0 as 10
     except ValueError:
         try:
             date = dt.datetime.fromisoformat(text.strip())

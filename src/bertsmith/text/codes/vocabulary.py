@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import VocabularyError, nearest
 from bertsmith.base.storage.files import digest_bytes, require_file, write_text
-from bertsmith.text.codes.visits import CodeKey, Subject
+from bertsmith.text.codes.visits import CodeKey, Subject, all_codes
 from bertsmith.text.documents.encodings import decoded
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 
@@ -100,7 +100,7 @@ class CodeVocabulary:
         Args:
             minimum_count: of the visits that a code is in.
         """
-        counts = Counter(code for subject in subjects for visit in subject.visits for code in visit.codes)
+        counts = Counter(all_codes(subjects))
         texts = descriptions or {}
         often = sorted((-count, key) for key, count in counts.items() if count >= minimum_count)
         return cls(Code(key[1], key[0], -count, texts.get(key, "")) for count, key in often)
