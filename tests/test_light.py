@@ -442,7 +442,7 @@ def test_a_graph_says_what_it_cannot_do(places: Path) -> None:
 
 def test_a_pass_that_no_one_waits_for_is_not_started(places: Path) -> None:
     model: Model = load(places / "base-onnx")
-    with pytest.raises(ComputeCancelledError), cancelled_unless(model.encoder.model, lambda: False):
+    with pytest.raises(ComputeCancelledError), cancelled_unless(model.hooked, lambda: False):
         model.embed(["the film"])
     assert model.embed(["the film"]).shape == (1, model.width)
 
@@ -532,7 +532,7 @@ def test_many_texts_stop_when_no_one_waits(parallel_model: Model) -> None:
         passes.append(1)
         return len(passes) < 4
 
-    with pytest.raises(ComputeCancelledError), cancelled_unless(parallel_model.encoder.model, after_three):
+    with pytest.raises(ComputeCancelledError), cancelled_unless(parallel_model.hooked, after_three):
         parallel_model.embed(DIFFERENT)
     assert len(passes) == 4
 

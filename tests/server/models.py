@@ -118,6 +118,7 @@ class FakeModel:
         encoder = torch.nn.Identity()
         encoder.register_forward_hook(lambda module, given, found: self.passes.append(found))
         self.encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"), model=encoder)
+        self.hooked = (encoder,)
 
     def read(
         self, items: Sequence[str], ability: str, *, prompt: str | None = None

@@ -224,25 +224,35 @@ def test_after_an_error_only_wanted_requests_are_retried() -> None:
     assert model.calls == [["before"], ["wrong", "lost"], ["wrong"]]
 
 
+@pytest.mark.parametrize(
+    ("name", "path", "body"),
+    [
+        ("names", "/tag", {"texts": ["the film " * 5000]}),  # is read in many windows, a few per pass
+        (
+            "summaries",
+            "/predict",
+            {"texts": ["the film"], "beam": 64, "min_target_length": 20, "max_target_length": 20},
+        ),
+    ],
+)
 def test_a_stopping_server_waits_for_one_pass_and_not_for_a_whole_abandoned_text(
-    models: dict[str, Any],
+    models: dict[str, Any], name: str, path: str, body: dict[str, Any]
 ) -> None:
-    model, passes, let = models["names"], [], threading.Event()
+    model, passes, let = models[name], [], threading.Event()
 
     def wait(*_: Any) -> None:
         passes.append(1)
         assert let.wait(30), "somebody lets the model work"
 
     async def run() -> None:
-        async with asyncio.timeout(60), running(create_app({"names": model})) as client:
-            # A long text is read in many windows, a few per pass.
-            asked = asyncio.ensure_future(client.post("/tag", {"texts": ["the film " * 5000]}))
+        async with asyncio.timeout(60), running(create_app({name: model})) as client:
+            asked = asyncio.ensure_future(client.post(path, body))
             await until(lambda: passes)
             client.gone.set()
             assert (await asked).body == b""
             let.set()
 
-    hook = model.encoder.model.register_forward_pre_hook(wait)
+    hook = model.hooked[-1].register_forward_pre_hook(wait)
     try:
         asyncio.run(run())
     finally:

@@ -56,7 +56,7 @@ from bertsmith.inference.predictors.streaming import OnText
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample, empty_texts_note, is_blank, named_texts
-from bertsmith.tasks.encoding.row_encoder import RowEncoder
+from bertsmith.tasks.encoding.row_encoder import Hooked, RowEncoder
 from bertsmith.tasks.metrics.vectors import crowding
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
@@ -102,6 +102,7 @@ class Model:
             "coreference", or None.
         weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
+        hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
@@ -133,6 +134,7 @@ class Model:
             trained = None if predictor is not None else tuple(parts)
             embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
         assert embedder is not None, "a model"
+        self.hooked: tuple[Hooked, ...] = (embedder.encoder.model,) if loaded is None else loaded.engine.hooked
         self._embedders = {(embedder.pooling, embedder.normalize, embedder.prompt): embedder}
         self._embedder = embedder
         spec = None if predictor is None else predictor.task.spec

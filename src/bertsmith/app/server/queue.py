@@ -6,8 +6,8 @@ used up; a larger request returns to the end of the queue with its remaining tex
 ones. The event loop submits work and receives answers; tokens are counted and answers computed in the model's
 thread.
 
-A call of a model may need several forward passes through its encoder. A pass cannot be interrupted, so before each
-pass the thread checks whether a client still waits for the answer.
+A call of a model may need several forward passes through its encoder, and many through a decoder. A pass cannot be
+interrupted, so before each pass the thread checks whether a client still waits for the answer.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from bertsmith.base.core.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
-    from bertsmith.tasks.encoding.row_encoder import LayeredModel
+    from bertsmith.tasks.encoding.row_encoder import Hooked
 
 Options = tuple[tuple[str, Any], ...]
 
@@ -47,8 +47,11 @@ class ComputeCancelledError(Exception):
 
 
 @contextlib.contextmanager
-def cancelled_unless(encoder: "LayeredModel", is_wanted: Callable[[], bool]) -> Iterator[None]:
-    """A context in which this thread starts forward passes of an encoder only while `is_wanted` returns True.
+def cancelled_unless(hooked: Iterable["Hooked"], is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """A context in which this thread starts forward passes of a model only while `is_wanted` returns True.
+
+    Args:
+        hooked: see `Model`.
 
     Raises:
         ComputeCancelledError: instead of the first pass that is no longer wanted.
@@ -59,11 +62,10 @@ def cancelled_unless(encoder: "LayeredModel", is_wanted: Callable[[], bool]) -> 
         if threading.get_ident() == thread and not is_wanted():
             raise ComputeCancelledError
 
-    hook = encoder.register_forward_pre_hook(ask)
-    try:
+    with contextlib.ExitStack() as hooks:
+        for part in hooked:
+            hooks.callback(part.register_forward_pre_hook(ask).remove)
         yield
-    finally:
-        hook.remove()
 
 
 def read_at_most(model: "Model", ability: str, lengths: Sequence[int]) -> int:
@@ -146,7 +148,6 @@ class WorkQueue:
 
     def __init__(self, model: "Model", name: str, settings: ServerSettings, metrics: Metrics) -> None:
         self.model, self.name, self.settings, self.metrics = model, name, settings, metrics
-        self._encoder = model.encoder.model
         self.batch_tokens = settings.tokens_of_batch(str(model.encoder.runtime.device))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")
         self._lock = threading.Lock()
@@ -288,7 +289,7 @@ class WorkQueue:
         items = [item for part in parts for item in part.work.read[part.begin : part.end]]
         start = time.perf_counter()
         try:
-            with cancelled_unless(self._encoder, lambda: any(part.work.is_wanted for part in parts)):
+            with cancelled_unless(self.model.hooked, lambda: any(part.work.is_wanted for part in parts)):
                 answers = self.model.compute(work.ability, items, **dict(work.options))
         except ComputeCancelledError:
             self._count_aborted(parts)

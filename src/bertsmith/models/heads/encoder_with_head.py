@@ -85,6 +85,11 @@ class _OnEncoder(nn.Module):
         assert isinstance(encoder, Encoder)
         return encoder
 
+    @property
+    def hooked(self) -> tuple[nn.Module, ...]:
+        """What is called for each forward pass or, of a decoder, for each piece of a text."""
+        return (self.encoder,)
+
 
 class EncoderForPreTraining(_OnEncoder):
     """An encoder with the masked-LM head and, if its architecture has one, the next-sentence head."""
@@ -182,6 +187,11 @@ class EncoderForTask(_OnEncoder):
     def output_layer(self) -> nn.Module:
         """The linear layer on top, the decoder, or the user's head; a head whose result is a vector may have none."""
         return self.get_submodule(self.head.saved_part)
+
+    @property
+    def hooked(self) -> tuple[nn.Module, ...]:
+        """See `_OnEncoder`."""
+        return (self.encoder, self.output_layer) if self.head.is_decoder else (self.encoder,)
 
     @property
     def num_head_parameters(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from bertsmith.base.core.progress import Progress, unseen
 from bertsmith.base.machine.runtime import ALONE, Rank, Runtime
 from bertsmith.tasks.encoding.passes import Parallel, computed
-from bertsmith.tasks.encoding.row_encoder import RowEncoder
+from bertsmith.tasks.encoding.row_encoder import Hooked, RowEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits, RowPart, separate_rows
 from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.pack import PackedRows
@@ -44,7 +44,12 @@ class Engine(abc.ABC):
     @property
     @abc.abstractmethod
     def model(self) -> Any:
-        """What runs; `register_forward_pre_hook` of its encoder is called in front of every forward pass."""
+        """What runs."""
+
+    @property
+    @abc.abstractmethod
+    def hooked(self) -> tuple[Hooked, ...]:
+        """What is called again and again: the encoder and, of a model that writes, its decoder, once for each piece."""
 
     @property
     @abc.abstractmethod

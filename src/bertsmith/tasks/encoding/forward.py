@@ -52,6 +52,11 @@ class TorchEngine(Engine):
         return self._model
 
     @property
+    def hooked(self) -> tuple[torch.nn.Module, ...]:
+        """See `Engine`."""
+        return self._model.hooked
+
+    @property
     def max_tokens(self) -> int:
         """See `Engine`."""
         return self._model.encoder.max_tokens

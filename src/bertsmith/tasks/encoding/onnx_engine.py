@@ -171,6 +171,11 @@ class OnnxEngine(Engine):
         return self._model
 
     @property
+    def hooked(self) -> tuple[OnnxModel]:
+        """See `Engine`."""
+        return (self._model,)
+
+    @property
     def max_tokens(self) -> int:
         """See `Engine`."""
         return self._model.max_tokens

@@ -29,7 +29,14 @@ MOST_MEMORY = 0.5  # maximum fraction of the machine's memory for vectors
 Vectors = npt.NDArray[np.float32]
 
 
-class LayeredModel(Protocol):
+class Hooked(Protocol):
+    """What computes passes: those of an encoder, or the steps of a decoder."""
+
+    def register_forward_pre_hook(self, hook: Callable[..., None]) -> Any:
+        """Calls `hook` in front of every pass, until `remove()` of what is returned is called."""
+
+
+class LayeredModel(Hooked, Protocol):
     """What an encoder runs: a model in torch, or a session of ONNX Runtime."""
 
     @property
@@ -43,9 +50,6 @@ class LayeredModel(Protocol):
     @property
     def max_tokens(self) -> int:
         """The maximum number of tokens in a row, special tokens included."""
-
-    def register_forward_pre_hook(self, hook: Callable[..., None]) -> Any:
-        """Calls `hook` in front of every forward pass, until `remove()` of what is returned is called."""
 
 
 class RowEncoder(abc.ABC):
