@@ -5,7 +5,7 @@ import dataclasses
 import reprlib
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -159,6 +159,11 @@ def pronoun_examples(pronouns: Sequence[Mapping[str, Any]]) -> list[MentionExamp
     return examples
 
 
+def examples_of(ability: str, items: Sequence[Any]) -> Sequence[Any]:
+    """The items of a method of `Model` as examples; they are checked."""
+    return _EXAMPLES.get(ability, text_examples)(items)
+
+
 def located(items: Sequence[Any]) -> list[Any]:
     """The examples of several requests, numbered together, as errors count them."""
     examples = []
@@ -274,3 +279,14 @@ def _module_of(frame: FrameType) -> str:
 def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
     """A context that silences progress output, safe to use from several threads; does nothing unless `wanted`."""
     return quiet() if wanted else contextlib.nullcontext()
+
+
+_EXAMPLES: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
+    "choose": choice_examples,
+    "tag": tagged_sentences,
+    "answer": question_examples,
+    "generate": source_examples,
+    "extract": source_documents,
+    "resolve": pronoun_examples,
+    "rerank": passage_examples,
+}

@@ -28,17 +28,12 @@ from bertsmith.app.library.inputs import (
     checked_sentences,
     checked_text,
     checked_texts,
-    choice_examples,
+    examples_of,
     listed,
     located,
     pair_examples,
-    passage_examples,
-    pronoun_examples,
-    question_examples,
     require_count,
     require_ids,
-    source_documents,
-    source_examples,
     tagged_sentences,
     text_examples,
     warn_cut,
@@ -229,18 +224,15 @@ class Model:
 
     def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
         """The label of each text or pair, with the probabilities of all labels."""
-        self._require("classify")
-        return self._predict(text_examples(texts))
+        return self._answered("classify", texts)
 
     def score(self, texts: Sequence[Text]) -> list[NumberPrediction]:
         """The predicted number of each text or pair; raises the same errors as `classify`."""
-        self._require("score")
-        return self._predict(text_examples(texts))
+        return self._answered("score", texts)
 
     def choose(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoicePrediction]:
         """The best ending for each context."""
-        self._require("choose")
-        return self._predict(choice_examples(questions))
+        return self._answered("choose", questions)
 
     def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction]:
         """The tags and entities of each text; for plain texts, with character offsets.
@@ -251,8 +243,7 @@ class Model:
             texts: plain texts, which are split into words at white space, around punctuation and around Chinese
                 characters; or lists of words.
         """
-        self._require("tag")
-        return self._predict(tagged_sentences(texts))
+        return self._answered("tag", texts)
 
     def answer(self, questions: Sequence[tuple[str, str]], n_best: int = 1) -> list[AnswerPrediction]:
         """The answer to each question from its context, which may have any length.
@@ -264,7 +255,7 @@ class Model:
         """
         self._require("answer")
         require_count(n_best, "n_best")
-        return self._answer(question_examples(questions), n_best)
+        return self._answer(examples_of("answer", questions), n_best)
 
     def generate(self, texts: Sequence[str], **search: Any) -> list[TextPrediction]:
         """The text that the model writes for each source, such as its summary, with its score.
@@ -275,8 +266,7 @@ class Model:
             search: beam, answers, length_penalty, no_repeat_ngram, min_target_length, max_target_length; by default
                 those of the training. on_text receives each part of a single text, with beam 1 and answers 1.
         """
-        self._require("generate")
-        return self._predict(source_examples(texts), **search)
+        return self._answered("generate", texts, **search)
 
     def extract(self, texts: Sequence[str | Sequence[str]], **options: Any) -> list[ExtractPrediction]:
         """The sentences of each text that say most of it, in its order, with their places and scores.
@@ -285,8 +275,7 @@ class Model:
             texts: texts of any length, or lists of sentences, whose places are those in these joined with spaces.
             options: sentences, no_repeat_ngram; by default those of the training.
         """
-        self._require("extract")
-        return self._predict(source_documents(texts), **options)
+        return self._answered("extract", texts, **options)
 
     def resolve(self, pronouns: Sequence[Mapping[str, Any]]) -> list[MentionPrediction]:
         """What each pronoun refers to: one of its candidates, or none of them.
@@ -300,8 +289,7 @@ class Model:
         Raises:
             InputError: a span is not in the text, or the mentions are too far apart for one row.
         """
-        self._require("resolve")
-        return self._predict(pronoun_examples(pronouns))
+        return self._answered("resolve", pronouns)
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
@@ -428,7 +416,7 @@ class Model:
         if ability == EMBED_IDS:
             examples: Sequence[Any] = [TextExample(id="", first="", pieces=Encoded.from_rows([row])) for row in items]
         else:
-            examples = _EXAMPLES.get(ability, text_examples)(items)
+            examples = examples_of(ability, items)
             if self._predictor is not None and ability in (*OF_TASKS.values(), "rerank"):
                 examples = self._predictor.tokenized(examples)
             else:
@@ -540,6 +528,11 @@ class Model:
             varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
             return self._embedders.setdefault((varied.pooling, bool(varied.normalize), varied.prompt), varied)
 
+    def _answered(self, ability: str, items: Sequence[Any], **settings: Any) -> list[Any]:
+        """The answers of a method of the task head."""
+        self._require(ability)
+        return self._predict(examples_of(ability, items), **settings)
+
     def _predict(self, examples: Sequence[Any], **settings: Any) -> list[Any]:
         """The predictions of examples; those of texts and of pairs are computed separately if there are both."""
         assert self._predictor is not None
@@ -586,14 +579,3 @@ class Model:
         from bertsmith.app.library.attention import attention_of
 
         return attention_of(cast("FrozenEncoder", self.encoder), example)
-
-
-_EXAMPLES: dict[str, Callable[[Sequence[Any]], Sequence[Any]]] = {
-    "choose": choice_examples,
-    "tag": tagged_sentences,
-    "answer": question_examples,
-    "generate": source_examples,
-    "extract": source_documents,
-    "resolve": pronoun_examples,
-    "rerank": passage_examples,
-}
