@@ -575,6 +575,15 @@ def test_a_server_that_is_gone_and_a_field_that_is_empty(browser, stub):
     visit.context.close()
 
 
+def test_a_name_that_is_not_in_the_text_is_refused_by_the_page(visit: Visit) -> None:
+    view = visit.run("resolve")
+    sent = len(visit.asked)
+    view.get_by_label("Candidates").fill("Maria\nHel")
+    view.locator(".actions .go").click()
+    assert view.get_by_role("alert").inner_text() == "“Hel” is not in the text."
+    assert (len(visit.asked), visit.mistakes) == (sent, [])
+
+
 def test_a_server_with_a_key_asks_for_it(browser, stub):
     visit = Visit(browser, stub.address)
     stub.key = "secret"

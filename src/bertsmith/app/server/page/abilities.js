@@ -1,5 +1,6 @@
 // What the page offers for each ability of a model: the fields, the request, and how the answer is shown.
 
+import { Refused } from "./api.js";
 import * as examples from "./examples.js";
 import { bars, count, decimal, make, marked, percent, piece, pointAt } from "./parts.js";
 
@@ -337,12 +338,13 @@ function showResolved({ predictions: [{ text: answer, start, end, pronoun, candi
   return [make("p", { class: "verdict" }, make("strong", { text: answer || "None of them." })), marked(text, spans), bars(rows.sort((a, b) => b[1] - a[1]), best)];
 }
 
-/** The characters of the first place of some words in a text, as the server counts them; [0, 0] if they are not there. */
+/** The characters of the first place of some words in a text, as the server counts them. */
 function spanOf(text, words) {
   const letter = "[\\p{L}\\p{N}]";
   const place = text.search(new RegExp(`(?<!${letter})${words.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&")}(?!${letter})`, "u"));
-  const start = Array.from(text.slice(0, Math.max(0, place))).length;
-  return place < 0 || !words ? [0, 0] : [start, start + Array.from(words).length];
+  if (place < 0) throw new Refused(`“${words}” is not in the text.`);
+  const start = Array.from(text.slice(0, place)).length;
+  return [start, start + Array.from(words).length];
 }
 
 function showCosines({ data }, { texts }) {

@@ -131,10 +131,10 @@ export function abilityView(ability, locked) {
     }
     const mine = new AbortController();
     running = mine;
-    const body = { model: model.name, ...ability.body(given, model) };
     answer.setAttribute("aria-busy", "true");
     const began = performance.now();
     try {
+      const body = { model: model.name, ...ability.body(given, model) };
       const reply = await ask(ability.path, body, mine.signal);
       const time = performance.now() - began;
       answer.replaceChildren(...ability.show(reply, given, model), ...notes(ability.group === "Fine-tuned" && model.weakness, reply.note), usageLine(reply.usage, time, limit()), request(body));
