@@ -76,8 +76,10 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/tag", {"texts": [["a", 1]]}, 422, "texts.0.1: expected a text; found 1"),
     ("/predict", {}, 422, "expected either 'texts' or 'questions'; found neither; send one of them"),
     ("/predict", {"texts": ["a"], "questions": []}, 422, "questions: expected a list of at least 1; found"),
-    ("/predict", {"texts": [["a", "b", "c"]]}, 422, "texts.0: expected a pair of texts; found a list of 3"),
-    ("/predict", {"texts": [1]}, 422, "texts.0: expected a text or a pair of texts; found 1"),
+    ("/predict", {"texts": [["a", "b", "c"]]}, 422, "expected a text or a pair of texts as text 1; found ['a', 'b', 'c']"),
+    ("/predict", {"texts": [["a", ""]], "model": "extracts"}, 422, "sentences in text 1; found an empty one as number 2"),
+    ("/predict", {"texts": [["a", 3]], "model": "extracts"}, 422, "texts.0.1: expected a text; found 3"),
+    ("/predict", {"texts": [1]}, 422, "texts.0: expected a text or a list; found 1"),
     ("/predict", {"texts": [["a", "b"]], "model": "reviews"}, 422, "text 1; found two; give one text each"),
     ("/predict", {"texts": ["a"], "model": "pairs"}, 422, "text 1; found one text; give pairs"),
     (

@@ -137,7 +137,12 @@ class Draw:
         return self._with("/predict", {"model": "summaries", "texts": texts, **search}, _predictions, bare)
 
     def _extract(self) -> Asked:
-        return self._classify("extracts", method="extract")
+        if self.draw.random() < 0.5:
+            return self._classify("extracts", method="extract")
+        texts = self.some(lambda: self.some(lambda: f"the {self.text()}"))
+        model = self.models["extracts"]
+        bare = lambda: [model.extract([text])[0].to_dict() for text in texts]  # noqa: E731
+        return self._with("/predict", {"model": "extracts", "texts": texts}, _predictions, bare)
 
     def _resolve(self) -> Asked:
         mentions = {"pronoun": [5, 8], "candidates": [[0, 4], [9, 13]]}

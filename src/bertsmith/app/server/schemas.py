@@ -17,6 +17,7 @@ TokenId = Annotated[int, Field(ge=0)]
 Item = TypeVar("Item")
 # Only the first invalid item is reported, so validation stops there.
 Items = Annotated[list[Item], Field(min_length=1, fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
 Endings = Annotated[list[str], Field(min_length=2, fail_fast=True)]
 
 
@@ -58,7 +59,10 @@ class PredictAsked(Asked):
     The search of a model that writes, and the choice of one that chooses sentences, is by default that of its training.
     """
 
-    texts: Items[str | Pair] | None = None
+    texts: Items[str | Texts] | None = Field(
+        default=None,
+        description="texts, or pairs of texts; for a model that chooses sentences, also lists of the sentences of a text",
+    )
     questions: Items[ChoiceQuestion] | None = None
     beam: Annotated[int | None, Field(ge=1, le=64, description="open texts at each step; 1: greedy search")] = None
     answers: Annotated[int | None, Field(ge=1, le=64, description="texts for each source, at most the beam")] = None
