@@ -61,7 +61,7 @@ class PredictAsked(Asked):
 
     texts: Items[str | Texts] | None = Field(
         default=None,
-        description="texts, or pairs of texts; for a model that chooses sentences, also lists of the sentences of a text",
+        description="texts, or pairs of texts; for a model that chooses sentences, also texts as lists of sentences",
     )
     questions: Items[ChoiceQuestion] | None = None
     beam: Annotated[int | None, Field(ge=1, le=64, description="open texts at each step; 1: greedy search")] = None
