@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bertsmith.base.core.requests import path_or_none, takes
-from bertsmith.base.core.settings import AUTO, require, require_recipe
+from bertsmith.base.core.settings import AUTO, require_recipe
 from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.processes.distributed import in_process_group, on_first_rank, result_of_first_rank
 from bertsmith.recipes.distillation.corpus_run import distill_corpus as run_on_corpus
@@ -43,12 +43,7 @@ def distill(request: DistillRequest) -> DistillationReport:
     named = {**request.values(FinetuningSettings), **request.values(RecipeSettings)}
     logits = path_or_none(request.logits)
     if settings.student == N_GRAMS:
-        require(
-            rank.count == 1,
-            expected="one process for a student of n-grams, which is a linear model",
-            found=f"{rank.count} processes",
-            fix="start it without torchrun",
-        )
+        rank.require_alone("a student of n-grams, which is a linear model")
         return distill_n_grams(
             request.teacher,
             out,

@@ -150,6 +150,17 @@ class Rank:
             restarts=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
 
+    def require_alone(self, model: str) -> None:
+        """Checks that no other process trains with this one.
+
+        Args:
+            model: what a single process trains, for the message.
+        """
+        if self.count != 1:
+            raise ConfigError(
+                expected=f"one process for {model}", found=f"{self.count} processes", fix="start it without torchrun"
+            )
+
     def dealt(self, count: int) -> list[tuple[int, bool]]:
         """The numbers of the parts of some work that this process computes, and whether each of them counts.
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.base.storage.tensor_file import require_fit
 from bertsmith.models.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
@@ -52,17 +53,19 @@ def write_own_folder(
 def read_own_folder(
     path: Path | str,
     kind: str,
-    read_config: Callable[[Any, str], Config],
+    configs: Mapping[str, type[Config]],
+    command: str,
     new_model: Callable[[Config, ModelMetadata, Tokenizer], Model],
 ) -> tuple[Model, Tokenizer, ModelMetadata]:
     """The model of a folder, or of the run that has it, in evaluation mode; its tokenizer and metadata.
 
     Args:
-        kind: of the model, for messages.
-        read_config: the configuration from the values of `config.json`, and the folder for messages.
+        kind: of the model with its article, for messages.
+        configs: the class of the configuration for each `model_type` of this kind.
+        command: the command that trains such a model.
         new_model: a model without initial values.
     """
-    folder, config, metadata = own_folder_of(path, kind, read_config)
+    folder, config, metadata = own_folder_of(path, kind, configs, command)
     tokenizer, _ = read_tokenizer(folder, metadata)
     if tokenizer is None:
         raise no_vocabulary(folder)
@@ -75,14 +78,22 @@ def read_own_folder(
 
 
 def own_folder_of(
-    path: Path | str, kind: str, read_config: Callable[[Any, str], Config]
+    path: Path | str, kind: str, configs: Mapping[str, type[Config]], command: str
 ) -> tuple[Path, Config, ModelMetadata]:
     """The folder of a model, or the one in its run, its configuration and metadata; see `read_own_folder`."""
     folder = Path(path)
     if not (folder / "config.json").exists() and (folder / "model" / "config.json").exists():
         folder = folder / "model"
-    require_file(folder / "config.json", f"the configuration of a {kind}")
-    return folder, read_config(read_json(folder / "config.json"), str(folder)), read_metadata(folder)
+    require_file(folder / "config.json", f"the configuration of {kind}")
+    values = read_json(folder / "config.json")
+    name = values.get("model_type") if isinstance(values, Mapping) else None
+    require(
+        isinstance(name, str) and name in configs,
+        expected=f"{kind} in '{folder}'",
+        found=f"model_type {name!r}",
+        fix=f"train one with `bertsmith {command}`",
+    )
+    return folder, configs[str(name)].from_dict(values), read_metadata(folder)
 
 
 def new_from_weights(folder: Path, name: str, new_model: Callable[[], Model]) -> Model:

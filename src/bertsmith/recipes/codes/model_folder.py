@@ -1,7 +1,6 @@
 """Reads and writes the folder of a model of visits: weights, vocabulary of codes, tree, and what it predicts."""
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,9 @@ def read_codes_model(path: Path | str) -> CodesModel:
     Raises:
         BertsmithError: there is no such model, or it is damaged.
     """
-    folder, config, metadata = own_folder_of(path, "model of visits", _config)
+    folder, config, metadata = own_folder_of(
+        path, "a model of visits", {GBertConfig.model_type: GBertConfig}, "codes train"
+    )
     vocabulary = CodeVocabulary.load(folder / vocabularies.FILE)
     tree = CodeTree.load(folder / trees.FILE) if (folder / trees.FILE).exists() else CodeTree({})
     spec = metadata.spec or {}
@@ -125,14 +126,3 @@ def read_codes_model(path: Path | str) -> CodesModel:
 def _digests(vocabulary: CodeVocabulary, tree: CodeTree) -> dict[str, str]:
     """The digests of the files with the vocabulary and the tree."""
     return {vocabularies.FILE: vocabulary.digest, **({trees.FILE: tree.digest} if len(tree) else {})}
-
-
-def _config(values: Any, where: str) -> GBertConfig:
-    kind = values.get("model_type") if isinstance(values, Mapping) else None
-    require(
-        kind == GBertConfig.model_type,
-        expected=f"a model of visits in '{where}'",
-        found=f"model_type {kind!r}",
-        fix="train one with `bertsmith codes train`",
-    )
-    return GBertConfig.from_dict(values)

@@ -19,8 +19,8 @@ from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import Help, help_field
 from bertsmith.recipes.codes.settings import CodesSettings
 from bertsmith.recipes.codes.tables import EventSettings
-from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
-from bertsmith.training.loop.settings import BUDGETS, TrainSettings
+from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field, training_of
+from bertsmith.training.loop.settings import TrainSettings
 
 MODEL = Help("a model of `bertsmith codes train`", metavar="DIR", path="model", kind=Path)
 _EVALUATIONS = 20  # of a run
@@ -86,13 +86,7 @@ class TrainCodesRequest(Request, CodesSettings, TrainSettings):
 
         The rate of the paper is 5e-4 in all steps.
         """
-        values = self.values(TrainSettings)
-        usual = dict(self.usual)
-        if values.keys().isdisjoint(BUDGETS):
-            usual["steps"] = max(2, steps)
-        if budget := values.get("steps", usual.get("steps")):
-            usual["evaluate_every"] = max(1, int(budget) // _EVALUATIONS)
-        return TrainSettings(**{**usual, **values})
+        return training_of(self, steps, _EVALUATIONS)
 
 
 @dataclasses.dataclass(frozen=True)

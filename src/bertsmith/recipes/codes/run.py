@@ -67,13 +67,7 @@ def train_codes(request: TrainCodesRequest) -> CodesResult:
         )
     assert request.codes is not None, "a run has them"
     settings, path = request.part(CodesSettings), Path(request.codes)
-    processes = Rank.from_environment().count
-    require(
-        processes == 1,
-        expected="one process for a model of visits",
-        found=f"{processes} processes",
-        fix="start it without torchrun",
-    )
+    Rank.from_environment().require_alone("a model of visits")
     device = choose(settings.device, "fp32").torch_device
     with Run.open(request.out, resume=request.resume) as run:
         folder = read_codes_folder(path)

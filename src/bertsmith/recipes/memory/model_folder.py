@@ -1,8 +1,7 @@
 """Reads and writes the folder of a memory network: words as a vocabulary, the answers as labels."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.own_folder import read_own_folder, write_own_folder
@@ -74,15 +73,5 @@ def read_memory_model(path: Path | str) -> tuple[MemoryNetwork, Tokenizer, Model
         )
         return MemoryNetwork(config, rows, seed=None)
 
-    return read_own_folder(path, "memory network", _config, new_model)
-
-
-def _config(values: Any, where: str) -> MemoryNetworkConfig:
-    kind = values.get("model_type") if isinstance(values, Mapping) else None
-    require(
-        kind == MemoryNetworkConfig.model_type,
-        expected=f"a memory network in '{where}'",
-        found=f"model_type {kind!r}",
-        fix="train one with `bertsmith memory train`",
-    )
-    return MemoryNetworkConfig.from_dict(values)
+    configs = {MemoryNetworkConfig.model_type: MemoryNetworkConfig}
+    return read_own_folder(path, "a memory network", configs, "memory train", new_model)

@@ -10,8 +10,8 @@ from bertsmith.base.core.requests import Request
 from bertsmith.base.core.settings import Help, help_field, require
 from bertsmith.recipes.memory.settings import MemorySettings
 from bertsmith.text.documents.encodings import EncodingSettings
-from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
-from bertsmith.training.loop.settings import BUDGETS, TrainSettings
+from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field, training_of
+from bertsmith.training.loop.settings import TrainSettings
 
 _EVALUATIONS = 50  # of a run: the linear start ends at one
 
@@ -58,13 +58,8 @@ class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
 
         Adam takes the place of the paper's SGD. The evaluations are many, since the linear start ends at one.
         """
-        own, given = self.part(MemorySettings), self.values(TrainSettings)
-        usual = dict(self.usual)
-        if given.keys().isdisjoint(BUDGETS):
-            usual["steps"] = max(2, own.epochs * -(-questions // own.rows_per_step))
-        if steps := given.get("steps", usual.get("steps")):
-            usual["evaluate_every"] = max(1, int(steps) // _EVALUATIONS)
-        settings = TrainSettings(**{**usual, **given})
+        own = self.part(MemorySettings)
+        settings = training_of(self, own.epochs * -(-questions // own.rows_per_step), _EVALUATIONS)
         require(
             own.starts == 1 or settings.keep_best is not None,
             expected="a held-out value in --keep-best, which selects among several starts",

@@ -59,13 +59,7 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
         )
     assert request.stories is not None, "a run has them"
     settings, path, dev_path = request.part(MemorySettings), Path(request.stories), path_or_none(request.dev)
-    processes = Rank.from_environment().count
-    require(
-        processes == 1,
-        expected="one process for a memory network",
-        found=f"{processes} processes",
-        fix="start it without torchrun",
-    )
+    Rank.from_environment().require_alone("a memory network")
     device = choose(settings.device, "fp32").torch_device
     with Run.open(request.out, resume=request.resume) as run:
         stories = read_stories(path, settings.encoding)

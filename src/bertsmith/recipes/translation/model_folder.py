@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bertsmith.models.checkpoints.own_folder import read_own_folder, write_own_folder
-from bertsmith.models.encoders.encoder_decoders import encoder_decoder_config, new_encoder_decoder
+from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder
@@ -34,7 +34,11 @@ def write_translation_model(
 def read_translation_model(path: Path | str) -> tuple[EncoderDecoder, Tokenizer]:
     """The model of a folder, or of the run that has it, in evaluation mode, and its tokenizer."""
     model, tokenizer, _ = read_own_folder(
-        path, "translation model", encoder_decoder_config, lambda config, *_: new_encoder_decoder(config, seed=None)
+        path,
+        "a translation model",
+        ENCODER_DECODERS,
+        "train-translation",
+        lambda config, *_: new_encoder_decoder(config, seed=None),
     )
     return model, tokenizer
 

@@ -43,13 +43,7 @@ def train_translation(request: TrainTranslationRequest) -> TrainResult:
     assert request.pairs is not None, "a run has them"
     settings, training = request.part(TranslationSettings), request.training
     pairs, dev = Path(request.pairs), path_or_none(request.dev)
-    processes = Rank.from_environment().count
-    require(
-        processes == 1,
-        expected="one process for a translation model",
-        found=f"{processes} processes",
-        fix="start it without torchrun",
-    )
+    Rank.from_environment().require_alone("a translation model")
     runtime = choose(settings.device, settings.precision)
     require(
         runtime.precision != "fp16",

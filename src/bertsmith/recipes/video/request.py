@@ -21,8 +21,8 @@ from bertsmith.base.core.requests import Request, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.recipes.video.settings import VideoSettings
 from bertsmith.text.documents.encodings import EncodingSettings
-from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field
-from bertsmith.training.loop.settings import BUDGETS, TrainSettings
+from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field, training_of
+from bertsmith.training.loop.settings import TrainSettings
 
 FEATURES = Help(
     ".npy files of feature vectors, rows x numbers, one for each sequence; or their folder",
@@ -117,11 +117,8 @@ class TrainVideoRequest(Request, VideoSettings, TrainSettings):
 
         The paper's learning rate of 1e-5 is for half a million steps of BERT-large.
         """
-        own, values = self.part(VideoSettings), self.values(TrainSettings)
-        usual = dict(self.usual)
-        if values.keys().isdisjoint(BUDGETS):
-            usual["steps"] = max(2, own.epochs * -(-segments // own.rows_per_step))
-        return TrainSettings(**{**usual, **values})
+        own = self.part(VideoSettings)
+        return training_of(self, own.epochs * -(-segments // own.rows_per_step))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,13 +47,7 @@ def train_video(request: TrainVideoRequest) -> TrainResult:
         )
     assert request.segments is not None, "a run has them"
     settings = request.part(VideoSettings)
-    processes = Rank.from_environment().count
-    require(
-        processes == 1,
-        expected="one process for a model of texts with codes",
-        found=f"{processes} processes",
-        fix="start it without torchrun",
-    )
+    Rank.from_environment().require_alone("a model of texts with codes")
     runtime = choose(settings.device, settings.precision)
     paths = {name: path for name in _PATHS if (path := path_or_none(getattr(request, name))) is not None}
     with Run.open(request.out, resume=request.resume) as run:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from bertsmith.base.core.requests import Request, require_path
 from bertsmith.base.core.settings import from_dict, help_field, require, to_dict
-from bertsmith.training.loop.settings import TrainSettings
+from bertsmith.training.loop.settings import BUDGETS, TrainSettings
 
 Asked = TypeVar("Asked", bound=Request)
 
@@ -50,6 +50,20 @@ def require_input(request: Any, name: str, command: str) -> None:
         )
 
 
+def training_of(request: Request, steps: int, evaluations: int = 0) -> TrainSettings:
+    """The settings of a training of that many steps: what was given, and for the rest what is usual in the command.
+
+    Args:
+        evaluations: how often the model is evaluated, unless that was given.
+    """
+    values, usual = request.values(TrainSettings), dict(request.usual)
+    if values.keys().isdisjoint(BUDGETS):
+        usual["steps"] = max(2, steps)
+    if evaluations and (budget := values.get("steps", usual.get("steps"))):
+        usual["evaluate_every"] = max(1, int(budget) // evaluations)
+    return TrainSettings(**{**usual, **values})
+
+
 def request_of_run(
     kind: type[Asked],
     run: Path | str,
@@ -81,7 +95,6 @@ def request_of_run(
         fix="name another folder",
     )
     own, training = from_dict(settings, record.get("run", {}), where), from_dict(TrainSettings, record["train"], where)
-    given = {name: str(record.get(name, "")), "out": run, "resume": True}
-    given |= {"dev": record["dev"]} if "dev" in record else {}
-    given |= {field: record.get(field) for field in also}
-    return kind(**given, **to_dict(own), **to_dict(training))
+    files = {name: str(record.get(name, ""))} | {field: record.get(field) for field in also}
+    files |= {"dev": record["dev"]} if "dev" in record else {}
+    return kind(**files, out=run, resume=True, **to_dict(own), **to_dict(training))

@@ -153,12 +153,8 @@ def _require_processes(
     rank: Rank, settings: PretrainingRunSettings, data: PretrainingDataSettings, training: TrainSettings
 ) -> None:
     """Refuses settings that several processes cannot train with."""
-    require(
-        rank.count == 1 or not OBJECTIVES[data.objective].carries_state,
-        expected=f"one process for {data.objective}, which carries the state of the model from step to step",
-        found=f"{rank.count} processes",
-        fix="start it without torchrun",
-    )
+    if OBJECTIVES[data.objective].carries_state:
+        rank.require_alone(f"{data.objective}, which carries the state of the model from step to step")
     require(
         rank.count == 1 or not (settings.compile and training.shard),
         expected="--shard or --compile",
