@@ -48,7 +48,6 @@ SLOW = {
     "bertsmith.inference.cluster.vectors", "bertsmith.inference.cluster.words",
     # Rarely needed: a plain classification of single texts works without them.
     "bertsmith.base.pages.html", "bertsmith.base.storage.downloads", "bertsmith.base.storage.remote",
-    "bertsmith.models.encoders.encoder_decoders",
     "bertsmith.models.heads.head_blocks", "bertsmith.models.parts.earlier", "bertsmith.models.parts.layer_mix",
     "bertsmith.models.parts.local_attention", "bertsmith.models.parts.memory",
     "bertsmith.tasks.baselines.text_vectors", "bertsmith.tasks.baselines.word_model",

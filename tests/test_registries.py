@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from bertsmith.base.core.registry import Registry, imported
-from bertsmith.models.checkpoints.architectures import ARCHITECTURES
+from bertsmith.models.checkpoints.architectures import ARCHITECTURES, ENCODER_DECODERS
 from bertsmith.models.checkpoints.load import _READERS as MODEL_READERS
-from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS
 from bertsmith.tasks.specs.kinds import KINDS
 from bertsmith.tasks.task_data.task_files import _READERS as DATA_READERS
 from test_architecture import FILES, FLOORS, SOURCE

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.models.encoders.encoder_decoders import encoder_decoder_config, new_encoder_decoder
+from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS, new_encoder_decoder
+from bertsmith.models.checkpoints.own_folder import own_config
 from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.head_inputs import SCORES
@@ -165,14 +166,15 @@ def test_dropout_is_a_function_of_the_pair():
 def test_a_configuration_is_read_as_written_and_wrong_ones_are_refused():
     config = LstmConfig.named("mini", vocab_size=30, score="concat", hidden_dropout_prob=0.2)
     values = {"model_type": config.model_type, **config.to_dict()}
-    again = encoder_decoder_config(values, "folder")
+    of_model = "folder", "a translation model", ENCODER_DECODERS, "train-translation"
+    again = own_config(values, *of_model)
     assert isinstance(again, LstmConfig)
     assert again.to_dict() == config.to_dict()
     assert (again.score, again.hidden_size, again.num_parameters()) == ("concat", 256, config.num_parameters())
     assert isinstance(new_encoder_decoder(config), LstmEncoderDecoder)
     with pytest.raises(ConfigError, match="unknown score"):
-        encoder_decoder_config({**values, "score": "cosine"}, "folder")
+        own_config({**values, "score": "cosine"}, *of_model)
     with pytest.raises(ConfigError, match="an even hidden_size"):
         LstmConfig(hidden_size=7)
     with pytest.raises(ConfigError, match=r"a translation model in 'folder'; found model_type 'bert'"):
-        encoder_decoder_config({"model_type": "bert"}, "folder")
+        own_config({"model_type": "bert"}, *of_model)

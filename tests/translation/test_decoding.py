@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.models.encoders.encoder_decoders import new_encoder_decoder
+from bertsmith.models.checkpoints.architectures import new_encoder_decoder
 from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig
 from bertsmith.models.encoders.transformer_encoder_decoder import Transformer, TransformerConfig
 from bertsmith.models.parts.batch import Batch

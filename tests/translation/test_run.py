@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from bertsmith.base.core.errors import BertsmithError, CheckpointError, ConfigError, InputError, RunError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.encoders.lstm_encoder_decoder import LstmConfig, LstmEncoderDecoder
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.head_inputs import SCORES

@@ -8,10 +8,10 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bertsmith.base.core.errors import ConfigError, nearest
-from bertsmith.base.core.registry import imported
+from bertsmith.base.core.registry import Registry, imported
 from bertsmith.base.core.settings import require_known
 from bertsmith.models.checkpoints.transformers_folder import encoder_type
 from bertsmith.models.model_files.metadata import ModelMetadata
@@ -27,6 +27,9 @@ from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
+
+if TYPE_CHECKING:
+    from bertsmith.models.parts.encoder_decoder import EncoderDecoder
 
 TokenizerReader = Callable[[Path, ModelMetadata], tuple[Tokenizer | None, list[str]]]
 
@@ -94,6 +97,19 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "elmo": Architecture(module="elmo", prefix="Elmo", read_tokenizer=read_wordpiece),
     "bilstm": Architecture(module="bilstm", prefix="BiLstm"),
 }
+# Models that write a text from a text.
+ENCODER_DECODERS = Registry[type[EncoderConfig]](
+    {
+        "transformer": "models.encoders.transformer_encoder_decoder:TransformerConfig",
+        "lstm": "models.encoders.lstm_encoder_decoder:LstmConfig",
+    }
+)
+_ENCODER_DECODERS = Registry[Callable[..., "EncoderDecoder"]](
+    {
+        "transformer": "models.encoders.transformer_encoder_decoder:Transformer",
+        "lstm": "models.encoders.lstm_encoder_decoder:LstmEncoderDecoder",
+    }
+)
 # Models that are no encoder of text: their names, and the commands that use them.
 _OTHER_MODELS: Mapping[str, tuple[str, str]] = {
     "memory-network": ("a memory network", "memory answer"),
@@ -119,8 +135,6 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
         kind = encoder_type(kind)
         values = {**values, "model_type": kind}
     if not isinstance(kind, str) or kind not in ARCHITECTURES:
-        from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS
-
         if isinstance(kind, str) and kind in ENCODER_DECODERS:
             raise ConfigError(
                 expected="an encoder",
@@ -140,3 +154,8 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
 def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> Encoder:
     """An encoder of this shape."""
     return architecture_of(config).encoder(config, seed=seed)
+
+
+def new_encoder_decoder(config: EncoderConfig, *, seed: int | None = 0) -> "EncoderDecoder":
+    """A model of this shape that writes a text from a text."""
+    return _ENCODER_DECODERS[config.model_type](config, seed=seed)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -86,14 +86,19 @@ def own_folder_of(
         folder = folder / "model"
     require_file(folder / "config.json", f"the configuration of {kind}")
     values = read_json(folder / "config.json")
+    return folder, own_config(values, str(folder), kind, configs, command), read_metadata(folder)
+
+
+def own_config(values: Any, where: str, kind: str, configs: Mapping[str, type[Config]], command: str) -> Config:
+    """The configuration in a `config.json`; see `read_own_folder`."""
     name = values.get("model_type") if isinstance(values, Mapping) else None
     require(
         isinstance(name, str) and name in configs,
-        expected=f"{kind} in '{folder}'",
+        expected=f"{kind} in '{where}'",
         found=f"model_type {name!r}",
         fix=f"train one with `bertsmith {command}`",
     )
-    return folder, configs[str(name)].from_dict(values), read_metadata(folder)
+    return configs[str(name)].from_dict(values)
 
 
 def new_from_weights(folder: Path, name: str, new_model: Callable[[], Model]) -> Model:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.checkpoints.own_folder import read_own_folder, write_own_folder
-from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS, new_encoder_decoder
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.encoder_decoder import EncoderDecoder

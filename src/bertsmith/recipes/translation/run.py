@@ -7,7 +7,7 @@ from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import require, to_dict
 from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import digest_file
-from bertsmith.models.encoders.encoder_decoders import new_encoder_decoder
+from bertsmith.models.checkpoints.architectures import new_encoder_decoder
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.tokenizer_files import read_tokenizer_file
 from bertsmith.recipes.translation.model_folder import TASK, write_translation_model

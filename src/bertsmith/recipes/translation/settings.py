@@ -94,7 +94,7 @@ class TranslationSettings:
 
     def config(self, pieces: int) -> "EncoderConfig":
         """The shape of the model with a vocabulary of that many pieces."""
-        from bertsmith.models.encoders.encoder_decoders import ENCODER_DECODERS
+        from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS
 
         architecture = ENCODER_DECODERS[self.kind]
         own: dict[str, Any] = {"score": "general" if self.score is None else self.score}
