@@ -45,11 +45,11 @@ def against(
     """
     differences, p_values, pairs = [], [], list[Pair]()
     for cell in own:
-        place = dataclasses.replace(cell.place, system=first)
-        if place not in theirs:
+        other = theirs.get(dataclasses.replace(cell.place, system=first))
+        if other is None:
             continue
-        differences.append(round(cell.scores[spec.metric] - theirs[place].scores[spec.metric], 4))
-        pairs.append([lines_of(folder, one) for one in (cell.place, place)])
+        differences.append(round(cell.scores[spec.metric] - other.scores[spec.metric], 4))
+        pairs.append([lines_of(folder, cell.place), lines_of(folder, other.place)])
         _, test = paired(spec.kind, spec.metric, spec.scheme, pairs[-1][:1], pairs[-1][1:])
         p_values.append(round(test.p_value, 4))
     result = {"against": first, "differences": differences, "p_values": p_values}
@@ -62,7 +62,7 @@ def against(
 
 def _certain(pairs: Sequence[Pair], kind: str, metric: str, scheme: str) -> dict[str, Any]:
     rows = [[score_rows(kind, metric, lines, scheme) for lines in pair] for pair in pairs]
-    known = [[one for one in pair if one is not None] for pair in rows]
+    known = [[values for values in pair if values is not None] for pair in rows]
     if not known or any(len(pair) < 2 for pair in known):
         return {}
     difference, low, high = over_seeds_and_rows(known)
@@ -102,7 +102,8 @@ def over_seeds_and_rows(pairs: Sequence[Sequence[ScoreRows]], draws: int = DRAWS
 
     def difference(seed: int, chosen: npt.NDArray[np.int64]) -> float:
         ours, theirs = (
-            float((np.mean if one.statistic is None else one.statistic)(one.rows[chosen])) for one in pairs[seed]
+            float((np.mean if values.statistic is None else values.statistic)(values.rows[chosen]))
+            for values in pairs[seed]
         )
         return (ours - theirs) * first.unit
 

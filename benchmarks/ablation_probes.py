@@ -147,12 +147,12 @@ def _scores_of(engine: Engine, tokenizer: Tokenizer, texts: Sequence[tuple[str, 
         ids = np.concatenate([before, after])
         edges = [*np.flatnonzero(tokenizer.starts_of_words(ids)).tolist(), len(ids)]
         for start, end in itertools.pairwise(edge for edge in edges if edge >= len(before)):
-            for place in range(start, end):
+            for hidden in range(start, end):
                 row = ids.copy()
-                row[place:end] = tokenizer.vocabulary.mask_id
+                row[hidden:end] = tokenizer.vocabulary.mask_id
                 rows.append(row)
-                golds.append(int(ids[place]))
-                places.append(place)
+                golds.append(int(ids[hidden]))
+                places.append(hidden)
                 of_text.append(number)
             if len(before):
                 break

@@ -51,7 +51,7 @@ MODELS: dict[str, Arm] = {
         Arm(name="shuffled", objective="mlm+nsp", text="shuffled"),
         Arm(name="left-to-right-books", objective="left-to-right", changes=WHOLE_ROWS),
         Arm(name="left-to-right-shuffled", objective="left-to-right", changes=WHOLE_ROWS, text="shuffled"),
-        *(Arm(name=f"{one.name}-quarter", objective=one.objective, share=0.25) for one in (BOTH, MLM, CAUSAL)),
+        *(Arm(name=f"{arm.name}-quarter", objective=arm.objective, share=0.25) for arm in (BOTH, MLM, CAUSAL)),
     )
 }
 ONCE = ("narrow", "deep", "wide", "wider", "widest")  # pre-trained once: the larger ones take hours

@@ -9,12 +9,12 @@ answer is right half of the time.
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.storage.files import read_json_lines
 from bertsmith.tasks.datasets.examples import ChoiceExample, TaggedExample, TextExample
 
 AROUND = 12  # words on each side of one whose sense is asked for, so that rows are as long as in pre-training
@@ -51,7 +51,7 @@ def tagged(path: Path, kind: str) -> tuple[list[TaggedExample], list[TaggedExamp
         kind: "pos", or "chunks": the phrases that have no phrases in them, as tags that begin and continue them.
     """
     parts: tuple[list[TaggedExample], list[TaggedExample]] = ([], [])
-    for row in _rows(path):
+    for row in read_json_lines(path):
         document = int(row["doc"].rpartition("_")[2])
         tags = row["pos"] if kind == "pos" else base_phrases(len(row["tokens"]), row["spans"])
         name = f"{row['doc']}:{row['sent']}"
@@ -78,7 +78,7 @@ def base_phrases(words: int, spans: Sequence[tuple[int, int, str]]) -> list[str]
 def senses(path: Path) -> list[WordExample]:
     """The words of a file of CoarseWSD-20 with their senses."""
     examples = []
-    for number, row in enumerate(_rows(path), start=1):
+    for number, row in enumerate(read_json_lines(path), start=1):
         words, index = row["text"].split(), row["index"]
         before = " ".join(words[max(0, index - AROUND) : index])
         start = len(before) + bool(before)
@@ -138,7 +138,7 @@ def minimal_pairs(folder: Path) -> Examples:
     """The pairs of all files of BLiMP: a sentence that is acceptable and one that is not; the first few, and all."""
     examples = []
     for path in sorted(folder.glob("*.jsonl")):
-        for number, row in enumerate(_rows(path)):
+        for number, row in enumerate(read_json_lines(path)):
             label = number % 2
             pair = (row["sentence_good"], row["sentence_bad"])
             name = f"{row['linguistics_term']}/{row['UID']}/{row['pairID']}"
@@ -162,7 +162,7 @@ def sentence_order(chapters: Sequence[Sequence[str]], seed: int) -> list[TextExa
 
 def responses(path: Path, seed: int) -> list[TextExample]:
     """What was said last in a dialogue, with the response, or with that of another dialogue of the file."""
-    draw, rows = generator(seed, f"responses of {path.name}"), list(_rows(path))
+    draw, rows = generator(seed, f"responses of {path.name}"), read_json_lines(path)
     examples = []
     for row in rows:
         true = bool(draw.integers(2))
@@ -170,10 +170,3 @@ def responses(path: Path, seed: int) -> list[TextExample]:
         label = "responds" if true else "elsewhere"
         examples.append(TextExample(id=row["id"], first=row["context"][-1], second=response, label=label))
     return examples
-
-
-def _rows(path: Path) -> Iterator[dict]:  # type: ignore[type-arg]
-    """The rows of a file of JSON lines."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)

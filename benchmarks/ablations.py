@@ -189,8 +189,8 @@ class Results:
         place = model.with_suffix(".aside.json")
         if not place.is_file():
             chapters = [" ".join(sentences) for sentences in self.material.sentences()[:CHAPTERS]]
-            found = Perplexity.of_all(bertsmith.load(model, device=self.options.device).perplexity(chapters))
-            write_json(place, found.to_dict())
+            perplexities = bertsmith.load(model, device=self.options.device).perplexity(chapters)
+            write_json(place, Perplexity.of_all(perplexities).to_dict())
         return round(float(read_json(place)["perplexity"]), 2)
 
     def _gain(self, name: str) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from harness import begun, write_result
 
 import bertsmith
 from bertsmith.base.core.progress import quiet
+from bertsmith.base.storage.files import read_json_lines
 from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.tasks.baselines.written import chosen_by
 from bertsmith.tasks.datasets.examples import DocumentExample
@@ -102,7 +103,7 @@ def _files(data: str, folder: Path, runs: Path) -> dict[str, Path]:
         return {part: folder / f"aeslc_{part}.jsonl" for part in ("train", "dev")}
     files = {}
     for part in ("train", "dev", "test"):
-        rows = [json.loads(line) for line in (folder / f"{part}.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = read_json_lines(folder / f"{part}.jsonl")
         lines = [json.dumps({"id": row["paper_id"], "source": row["source"], "target": row["target"]}) for row in rows]
         files[part] = runs / f"{part}.jsonl"
         files[part].write_text("\n".join(lines) + "\n", encoding="utf-8")

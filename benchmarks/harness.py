@@ -85,7 +85,7 @@ def write_result(name: str, payload: dict[str, Any]) -> Path:
 
 
 def begun(benchmark: str, out: str | None = None) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """(the machine, the name of the result, the cells in it that earlier calls measured).
+    """(the machine, the name of the result, the cells in it, if there are any, that earlier calls measured).
 
     Args:
         out: the name to use; by default it is made of the machine and the version of torch.
@@ -93,7 +93,7 @@ def begun(benchmark: str, out: str | None = None) -> tuple[dict[str, Any], str, 
     described = machine()
     name = out or f"{benchmark}_{machine_label(described)}_torch-{described['packages']['torch']}"
     path = RESULTS / f"{name}.json"
-    return described, name, read_json(path)["cells"] if path.exists() else {}
+    return described, name, read_json(path).get("cells", {}) if path.exists() else {}
 
 
 def machine_label(described: dict[str, Any]) -> str:

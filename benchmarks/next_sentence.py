@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import machine, machine_label, write_result
+from harness import begun, write_result
 
 import bertsmith
 from bertsmith.base.core.randomness import generator
@@ -79,9 +79,9 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a model with a next-sentence head")
     parser.add_argument("--vectors", nargs="*", default=["starter"], help="models whose vectors are compared")
     parser.add_argument("--items", type=int, default=1000)
-    given = parser.parse_args()
-    firsts, candidates = items_of(given.texts, given.items, 1)
-    model = bertsmith.load(given.model, device="cpu")
+    options = parser.parse_args()
+    firsts, candidates = items_of(options.texts, options.items, 1)
+    model = bertsmith.load(options.model, device="cpu")
     pairs = [(first, second) for first, every in zip(firsts, candidates, strict=True) for second in every]
     results = {}
     chances = np.array([answer.probability for answer in model.next_sentence(pairs)]).reshape(-1, CANDIDATES)
@@ -91,7 +91,7 @@ def main() -> None:
     space = WordSpace(texts)
     by_words = [space.vectors([first, *every], 1) for first, every in zip(firsts, candidates, strict=True)]
     results["TF-IDF"] = scored(np.stack([table[1:] @ table[0] for table in by_words]), None)
-    for name in given.vectors:
+    for name in options.vectors:
         table = bertsmith.load(name, device="cpu").embed(texts).astype(np.float64)
         table /= np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
         of_firsts = table[[row[first] for first in firsts]]
@@ -107,8 +107,7 @@ def main() -> None:
         print(f"{name:20} accuracy {result['accuracy']:.4f}  recall@1 of {CANDIDATES}: {result['recall_at_1']:.4f}")
     for result in results.values():
         del result["right"]
-    described = machine()
-    name = f"next_sentence_{machine_label(described)}_torch-{described['packages']['torch']}"
+    described, name, _ = begun("next_sentence")
     write_result(name, {"machine": described, "items": len(firsts), "candidates": CANDIDATES, "systems": results})
 
 

@@ -1,6 +1,7 @@
 """Word sense disambiguation by labelled examples and by glosses, against the most frequent and the first sense.
 
-    python benchmarks/word_senses.py --data DIR [--models starter MODEL] [--minutes 2] [--pair-model RUN]
+    python benchmarks/word_senses.py --data DIR [--models starter MODEL] [--names starter MiniLM] [--minutes 2]
+        [--pair-model RUN]
 
 DIR has CoarseWSD-20 (`coarsewsd20_train.jsonl`, `coarsewsd20_test.jsonl`), the revised all-words sets (`42D`,
 `S10amended`, `softEN`) and Open English WordNet (`oewn_senses.tsv`, `oewn_synsets.jsonl`), whose definitions are the
@@ -18,12 +19,12 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import machine, machine_label, write_result
+from harness import begun, write_result
 
 from bertsmith.base.storage.files import read_json_lines
 from bertsmith.inference.predictors.loading import load_predictor
@@ -41,11 +42,6 @@ MOST_WORDS = 1500  # of an all-words set, drawn with a fixed seed
 POS = {"NOUN": "n", "VERB": "v", "ADJ": "a", "ADV": "r"}
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The records of a file of JSON lines."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def in_words(tokens: Sequence[str], index: int) -> Occurrence:
     """A token in its sentence."""
     start = len(" ".join([*tokens[:index], ""]))
@@ -53,9 +49,9 @@ def in_words(tokens: Sequence[str], index: int) -> Occurrence:
 
 
 def coarse(data: Path, split: str, most: int) -> dict[str, list[WordInText]]:
-    """The examples of CoarseWSD-20 by their words, at most so many of each, drawn with a fixed seed."""
+    """The examples of CoarseWSD-20 by their words, at most `most` of each, drawn with a fixed seed."""
     words: dict[str, list[WordInText]] = {}
-    for number, row in enumerate(rows_of(data / f"coarsewsd20_{split}.jsonl")):
+    for number, row in enumerate(read_json_lines(data / f"coarsewsd20_{split}.jsonl")):
         occurrence = in_words(row["text"].split(" "), row["index"])
         word = WordInText(id=str(number), lemma=row["word"], occurrence=occurrence, senses=(row["sense_name"],))
         words.setdefault(row["word"], []).append(word)
@@ -68,10 +64,12 @@ def coarse(data: Path, split: str, most: int) -> dict[str, list[WordInText]]:
 
 def all_words(data: Path, name: str) -> tuple[list[WordInText], int]:
     """The words of one of the all-words sets, and how many are left out, because their senses are unknown."""
-    sentences = {row["sent"]: row["tokens"] for row in rows_of(data / f"{name}.sentences.jsonl")}
-    apart = {row["id"] for row in rows_of(data / "S10amended.instances.jsonl")} if name != "S10amended" else set()
+    sentences = {row["sent"]: row["tokens"] for row in read_json_lines(data / f"{name}.sentences.jsonl")}
+    apart = (
+        {row["id"] for row in read_json_lines(data / "S10amended.instances.jsonl")} if name != "S10amended" else set()
+    )
     words, without = [], 0
-    for row in rows_of(data / f"{name}.instances.jsonl"):
+    for row in read_json_lines(data / f"{name}.instances.jsonl"):
         senses = tuple(filter(None, row["oewn"]))
         without += not senses
         if senses and row["id"] not in apart:
@@ -86,7 +84,7 @@ def all_words(data: Path, name: str) -> tuple[list[WordInText], int]:
 @functools.cache
 def wordnet(data: Path) -> tuple[list[Gloss], list[WordInText]]:
     """The glosses of all senses in order, and the words of the example sentences with their senses."""
-    synsets = {row["id"]: row for row in rows_of(data / "oewn_synsets.jsonl")}
+    synsets = {row["id"]: row for row in read_json_lines(data / "oewn_synsets.jsonl")}
     lines = (data / "oewn_senses.tsv").read_text(encoding="utf-8").splitlines()[1:]
     senses = set()
     for line in lines:
@@ -140,8 +138,12 @@ def remembered(model: str) -> Embedder:
 Part = tuple[dict[str, str], Callable[[], list[SenseAnswer]]]
 
 
-def parts(data: Path, models: Sequence[str], most: int, pair_model: str | None) -> Iterator[Part]:
-    """What is measured: a key, and the function that gives the answers."""
+def parts(data: Path, models: Mapping[str, str], most: int, pair_model: str | None) -> Iterator[Part]:
+    """What is measured: a key, and the function that gives the answers.
+
+    Args:
+        models: the models by their names in the result.
+    """
     train, test = coarse(data, "train", most), coarse(data, "test", most)
 
     def answers(model: str, words: Sequence[WordInText], **known: Any) -> list[SenseAnswer]:
@@ -151,8 +153,7 @@ def parts(data: Path, models: Sequence[str], most: int, pair_model: str | None) 
         return Disambiguator(loaded[model], **known).answers(words)
 
     loaded: dict[str, Embedder] = {}
-    for model in models:
-        name = Path(model).name if model == "starter" else "MiniLM"
+    for name, model in models.items():
         for word in test:
             for method in ("nearest", "centroid"):
                 key = {"model": name, "set": "CoarseWSD-20", "system": method, "part": word}
@@ -178,7 +179,7 @@ def parts(data: Path, models: Sequence[str], most: int, pair_model: str | None) 
         for name_of_set in ("S10amended", "42D"):
             for prior in (0.0, PRIOR):
                 system = "pairs" if not prior else f"pairs, prior {prior:g}"
-                key = {"model": "MiniLM", "set": name_of_set, "system": system, "part": "all"}
+                key = {"model": Path(pair_model).name, "set": name_of_set, "system": system, "part": "all"}
 
                 def by_pairs(of_set: str = name_of_set, prior: float = prior) -> list[SenseAnswer]:
                     pairs = Disambiguator(None, glosses=wordnet(data)[0], scorer=scorer, prior=prior)
@@ -226,6 +227,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--models", nargs="+", default=["starter"])
+    parser.add_argument("--names", nargs="+", help="their names in the result [those of their folders]")
     parser.add_argument("--pair-model", help="a run that was fine-tuned on the pairs of --write-pairs")
     parser.add_argument("--write-pairs", type=Path, help="write training pairs there, and measure nothing")
     parser.add_argument("--examples", type=int, default=2000, help="usage examples for --write-pairs")
@@ -238,7 +240,9 @@ def main() -> None:
         return
     lines = read_json_lines(arguments.lines) if arguments.lines.is_file() else []
     done, begin, left = [line["key"] for line in lines], time.monotonic(), 0
-    for key, run in parts(arguments.data, arguments.models, arguments.most, arguments.pair_model):
+    names = arguments.names or [Path(model).name for model in arguments.models]
+    models = dict(zip(names, arguments.models, strict=True))
+    for key, run in parts(arguments.data, models, arguments.most, arguments.pair_model):
         if key in done:
             continue
         if time.monotonic() - begin > 60 * arguments.minutes:
@@ -261,8 +265,8 @@ def main() -> None:
     table = summary(lines)
     for row in table:
         print(f"{row['set']:13} {row['model']:8} {row['system']:45} {row['f1']:.4f} without {row['f1_of_first']:.4f}")
-    described, left_out = machine(), {name: all_words(arguments.data, name)[1] for name in SETS}
-    name = f"word_senses_{machine_label(described)}_torch-{described['packages']['torch']}"
+    described, name, _ = begun("word_senses")
+    left_out = {name_of_set: all_words(arguments.data, name_of_set)[1] for name_of_set in SETS}
     write_result(
         name,
         {

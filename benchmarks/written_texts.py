@@ -32,14 +32,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from harness import RESULTS, machine, machine_label, write_result
+from harness import RESULTS, begun, write_result
 
 import bertsmith
-from bertsmith.base.storage.files import read_json
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.recipes.results.comparison import tested
+from bertsmith.recipes.results.resampling import Line, intervals, scored_lines
 from bertsmith.tasks.baselines.written import written_by
-from bertsmith.tasks.metrics.texts import values_of_text
-from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, paired_test
-from bertsmith.tasks.specs.task import CENTRAL, FIRST, NEAREST, RIGHT_BRANCHING
+from bertsmith.tasks.datasets.examples import SequenceExample
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.named_tasks import spec_for
+from bertsmith.tasks.specs.predictions import TextPrediction
+from bertsmith.tasks.specs.task import CENTRAL, FIRST, NEAREST, RIGHT_BRANCHING, TaskSpec
 
 HELD_OUT = 36  # of subjects, every one of this many training rows
 LAST_OF_TRAINING, LAST_OF_DEV = 160, 180  # numbers of files of the Treebank
@@ -54,17 +58,12 @@ SHORT = 1600  # e-mails of a short training
 Rows = list[dict[str, str]]
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def subjects(data: Path) -> dict[str, Rows]:
     """E-mails and subject lines: what is trained on, what chooses the step, and both sets that are scored."""
     rows = {
         split: [
             {"source": row["body"], "target": row["subject"]}
-            for row in read_lines(data / "summarization" / f"aeslc_{split}.jsonl")
+            for row in read_json_lines(data / "summarization" / f"aeslc_{split}.jsonl")
             if row["body"].strip() and row["subject"].strip()
         ]
         for split in ("train", "dev", "test")
@@ -81,7 +80,7 @@ def subjects(data: Path) -> dict[str, Rows]:
 def trees(data: Path, sentences: int | None) -> dict[str, Rows]:
     """Sentences and trees: what is trained on, what chooses the step, and the test."""
     splits: dict[str, Rows] = {"train": [], "held-out": [], "test": []}
-    for row in read_lines(data / "nltk" / "treebank.jsonl"):
+    for row in read_json_lines(data / "nltk" / "treebank.jsonl"):
         number = int(row["doc"].rpartition("_")[2])
         split = "train" if number <= LAST_OF_TRAINING else "held-out" if number <= LAST_OF_DEV else "test"
         splits[split].append({"source": " ".join(row["tokens"]), "target": row["tree"]})
@@ -91,33 +90,19 @@ def trees(data: Path, sentences: int | None) -> dict[str, Rows]:
     return splits
 
 
-def f1_of_sums(rows: np.ndarray) -> float:
-    """The F1 of brackets from the counts of `values_of_text`, [E, 3]."""
-    return float(2 * rows[:, 0].sum() / max(1.0, rows[:, 1].sum() + rows[:, 2].sum()))
-
-
-def compared(metric: str, rows: Rows, texts: dict[str, list[str]], ours: tuple[str, ...]) -> dict[str, Any]:
+def compared(spec: TaskSpec, rows: Rows, texts: dict[str, list[str]], ours: tuple[str, ...]) -> dict[str, Any]:
     """The scores of all systems on the same rows, and each of ours against the best of the others."""
-    statistic = f1_of_sums if metric == "f1" else None
-    values = {
-        name: np.array([values_of_text(metric, text, [row["target"]]) for text, row in zip(written, rows, strict=True)])
-        for name, written in texts.items()
-    }
-    if statistic is None:
-        values = {name: numbers[:, 0] for name, numbers in values.items()}
-    scores = {name: (statistic or np.mean)(numbers) for name, numbers in values.items()}
-    best = max((name for name in scores if name not in ours), key=lambda name: scores[name])
-    systems: dict[str, dict[str, Any]] = {}
+    lines, systems = dict[str, list[Line]](), dict[str, dict[str, Any]]()
     for name, written in texts.items():
-        low, high = bootstrap_interval(values[name], statistic)
-        length = float(np.mean([len(text.split()) for text in written]))
-        systems[name] = {metric: round(float(scores[name]), 4), "interval": [round(low, 4), round(high, 4)],
-                         "words": round(length, 2)}  # fmt: skip
+        scores, lines[name] = scored(spec, rows, written)
+        systems[name] = {
+            "scores": scores,
+            "intervals": intervals(spec.kind, scores, lines[name]),
+            "words": round(float(np.mean([len(text.split()) for text in written])), 2),
+        }
+    best = max((name for name in systems if name not in ours), key=lambda name: systems[name]["scores"][spec.metric])
     for name in ours:
-        test = paired_test(values[name], values[best], statistic=statistic)
-        systems[name]["above the best baseline"] = {
-            "mean": round(test.difference, 4), "interval": [round(test.low, 4), round(test.high, 4)], "p": test.p_value
-        }  # fmt: skip
+        systems[name]["against the best baseline"] = tested(spec, [lines[name]], [lines[best]])
     return {"rows": len(rows), "best baseline": best, "systems": systems}
 
 
@@ -172,10 +157,14 @@ def texts_of(model: Any, rows: Rows, search: dict[str, Any]) -> list[str]:
     return [answer.text for answer in model.generate([row["source"] for row in rows], **search)]
 
 
-def scored(metric: str, rows: Rows, texts: list[str]) -> float:
-    """The mean score of texts."""
-    pairs = zip(texts, rows, strict=True)
-    return float(np.mean([values_of_text(metric, text, [row["target"]])[0] for text, row in pairs]))
+def scored(spec: TaskSpec, rows: Rows, texts: list[str]) -> tuple[dict[str, float], list[Line]]:
+    """The scores of texts, and their lines."""
+    examples = [
+        SequenceExample(id=str(number), source=row["source"], targets=(row["target"],))
+        for number, row in enumerate(rows)
+    ]
+    predictions = [TextPrediction(text=text, score=0.0, answers=((text, 0.0),)) for text in texts]
+    return scored_lines(task_for(spec), examples, predictions)
 
 
 def loss_with(rate: float, model: str, out: Path, splits: dict[str, Rows]) -> dict[str, float]:
@@ -187,7 +176,7 @@ def loss_with(rate: float, model: str, out: Path, splits: dict[str, Rows]) -> di
     run, begin = out / f"rate-{rate:g}", time.process_time()
     options = {"epochs": 1, "batch_size": 16, "max_length": 64, "seeds": 1, "decoder_rate": rate, "baselines": False}
     bertsmith.finetune(model, "summarization", run, device="cpu", **files, **options)
-    lines = read_lines(run / "seed-1" / "metrics.jsonl")
+    lines = read_json_lines(run / "seed-1" / "metrics.jsonl")
     losses = [line["loss"] for line in lines if line["kind"] == "train"]
     return {"loss": round(float(np.mean(losses[-3:])), 3), "processor seconds": round(time.process_time() - begin, 1)}
 
@@ -210,8 +199,8 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0], help="rates: of the decoder")
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    about, name = machine(), arguments.name or arguments.model.rstrip("/").rpartition("/")[2]
-    path = f"written_texts_{machine_label(about)}_torch-{torch.__version__}"
+    about, path, _ = begun("written_texts")
+    name = arguments.name or Path(arguments.model).name
     if arguments.task == "rates":
         arguments.runs.mkdir(parents=True, exist_ok=True)
         for rate in arguments.rates:
@@ -219,11 +208,11 @@ def main() -> None:
             keep(path, f"decoder rate {rate:g}, {name}", {"machine": about, **losses})
         return
     if arguments.task == "subjects":
-        task, metric, splits = "summarization", "rougeL", subjects(arguments.data)
+        task, splits = "summarization", subjects(arguments.data)
         names, known = (FIRST, NEAREST, CENTRAL), [*splits["train"], *splits["held-out"]]
         options: dict[str, Any] = {"max_length": 128, "max_target_length": 32, "seeds": 1}
     else:
-        task, metric, splits = "parsing", "f1", trees(arguments.data, arguments.sentences)
+        task, splits = "parsing", trees(arguments.data, arguments.sentences)
         names, known = (RIGHT_BRANCHING,), splits["train"]
         # An evaluation writes all trees, which takes as long as a hundred steps.
         every = 640 if arguments.sentences is None else 160
@@ -231,15 +220,14 @@ def main() -> None:
     key = f"{arguments.task}{'' if arguments.sentences is None else f' from {arguments.sentences} sentences'}, {name}"
     out = arguments.runs / key.replace(", ", "-").replace(" ", "-")
     training = trained(task, arguments.model, out, splits, options)
-    model = bertsmith.load(out / "run", device="cpu")
+    model, spec = bertsmith.load(out / "run", device="cpu"), spec_for(task, ())
     result: dict[str, Any] = {"machine": about, "rows": len(splits["train"]), "training": training}
     searches: dict[str, dict[str, Any]] = {name: {}}
     if arguments.task == "subjects":
         result["searches on held-out rows"] = tried = [
-            {**how, metric: round(scored(metric, splits["held-out"], texts_of(model, splits["held-out"], how)), 4)}
-            for how in SEARCHES
+            {**how, **scored(spec, splits["held-out"], texts_of(model, splits["held-out"], how))[0]} for how in SEARCHES
         ]
-        best = max(range(len(tried)), key=lambda number: tried[number][metric])
+        best = max(range(len(tried)), key=lambda number: tried[number][spec.metric])
         searches[f"{name}, search chosen on held-out rows"] = SEARCHES[best]
     for split in ("dev", "test"):
         if rows := splits.get(split):
@@ -247,7 +235,7 @@ def main() -> None:
             begin = time.process_time()
             texts |= {system: texts_of(model, rows, how) for system, how in searches.items()}
             result[split] = {"processor seconds": round(time.process_time() - begin, 1)}
-            result[split] |= compared(metric, rows, texts, tuple(searches))
+            result[split] |= compared(spec, rows, texts, tuple(searches))
             result[split]["texts"] = [
                 {"gold": rows[number]["target"]} | {system: written[number] for system, written in texts.items()}
                 for number in range(0, len(rows), -(-len(rows) // SHOWN))
