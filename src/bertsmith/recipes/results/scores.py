@@ -7,6 +7,7 @@ Letters: E examples, K classes.
 """
 
 import collections
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -230,16 +231,14 @@ def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], sc
     return html.table(rows, ["type", *_RATIOS])
 
 
-def _texts(spec: Mapping[str, Any], lines: Lines) -> str:
+def _texts(column: str, spec: Mapping[str, Any], lines: Lines) -> str:
     """The texts with the lowest scores, next to their targets."""
     worst = sorted(lines, key=lambda line: float(line["score"]))[:WORST]
     rows = [
         (line, (" | ".join(line["gold"]), str(line["prediction"]["text"]), f"{line['score']:.4f}")) for line in worst
     ]
     title = f"Lowest {spec.get('metric', 'score')} of {len(lines):,} texts"
-    return html.section(
-        title, _examples(("target", "written" if spec.get("kind") == "generation" else "chosen", "score"), rows)
-    )
+    return html.section(title, _examples(("target", column, "score"), rows))
 
 
 def _coreference(spec: Mapping[str, Any], lines: Lines) -> str:
@@ -263,9 +262,9 @@ def _by_gender(lines: Lines) -> str:
     counts = counts_of(answers, [line["prediction"]["pronoun"]["text"] for line in lines])
     rows = []
     for name, columns in (("all", slice(3)), ("masculine", slice(3, 6)), ("feminine", slice(6, 9))):
-        right, gold, given = counts[:, columns].sum(axis=0).astype(int).tolist()
-        ratios = (right / max(1, given), right / max(1, gold), 2 * right / max(1, gold + given))
-        rows.append([name, *_known(ratios, gold, given), f"{gold:,}", f"{given:,}"])
+        right, gold, predicted = counts[:, columns].sum(axis=0).astype(int).tolist()
+        ratios = (right / max(1, predicted), right / max(1, gold), 2 * right / max(1, gold + predicted))
+        rows.append([name, *_known(ratios, gold, predicted), f"{gold:,}", f"{predicted:,}"])
     return html.section("Candidates that are meant", html.table(rows, ["pronouns", *_RATIOS]))
 
 
@@ -342,7 +341,7 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Lines], str]] = {
     "selection": _choice,
     "span": _span,
     "tagging": _tagging,
-    "generation": _texts,
-    "extraction": _texts,
+    "generation": functools.partial(_texts, "written"),
+    "extraction": functools.partial(_texts, "chosen"),
     "coreference": _coreference,
 }
