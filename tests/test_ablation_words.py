@@ -159,7 +159,9 @@ def _masked_scores_are_sums_of_single_masks(probes: ModuleType, model: Path) -> 
     expected = []
     for number, piece in enumerate(pieces):
         masked = " ".join([*pieces[:number], "[MASK]", *pieces[number + 1 :]])
-        fillings = {one.piece: one.probability for one in heads.fill(masked, len(tokenizer.vocabulary))[0]}
+        fillings = {
+            candidate.piece: candidate.probability for candidate in heads.fill(masked, len(tokenizer.vocabulary))[0]
+        }
         expected.append(np.log(fillings[piece]))
     scores = probes.masked_scores(heads.engine, tokenizer, [("", text), ("there was", "a red bird")])
     assert scores == pytest.approx([sum(expected), expected[2]], rel=1e-3)

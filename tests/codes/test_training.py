@@ -135,8 +135,8 @@ def test_an_example_reads_the_past_and_the_given_codes_but_never_the_wanted_ones
     batch = batch_of_examples(data, [Example(0, 1)], torch.device("cpu"), recommends=True, labels=2)
     rows = batch.visits.row_ids
     assert set(rows) == {0, 1, 2}
-    assert [rows[place] for place in batch.history.past[0][0]] == [0]
-    assert [rows[place] for place in batch.history.past[1][0]] == [1]
+    assert [rows[visit] for visit in batch.history.past[0][0]] == [0]
+    assert [rows[visit] for visit in batch.history.past[1][0]] == [1]
     assert rows[batch.history.current[0]] == 2
     assert batch.targets.tolist() == [[0.0, 1.0]]
     following = batch_of_examples(data, [Example(0, 3)], torch.device("cpu"), recommends=False, labels=2)

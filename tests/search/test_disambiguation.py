@@ -41,9 +41,9 @@ def table(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(str(place), untrained(CONFIG, 4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
-    return place
+    folder = tmp_path_factory.mktemp("model") / "model"
+    save_pretrained(str(folder), untrained(CONFIG, 4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    return folder
 
 
 def word(text: str, spelling: str, **values: Any) -> WordInText:

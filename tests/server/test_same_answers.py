@@ -159,7 +159,7 @@ class Draw:
         name = self.draw.choice(["endings", "replies"]).item()
 
         def bare() -> Any:
-            return [self.models[name].choose([(one["context"], one["endings"])])[0].to_dict() for one in questions]
+            return [self.models[name].choose([(row["context"], row["endings"])])[0].to_dict() for row in questions]
 
         return self._with("/predict", {"model": name, "questions": questions}, _predictions, bare)
 

@@ -136,10 +136,10 @@ def test_equal_texts_with_different_mentions_are_different_examples() -> None:
     assert "different labels" in data_warnings([first, example(label=1)], [])[0]
 
 
-def by_hand(gold: list[int | None], given: list[int | None]) -> tuple[float, float, float]:
+def by_hand(gold: list[int | None], answers: list[int | None]) -> tuple[float, float, float]:
     """Precision, recall and F1 as the official scorer counts them: over both names of each pronoun."""
     positives = {"tp": 0, "fp": 0, "fn": 0}
-    for right, answer in zip(gold, given, strict=True):
+    for right, answer in zip(gold, answers, strict=True):
         for name in (0, 1):
             is_gold, is_answer = right == name, answer == name
             positives["tp"] += is_gold and is_answer
@@ -154,17 +154,17 @@ def by_hand(gold: list[int | None], given: list[int | None]) -> tuple[float, flo
 def test_scores_are_those_of_the_official_scorer(seed: int) -> None:
     draw = generator(seed, "answers")
     choices: list[int | None] = [0, 1, None]
-    gold, given = ([choices[int(n)] for n in draw.integers(3, size=40)] for _ in range(2))
+    gold, answers = ([choices[int(n)] for n in draw.integers(3, size=40)] for _ in range(2))
     pronouns = [("he", "His", "him", "she", "Her", "hers")[int(n)] for n in draw.integers(6, size=40)]
-    scores = mention_scores(list(zip(gold, given, strict=True)), pronouns)
-    assert (scores["precision"], scores["recall"], scores["f1"]) == pytest.approx(by_hand(gold, given))
+    scores = mention_scores(list(zip(gold, answers, strict=True)), pronouns)
+    assert (scores["precision"], scores["recall"], scores["f1"]) == pytest.approx(by_hand(gold, answers))
     of_gender = []
     for name, words in (("f1_masculine", ("he", "his", "him")), ("f1_feminine", ("she", "her", "hers"))):
         chosen = [number for number, pronoun in enumerate(pronouns) if pronoun.lower() in words]
-        of_gender.append(by_hand([gold[n] for n in chosen], [given[n] for n in chosen])[2])
+        of_gender.append(by_hand([gold[n] for n in chosen], [answers[n] for n in chosen])[2])
         assert scores[name] == pytest.approx(of_gender[-1])
     assert scores["bias"] == pytest.approx(of_gender[1] / of_gender[0])
-    assert scores["accuracy"] == np.mean([a == b for a, b in zip(gold, given, strict=True)])
+    assert scores["accuracy"] == np.mean([a == b for a, b in zip(gold, answers, strict=True)])
 
 
 def test_scores_of_genders_need_pronouns_of_both() -> None:
@@ -347,8 +347,8 @@ def test_equal_texts_with_pronoun_and_candidate_exchanged_are_read_apart(run: Pa
     ]
     together, alone = model.resolve(asked), [model.resolve([record])[0] for record in asked]
     assert [answer.pronoun[0] for answer in together] == ["who", "bert"]
-    for one, other in zip(together, alone, strict=True):
-        assert one.none_probability == pytest.approx(other.none_probability, abs=1e-4)
+    for answer, other in zip(together, alone, strict=True):
+        assert answer.none_probability == pytest.approx(other.none_probability, abs=1e-4)
 
 
 def test_a_span_outside_the_text_is_refused_by_the_library(run: Path) -> None:

@@ -1,5 +1,6 @@
 """Response selection from the file to the answer: both scorers, a list of replies, the library and the command."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -40,9 +41,9 @@ def dialogues(count: int, seed: int) -> list[dict[str, Any]]:
     """Conversations whose replies name a person and a place of the last turn."""
     draw, rows = generator(seed, "dialogues"), []
     for _ in range(count):
-        person, place, mood = (str(draw.choice(words)) for words in (PEOPLE, PLACES, [*GOOD, *BAD]))
-        turns = [" ".join(draw.choice(PLAIN, 2)), f"{person} was in {place} {mood}"]
-        rows.append({"context": turns, "response": f"{place} {mood} {person} {draw.choice(PLAIN)}"})
+        person, town, mood = (str(draw.choice(words)) for words in (PEOPLE, PLACES, [*GOOD, *BAD]))
+        turns = [" ".join(draw.choice(PLAIN, 2)), f"{person} was in {town} {mood}"]
+        rows.append({"context": turns, "response": f"{town} {mood} {person} {draw.choice(PLAIN)}"})
     return rows
 
 
@@ -71,16 +72,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_vectors_learn_which_reply_belongs_to_a_context(runs: dict[str, Path]) -> None:
     report = json.loads((runs["vectors"] / "report.json").read_text())
     assert report["scores"]["recall@1"]["mean"] > 0.6
-    names = [one["name"] for one in report["baselines"]]
+    names = [baseline["name"] for baseline in report["baselines"]]
     assert names == ["cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"]
     assert set(RANKS) <= set(report["intervals"]) | {"recall@5"}  # which may be 1 in every draw
 
 
 def test_both_scorers_have_the_same_baselines(runs: dict[str, Path]) -> None:
     first, second = (json.loads((runs[name] / "report.json").read_text())["baselines"] for name in KINDS)
-    for one, other in zip(first, second, strict=True):
-        assert one["name"] == other["name"]
-        assert one["scores"] == pytest.approx(other["scores"])
+    for baseline, other in zip(first, second, strict=True):
+        assert baseline["name"] == other["name"]
+        assert baseline["scores"] == pytest.approx(other["scores"])
 
 
 @pytest.mark.parametrize("scorer", KINDS)
@@ -113,7 +114,7 @@ def test_a_list_of_replies_is_ranked_as_candidates_of_the_row(runs: dict[str, Pa
         ChoiceExample(id=str(n), context="\n".join(row["context"]), endings=(), location=f"row {n}")
         for n, row in enumerate(dialogues(5, 5))
     ]
-    whole = [ChoiceExample(id=one.id, context=one.context, endings=replies, location="x") for one in contexts]
+    whole = [dataclasses.replace(example, endings=replies) for example in contexts]
     ranker = ReplyRanker(predictor, replies, 3)
     for short, full in zip(ranker.predict(contexts), predictor.predict(whole), strict=True):
         assert isinstance(short, ChoicePrediction)

@@ -119,8 +119,8 @@ def test_every_tree_of_a_training_is_left_by_its_guide_and_comes_back() -> None:
         gold = read_tree(grown(words))
         (ids,) = FORM.encoded([str(gold)], TOKENIZER)
         guide = guide_of(" ".join(words))
-        for place, id in enumerate([*ids.tolist(), END]):
-            assert id in guide.allowed(len(ids) + 1 - place)
+        for written, id in enumerate([*ids.tolist(), END]):
+            assert id in guide.allowed(len(ids) + 1 - written)
             guide = guide.after(id)
         back = read_tree(read(ids.tolist(), " ".join(words)))
         shared, predicted, wanted = bracket_counts(back, gold)

@@ -66,19 +66,19 @@ def write_tensors(
             file.write(numbers.view(torch.uint8).numpy().data)
 
 
-def require_fit(shapes: Mapping[str, tuple[int, ...]], target: "Mapping[str, Tensor]", what: str) -> None:
+def require_fit(shapes: Mapping[str, tuple[int, ...]], target: "Mapping[str, Tensor]", owner: str) -> None:
     """Checks that tensors have the names and shapes of the tensors of `target`."""
     if shapes.keys() != target.keys():
         wrong = sorted(shapes.keys() ^ target.keys())
         raise CheckpointError(
-            expected=f"the {len(target)} tensors of {what}",
+            expected=f"the {len(target)} tensors of {owner}",
             found=f"{len(wrong)} missing or unknown, the first {wrong[0]!r}",
             fix="use the checkpoint of this model",
         )
     for name, tensor in target.items():
         if tuple(tensor.shape) != shapes[name]:
             raise CheckpointError(
-                expected=f"{name!r} of {what} with shape {tuple(tensor.shape)}",
+                expected=f"{name!r} of {owner} with shape {tuple(tensor.shape)}",
                 found=str(shapes[name]),
                 fix="use the checkpoint of this model",
             )

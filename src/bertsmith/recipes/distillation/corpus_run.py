@@ -174,12 +174,12 @@ def _lesson_of_vectors(
     return teaching, (of_run, data, training), taken
 
 
-def _require_positions_of_teacher(config: EncoderConfig, given: Mapping[str, Any]) -> None:
+def _require_positions_of_teacher(config: EncoderConfig, settings: Mapping[str, Any]) -> None:
     """Refuses rows, if their length was given, for which the teacher has no positions."""
     for name in ("max_length", "long_length"):
-        if given.get(name) is not None:
+        if settings.get(name) is not None:
             fix = "a longer document fills several rows"
-            require_positions(int(given[name]), config.max_tokens, name=f"the teacher: {name}", fix=fix)
+            require_positions(int(settings[name]), config.max_tokens, name=f"the teacher: {name}", fix=fix)
 
 
 def _student(teacher: ModelFolder, settings: CorpusDistillationSettings, *, seed: int) -> Student:

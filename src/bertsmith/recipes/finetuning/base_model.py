@@ -146,7 +146,7 @@ def _read_as_asked(spec: TaskSpec, settings: FinetuningSettings) -> TaskSpec:
     )
 
 
-def require_lengths(spec: TaskSpec, folder: ModelFolder, given: Collection[str]) -> None:
+def require_lengths(spec: TaskSpec, folder: ModelFolder, names: Collection[str]) -> None:
     """Returns if the model has the positions for the lengths that were given, by the names of their settings.
 
     Raises:
@@ -157,7 +157,7 @@ def require_lengths(spec: TaskSpec, folder: ModelFolder, given: Collection[str])
     if {"stride", "long_text"} <= used:
         fix = f"use --long-text windows{' or hierarchical' if spec.kind == 'classification' else ''} for longer texts"
     for name, most in _limits(spec, folder).items():
-        if name in given:
+        if name in names:
             require_positions(getattr(spec.settings, name), most, name=name, fix=fix)
 
 

@@ -99,13 +99,13 @@ def with_bag_of_words(
         return {}
     used = task.score(job.data.dev, averaged).get(metric, float("-inf"))
     averaged = task.cross_fitted(job.data.dev, averaged) or averaged
-    found, mean_lines = scored_lines(task, job.data.dev, averaged)
-    entry: dict[str, Any] = {"with_bag_of_words": found}
+    of_mean, mean_lines = scored_lines(task, job.data.dev, averaged)
+    entry: dict[str, Any] = {"with_bag_of_words": of_mean}
     of_bag = next(result["scores"] for result in baselines.results if result["name"] == BAG)
-    if not {metric} <= found.keys() & scores.keys() & of_bag.keys():
+    if not {metric} <= of_mean.keys() & scores.keys() & of_bag.keys():
         return entry
     name, score = max(((MODEL, scores[metric]), (BAG, of_bag[metric])), key=lambda one: one[1])
-    if min(found[metric], used) > score:  # the mean is used with the thresholds of the model
+    if min(of_mean[metric], used) > score:  # the mean is used with the thresholds of the model
         better = {"name": name, "score": score, "examples": len(lines)}
         entry["better_mean"] = better | tested(spec, [mean_lines], [parts[name]])
     return entry

@@ -123,7 +123,9 @@ def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
         return {}
     trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
     systems = {
-        one["name"]: one["scores"].get(metric) for one in report.get("baselines", ()) if one["name"] not in CEILINGS
+        system["name"]: system["scores"].get(metric)
+        for system in report.get("baselines", ())
+        if system["name"] not in CEILINGS
     }
     trainings.pop(report["best"], None)
     best, low = kept_scores(report).get(metric), report["intervals"][metric][0]
