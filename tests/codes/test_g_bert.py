@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.encoders.g_bert import GBert, GBertConfig, GraphAttention, History, mean_of_rows
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.noise import RowNoise
@@ -139,5 +140,5 @@ def test_a_recommendation_reads_the_mean_of_each_kind_of_past_visits_and_the_cur
 
 
 def test_a_shape_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(Exception, match="hidden_size divisible by graph_heads"):
+    with pytest.raises(ConfigError, match="hidden_size divisible by graph_heads"):
         config(hidden_size=8, graph_heads=3)
