@@ -16,12 +16,13 @@ from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.tasks.baselines.written import right_branching_trees
 from bertsmith.tasks.datasets.examples import SequenceExample
+from bertsmith.tasks.datasets.labels import constituent_labels
 from bertsmith.tasks.metrics.brackets import bracket_counts, read_tree
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import spec_for
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.tree_guide import TreeGuide
-from bertsmith.tasks.specs.written_forms import WrittenForm, form_of_texts, labels_of_trees
+from bertsmith.tasks.specs.written_forms import WrittenForm, form_of_texts
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
 from tasks.task_samples import CONFIG
@@ -65,7 +66,7 @@ def test_a_tree_is_written_with_its_words_and_comes_back_with_its_brackets() -> 
     (ids,) = FORM.encoded([GOLD], TOKENIZER)
     written = "( S ( NP The cat ) ( VP sees ( NP it ) ( PP in ( NP Oslo ) ) ) . )"
     assert ids.tolist() == ids_of(written)
-    assert labels_of_trees([example()]) == ("NP", "PP", "S", "VP")
+    assert constituent_labels([example()]) == ("NP", "PP", "S", "VP")
     assert bracket_counts(read_tree(read(ids.tolist(), SOURCE)), read_tree(GOLD)) == (6, 6, 6)
     assert type(form_of_texts("summarization")) is WrittenForm
     (single,) = FORM.encoded(["(NN cat)"], TOKENIZER)

@@ -42,9 +42,8 @@ from bertsmith.tasks.datasets.examples import DocumentExample, Example, Sequence
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.encoding.loading import load_frozen_encoder, loaded
 from bertsmith.tasks.encoding.units import Ints, Logits
-from bertsmith.tasks.specs.extraction import extract_of
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.predictions import TextPrediction
+from bertsmith.tasks.specs.predictions import ExtractPrediction, TextPrediction
 from bertsmith.tasks.specs.task import (
     BAG,
     CEILINGS,
@@ -252,7 +251,7 @@ class _Computation:
         self._counts[name] = 0 if name in CEILINGS else len(train)
         chosen = chosen_by(name, train, dev, self.task.spec.settings.sentences)
         return [
-            extract_of(document, numbers, tuple(float(n in numbers) for n in range(len(document.sentences))))
+            ExtractPrediction.of(document, numbers, tuple(float(n in numbers) for n in range(len(document.sentences))))
             for document, numbers in zip(dev, chosen, strict=True)
         ]
 

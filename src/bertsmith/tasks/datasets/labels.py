@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 
 from bertsmith.base.core.errors import InputError, nearest
 from bertsmith.base.core.progress import counted, warn
-from bertsmith.tasks.datasets.examples import Example, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.datasets.file_text import warn_of_places
 from bertsmith.tasks.datasets.label_cells import LONGEST_LABEL
+from bertsmith.tasks.metrics.brackets import read_tree_of
 from bertsmith.tasks.metrics.entities import entity_spans, scheme_errors, scheme_of
 
 MOST_LABELS = 1000
@@ -44,6 +45,14 @@ def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
         raise InputError(expected="tags in the training file", found="none", fix="name the column with --tag-column")
     _warn_of_case(tags)
     return tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
+
+
+def constituent_labels(examples: Sequence[SequenceExample]) -> tuple[str, ...]:
+    """The labels of the constituents of all targets, which are trees over the words of their sources, sorted."""
+    trees = (
+        read_tree_of(example.source, target, example.location) for example in examples for target in example.targets
+    )
+    return tuple(sorted(frozenset().union(*(tree.labels for tree in trees))))
 
 
 def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:

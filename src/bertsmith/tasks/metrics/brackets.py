@@ -38,6 +38,12 @@ class Tree:
     children: "tuple[Tree, ...]" = ()
     word: str | None = None
 
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of all constituents, those of words left out."""
+        own = () if self.word is not None else (self.label,)
+        return frozenset(own).union(*(child.labels for child in self.children))
+
     def words(self) -> "Iterator[Tree]":
         """The words in their order, each with its part of speech."""
         if self.word is not None:
@@ -86,6 +92,26 @@ def read_tree(text: str) -> Tree:
         raise _no_tree(text, "none" if not trees else "several, or words outside of one")
     tree = trees[0]
     return tree.children[0] if tree.label == "" and len(tree.children) == 1 else tree
+
+
+def read_tree_of(source: str, text: str, location: str) -> Tree:
+    """The tree that a text shows of the words of a source, which white space separates; see `read_tree`.
+
+    Raises:
+        InputError: there is no such tree; the message names the location.
+    """
+    try:
+        tree = read_tree(text)
+    except InputError as error:
+        raise InputError(expected=f"a tree in brackets in {location}", found=error.found, fix=error.fix) from None
+    words = [leaf.word for leaf in tree.words()]
+    if words != source.split():
+        raise InputError(
+            expected=f"the words of the tree as the source, with spaces between them, in {location}",
+            found=repr(source[:60]),
+            fix=f"write {' '.join(map(str, words))[:60]!r}",
+        )
+    return tree
 
 
 def _tree(parts: Sequence[Tree | str], text: str) -> Tree | None:

@@ -21,7 +21,7 @@ from bertsmith.models.parts.head_inputs import EXTRACTION
 from bertsmith.tasks.datasets.examples import DocumentExample, Example
 from bertsmith.tasks.encoding.units import PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.extracts import best_sentences, oracle_sentences
-from bertsmith.tasks.specs.predictions import ChosenSentence, ExtractPrediction
+from bertsmith.tasks.specs.predictions import ExtractPrediction
 from bertsmith.tasks.specs.settings import OF_EXTRACTS
 from bertsmith.tasks.specs.task import CHOSEN
 from bertsmith.tasks.specs.text_answers import TaskOfTexts, check_texts_of
@@ -148,7 +148,7 @@ class ExtractionTask(TaskOfTexts):
         for number, document in enumerate(documents):
             scores = tuple(chances[borders[number] : borders[number + 1]].tolist())
             chosen = best_sentences(scores, document.texts, self._count, repeats)
-            predictions.append(extract_of(document, chosen, scores, int(cut[number])))
+            predictions.append(ExtractPrediction.of(document, chosen, scores, int(cut[number])))
         return predictions
 
     def is_collapsed(self, predictions: Sequence[ExtractPrediction], examples: Sequence[Example]) -> bool:
@@ -163,20 +163,6 @@ def right_sentences(document: DocumentExample, most: int) -> tuple[int, ...]:
     if document.chosen is not None:
         return document.chosen
     return oracle_sentences(document.texts, document.targets, most)
-
-
-def extract_of(
-    document: DocumentExample, chosen: Sequence[int], scores: tuple[float, ...], cut_tokens: int = 0
-) -> ExtractPrediction:
-    """The prediction of these sentences of a text; `scores` are those of all sentences."""
-    texts, spans = document.texts, document.sentences
-    return ExtractPrediction(
-        sentences=tuple(
-            ChosenSentence(text=texts[n], index=n, start=spans[n][0], end=spans[n][1], score=scores[n]) for n in chosen
-        ),
-        scores=scores,
-        cut_tokens=cut_tokens,
-    )
 
 
 def _documents(examples: Sequence[Example]) -> list[DocumentExample]:

@@ -53,7 +53,7 @@ from bertsmith.tasks.datasets.examples import (
 )
 from bertsmith.tasks.datasets.glue import GLUE, NLI_LABELS
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
-from bertsmith.tasks.datasets.labels import class_labels, scheme_of_names, tag_labels
+from bertsmith.tasks.datasets.labels import class_labels, constituent_labels, scheme_of_names, tag_labels
 from bertsmith.tasks.metrics.labels import AT_METRICS, CLASS_METRICS
 from bertsmith.tasks.metrics.mentions import MENTION_METRICS
 from bertsmith.tasks.metrics.numbers import NUMBER_METRICS
@@ -63,7 +63,6 @@ from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
 from bertsmith.tasks.specs.settings import VECTORS, TaskSettings
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
-from bertsmith.tasks.specs.written_forms import labels_of_trees
 from bertsmith.text.documents.encodings import UTF_8
 
 # Labels in the order of the outputs.
@@ -184,7 +183,7 @@ def spec_for(
         usual = tuple(score for score in OF_TEXTS if score != BLEU)
         scores = {TRANSLATION: (BLEU, EXACT), PARSING: OF_TREES}.get(name, usual)
         metric = {TRANSLATION: BLEU, PARSING: "f1"}.get(name, "rougeL")
-        labels = labels_of_trees(cast("Sequence[SequenceExample]", examples)) if name == PARSING else ()
+        labels = constituent_labels(cast("Sequence[SequenceExample]", examples)) if name == PARSING else ()
         return TaskSpec(kind=GENERATION, name=name, labels=labels, metric=metric, metrics=scores, settings=settings)
     if name in EXTRACTED:
         if not settings.sentences:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.tasks.datasets.examples import DocumentExample
 from bertsmith.tasks.specs.task import Prediction
 
 _MOST_SHOWN = 20  # labels in a line
@@ -263,6 +264,21 @@ class ExtractPrediction(Prediction):
     def text(self) -> str:
         """The chosen sentences, with spaces between them."""
         return " ".join(sentence.text for sentence in self.sentences)
+
+    @staticmethod
+    def of(
+        document: DocumentExample, chosen: Sequence[int], scores: tuple[float, ...], cut_tokens: int = 0
+    ) -> "ExtractPrediction":
+        """The prediction of these sentences of a text; `scores` are those of all sentences."""
+        texts, spans = document.texts, document.sentences
+        return ExtractPrediction(
+            sentences=tuple(
+                ChosenSentence(text=texts[n], index=n, start=spans[n][0], end=spans[n][1], score=scores[n])
+                for n in chosen
+            ),
+            scores=scores,
+            cut_tokens=cut_tokens,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

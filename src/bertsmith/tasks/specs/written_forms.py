@@ -9,10 +9,10 @@ Source: Vinyals et al. (2015), "Grammar as a Foreign Language", section 2, for t
 
 from collections.abc import Mapping, Sequence
 
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.tasks.datasets.examples import SequenceExample
 from bertsmith.tasks.encoding.writing import Guide
-from bertsmith.tasks.metrics.brackets import Tree, read_tree
+from bertsmith.tasks.metrics.brackets import Tree, read_tree, read_tree_of
 from bertsmith.tasks.specs.task import RIGHT_BRANCHING, WRITTEN
 from bertsmith.tasks.specs.tree_guide import CLOSE, OPEN, SENTENCE, TreeGuide, TreeSpelling, pieces_of_words
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of
@@ -58,18 +58,7 @@ class Trees(WrittenForm):
     def check(self, example: SequenceExample) -> None:
         """See `WrittenForm`; the tree has the words of the source."""
         for target in example.targets:
-            try:
-                words = [leaf.word for leaf in read_tree(target).words()]
-            except InputError as error:
-                raise InputError(
-                    expected=f"a tree in brackets in {example.location}", found=error.found, fix=error.fix
-                ) from None
-            if words != example.source.split():
-                raise InputError(
-                    expected=f"the words of the tree as the source, with spaces between them, in {example.location}",
-                    found=repr(example.source[:60]),
-                    fix=f"write {' '.join(map(str, words))[:60]!r}",
-                )
+            read_tree_of(example.source, target, example.location)
 
     def require_spelling(self, labels: Sequence[str], tokenizer: Tokenizer) -> None:
         """See `WrittenForm`; brackets and labels are told apart."""
@@ -104,23 +93,6 @@ WRITTEN_FORMS: Mapping[str, WrittenForm] = {"parsing": Trees()}  # by the name o
 def form_of_texts(name: str) -> WrittenForm:
     """The form of the texts of a task."""
     return WRITTEN_FORMS.get(name, WrittenForm())
-
-
-def labels_of_trees(examples: Sequence[SequenceExample]) -> tuple[str, ...]:
-    """The labels of the constituents of all trees, sorted."""
-    labels: set[str] = set()
-
-    def visit(tree: Tree) -> None:
-        if tree.word is None:
-            labels.add(tree.label)
-            for child in tree.children:
-                visit(child)
-
-    for example in examples:
-        Trees().check(example)
-        for target in example.targets:
-            visit(read_tree(target))
-    return tuple(sorted(labels))
 
 
 def _words(source: str) -> list[str]:
