@@ -194,7 +194,7 @@ def test_the_command_ranks_a_list_of_replies(runs: dict[str, Path], tmp_path: Pa
         ('{"context": ["x", 3], "candidates": ["a", "b"]}', "a text as 'context' in line 7"),
         ('{"candidates": ["a", "b"]}', "a text as 'context' in line 7 of stdin; found no such key, only 'candidates'"),
         ('{"context": [], "candidates": ["a", "b"]}', r"a text as 'context' in line 7 of stdin; found \[\]"),
-        ("a context", "a context and at least two endings, with tabs between them, in line 7.*--replies"),
+        ("a context", "a context and at least two replies, with tabs between them, in line 7.*--replies"),
     ],
 )
 def test_a_typed_line_that_lacks_something_is_refused_with_its_place(line: str, message: str) -> None:

@@ -26,11 +26,11 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
 from bertsmith.models.checkpoints.plan import LoadReport
 from bertsmith.models.checkpoints.sentence_transformers import ARGUMENTS
-from bertsmith.models.checkpoints.transformers_folder import config_json, longest_of, opening_of
+from bertsmith.models.checkpoints.transformers_folder import ONLY_HERE, config_json, longest_of, opening_of
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
 from bertsmith.models.model_files.metadata import CARD, write_metadata
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
-from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS, ONLY_HERE
+from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, READER
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.tasks.specs.named_tasks import task_name

@@ -30,7 +30,6 @@ from bertsmith.models.model_files.metadata import (
 )
 from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.head_inputs import COREFERENCE, EXTRACTION
 from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, part_of
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -113,23 +112,33 @@ _OF_KIND = (
 
 
 class _Kind(NamedTuple):
-    """A kind of task: the hub's name, the title, an input line for `bertsmith predict`, the call of the library."""
+    """A kind of task.
+
+    Attributes:
+        pipeline: the hub's name.
+        line: an input of `bertsmith predict`.
+        call: of the library.
+        longer: what happens to texts that are too long for a row; "" where that depends on `long_text`.
+    """
 
     pipeline: str
     title: str
     line: str
     call: str
+    longer: str = ""
 
 
+_IN_WINDOWS = "longer texts in windows"
 _KINDS = {
     "classification": _Kind("text-classification", "text classification", "A text.", 'classify(["A text."])'),
     "regression": _Kind("text-classification", "scoring texts", "A text.", 'score(["A text."])'),
-    "tagging": _Kind("token-classification", "tagging words", "A text.", 'tag(["A text."])'),
+    "tagging": _Kind("token-classification", "tagging words", "A text.", 'tag(["A text."])', _IN_WINDOWS),
     "span": _Kind(
         "question-answering",
         "question answering",
         "A question?\\tA text that answers it.",
         'answer([("A question?", "A text that answers it.")])',
+        _IN_WINDOWS,
     ),
     "choice": _Kind(
         "multiple-choice",
@@ -144,12 +153,15 @@ _KINDS = {
         'choose([("A text.", ["A reply.", "Another reply."])])',
     ),
     "generation": _Kind("text2text-generation", "writing texts", "A text.", 'generate(["A text."])'),
-    "extraction": _Kind("summarization", "extractive summaries", "A text. It has sentences.", 'extract(["A text."])'),
+    "extraction": _Kind(
+        "summarization", "extractive summaries", "A text. It has sentences.", 'extract(["A text."])', _IN_WINDOWS
+    ),
     "coreference": _Kind(
         "token-classification",
         "coreference of pronouns",
         '{"text": "Anna saw that she had won.", "pronoun": [14, 17], "candidates": [[0, 4]]}',
         'resolve([{"text": "Anna saw that she had won.", "pronoun": (14, 17), "candidates": [(0, 4)]}])',
+        "of longer texts the part around the mentions",
     ),
     "similarity": _Kind(
         "sentence-similarity", "sentence similarity", "A text.", 'embed(["One text.", "Another text."])'
@@ -287,10 +299,10 @@ def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
         return f"{reads}; longer texts in windows, whose vectors a layer of its own reads together ({policy})."
     if policy == "error" and metadata.task != "span":
         return f"{reads}; longer texts are refused."
-    if metadata.task in ("span", "tagging", EXTRACTION) or policy == "windows":
-        return f"{reads}; longer texts in windows."
-    if metadata.task == COREFERENCE:
-        return f"{reads}; of longer texts the part around the mentions."
+    kind = _KINDS.get(metadata.task or "")
+    longer = _IN_WINDOWS if policy == "windows" else kind.longer if kind else ""
+    if longer:
+        return f"{reads}; {longer}."
     return f"{reads}; longer texts are truncated ({policy})." if policy else f"{reads}."
 
 

@@ -17,7 +17,7 @@ from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.cross_encoders import class_of_activation
 from bertsmith.models.model_files.metadata import CODE, WHOLE_ROWS, ModelMetadata
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.head_inputs import APART, ONLY_HERE
+from bertsmith.models.parts.head_inputs import APART
 from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, READER
 
@@ -31,6 +31,8 @@ _TASKS = {
     "tagging": "TokenClassification",
     "span": "QuestionAnswering",
 }
+# What of a model of these kinds nothing else computes.
+ONLY_HERE = {"extraction": "a head on the sentences of a text", "coreference": "scores of pairs of mentions in a text"}
 # What `CrossEncoder` applies to the logits; by default a sigmoid to a single one, and nothing to several.
 _ACTIVATIONS = {"regression": "linear.Identity", "multi_label_classification": "activation.Sigmoid"}
 

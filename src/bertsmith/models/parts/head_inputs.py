@@ -24,10 +24,6 @@ VECTORS_OF_PAIR = 4
 VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
 HIDDEN_UNITS = 50  # of a head that reads "concat"
 READER_UNITS, READER_CELLS = 512, 1500  # of a head with a BiLSTM
-EXTRACTION = "extraction"  # the kind of task whose head reads the sentences of a text
-COREFERENCE = "coreference"  # that whose head reads a pronoun and the names that it may refer to
-# What of a model of these kinds nothing else computes.
-ONLY_HERE = {EXTRACTION: "a head on the sentences of a text", COREFERENCE: "scores of pairs of mentions in a text"}
 SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
 
 

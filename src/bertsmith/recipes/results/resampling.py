@@ -12,7 +12,7 @@ hierarchy include their parents.
 import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,43 +76,9 @@ class ScoreRows:
 
 def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") -> ScoreRows | None:
     """The per-example values of a score; None if it cannot be computed from single examples."""
-    table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS, "similarity": NUMBER_METRICS}.get(kind, {})
     if kind == "tagging":
-        counted = scheme if metric != "accuracy" else ""
-        if metric not in _OF_COUNTS or (metric != "accuracy" and not scheme):
-            return None
-        rows = np.array([_tag_counts(line, counted) for line in lines])
-        return ScoreRows(rows=rows, statistic=_OF_COUNTS[metric])
-    if kind == "classification" and any(isinstance(line["gold"], list | tuple) for line in lines):
-        if metric == "micro_f1":
-            return ScoreRows(rows=np.array([_label_counts(line) for line in lines]), statistic=_f1)
-        if metric == "subset_accuracy":
-            return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
-        return None
-    if (kind, metric) in (("classification", "accuracy"), ("choice", "accuracy"), ("similarity", "triplet_accuracy")):
-        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
-    if kind == "coreference":
-        return _of_mentions(metric, lines)
-    if metric in RANK_METRICS and kind in ("choice", "selection"):
-        ranks = np.array([rank_of(line["prediction"]["probabilities"], line["gold"]) for line in lines], dtype=float)
-        return ScoreRows(rows=RANK_METRICS[metric](ranks), is_proportion=metric.startswith("recall"))
-    if kind in ("generation", "extraction"):
-        return _of_texts(metric, lines)
-    if (kind, metric) == ("similarity", "average_precision"):
-        from bertsmith.tasks.metrics.similarity import pair_average_precision
-
-        together = label_together(str(line["gold"]) for line in lines)
-        rows = np.array([[float(line["gold"] == together), float(line["prediction"]["value"])] for line in lines])
-        return ScoreRows(rows=_ranked(rows), statistic=functools.partial(_of_columns, pair_average_precision))
-    if metric in table:
-        rows = np.array(_golds_and_answers(kind, lines))
-        rows = _ranked(rows) if (kind, metric) == ("similarity", "spearman") else rows
-        return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, table[metric]))
-    if kind == "span" and metric == "exact":
-        return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), is_proportion=True, unit=100.0)
-    if kind == "span" and metric == "f1":
-        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), unit=100.0)
-    return None
+        return _of_tags(metric, lines, scheme)
+    return _ROWS[kind](metric, lines) if kind in _ROWS else None
 
 
 def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: str = "") -> dict[str, list[float]]:
@@ -152,19 +118,79 @@ def _ranked(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.stack([rows[:, 0], np.mean(places, axis=0)], axis=1)
 
 
-def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:
-    """Gold and predicted number of each example; label numbers for classification."""
-    if kind in ("regression", "similarity"):
-        return [[float(line["gold"]), float(line["prediction"]["value"])] for line in lines]
+def _of_scores(lines: Sequence[Line], *, is_proportion: bool = False, unit: float = 1.0) -> ScoreRows:
+    """The scores in the lines as values."""
+    rows = np.array([float(line["score"]) for line in lines])
+    return ScoreRows(rows=rows, is_proportion=is_proportion, unit=unit)
+
+
+def _of_labels(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
+    """The values of a score of one label for each text, or of several."""
+    if any(isinstance(line["gold"], list | tuple) for line in lines):
+        if metric == "micro_f1":
+            return ScoreRows(rows=np.array([_label_counts(line) for line in lines]), statistic=_f1)
+        return _of_scores(lines, is_proportion=True) if metric == "subset_accuracy" else None
+    if metric == "accuracy":
+        return _of_scores(lines, is_proportion=True)
+    if metric not in CLASS_METRICS:
+        return None
     names = dict.fromkeys([*lines[0]["prediction"]["probabilities"], *(str(line["gold"]) for line in lines)])
     numbers = {name: number for number, name in enumerate(names)}
-    return [[numbers[str(line["gold"])], numbers[line["prediction"]["label"]]] for line in lines]
+    rows = [[numbers[str(line["gold"])], numbers[line["prediction"]["label"]]] for line in lines]
+    return ScoreRows(rows=np.array(rows), statistic=functools.partial(_of_columns, CLASS_METRICS[metric]))
+
+
+def _of_numbers(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
+    """The values of a score of numbers or of cosines."""
+    if metric not in NUMBER_METRICS:
+        return None
+    rows = np.array([[float(line["gold"]), float(line["prediction"]["value"])] for line in lines])
+    return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, NUMBER_METRICS[metric]))
+
+
+def _of_cosines(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
+    """The values of a score of vectors."""
+    if metric == "triplet_accuracy":
+        return _of_scores(lines, is_proportion=True)
+    if metric == "average_precision":
+        from bertsmith.tasks.metrics.similarity import pair_average_precision
+
+        together = label_together(str(line["gold"]) for line in lines)
+        rows = np.array([[float(line["gold"] == together), float(line["prediction"]["value"])] for line in lines])
+        return ScoreRows(rows=_ranked(rows), statistic=functools.partial(_of_columns, pair_average_precision))
+    values = _of_numbers(metric, lines)
+    return replace(values, rows=_ranked(values.rows)) if values and metric == "spearman" else values
+
+
+def _of_candidates(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
+    """The values of a score of candidates."""
+    if metric == "accuracy":
+        return _of_scores(lines, is_proportion=True)
+    if metric not in RANK_METRICS:
+        return None
+    ranks = np.array([rank_of(line["prediction"]["probabilities"], line["gold"]) for line in lines], dtype=float)
+    return ScoreRows(rows=RANK_METRICS[metric](ranks), is_proportion=metric.startswith("recall"))
+
+
+def _of_answers(metric: str, lines: Sequence[Line]) -> ScoreRows | None:
+    """The values of a score of answers to questions."""
+    if metric == "exact":
+        return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), is_proportion=True, unit=100.0)
+    return _of_scores(lines, unit=100.0) if metric == "f1" else None
 
 
 def _label_counts(line: Line) -> list[float]:
     """Counts of right, gold and predicted labels of a multi-label example."""
     gold, chosen = set(line["gold"]), set(line["prediction"]["chosen"])
     return [len(gold & chosen), len(gold), len(chosen)]
+
+
+def _of_tags(metric: str, lines: Sequence[Line], scheme: str) -> ScoreRows | None:
+    """The values of a score of entities, or of words if there is no scheme."""
+    counted = scheme if metric != "accuracy" else ""
+    if metric not in _OF_COUNTS or (metric != "accuracy" and not scheme):
+        return None
+    return ScoreRows(rows=np.array([_tag_counts(line, counted) for line in lines]), statistic=_OF_COUNTS[metric])
 
 
 def _tag_counts(line: Line, scheme: str) -> list[float]:
@@ -179,7 +205,7 @@ def _tag_counts(line: Line, scheme: str) -> list[float]:
 def _of_mentions(metric: str, lines: Sequence[Line]) -> ScoreRows:
     """The values of a score of pronouns, which come from counts except for the accuracy."""
     if metric == "accuracy":
-        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
+        return _of_scores(lines, is_proportion=True)
     answers = [(line["gold"]["index"], line["prediction"]["index"]) for line in lines]
     rows = counts_of(answers, [line["prediction"]["pronoun"]["text"] for line in lines])
     return ScoreRows(rows=rows, statistic=functools.partial(score_of_counts, metric))
@@ -227,3 +253,14 @@ def _sums(drawn: npt.NDArray[np.generic]) -> tuple[float, float, float]:
 
 # If every word has a tag, accuracy equals recall.
 _OF_COUNTS: dict[str, Statistic] = {"f1": _f1, "precision": _precision, "recall": _recall, "accuracy": _recall}
+_ROWS: Mapping[str, Callable[[str, Sequence[Line]], ScoreRows | None]] = {  # by the kind of task
+    "classification": _of_labels,
+    "regression": _of_numbers,
+    "similarity": _of_cosines,
+    "choice": _of_candidates,
+    "selection": _of_candidates,
+    "coreference": _of_mentions,
+    "generation": _of_texts,
+    "extraction": _of_texts,
+    "span": _of_answers,
+}

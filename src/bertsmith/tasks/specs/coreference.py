@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.models.parts.head_inputs import COREFERENCE
 from bertsmith.tasks.datasets.examples import NEITHER, Example, MentionExample
 from bertsmith.tasks.datasets.mentions import require_mentions
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.mentions import mention_scores
 from bertsmith.tasks.specs.predictions import Candidate, MentionPrediction
-from bertsmith.tasks.specs.task import BEFORE, CLOSEST, FIRST_CANDIDATE, TaskWithLoss
+from bertsmith.tasks.specs.task import BEFORE, CLOSEST, COREFERENCE, FIRST_CANDIDATE, TaskWithLoss
 from bertsmith.text.tokenizers.encoded import Encoded, Pieces, offsets_of
 from bertsmith.text.tokenizers.pack import pack_rows, room_for_text
 from bertsmith.text.tokenizers.tokenizer import Tokenizer

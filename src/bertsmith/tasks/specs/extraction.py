@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.models.parts.head_inputs import EXTRACTION
 from bertsmith.tasks.datasets.examples import DocumentExample, Example
 from bertsmith.tasks.encoding.units import PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.extracts import best_sentences, oracle_sentences
 from bertsmith.tasks.specs.predictions import ExtractPrediction
 from bertsmith.tasks.specs.settings import OF_EXTRACTS
-from bertsmith.tasks.specs.task import CHOSEN
+from bertsmith.tasks.specs.task import CHOSEN, EXTRACTION
 from bertsmith.tasks.specs.text_answers import TaskOfTexts, check_texts_of
 from bertsmith.tasks.specs.tokenized import encoded_texts
 from bertsmith.text.tokenizers.encoded import Encoded, offsets_of, places_of

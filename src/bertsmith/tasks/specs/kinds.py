@@ -6,8 +6,7 @@ CONTRIBUTING.md ("Adding a kind of task") names the rest, such as the format of 
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry
-from bertsmith.models.parts.head_inputs import COREFERENCE, EXTRACTION
-from bertsmith.tasks.specs.task import GENERATION, Task, TaskSpec
+from bertsmith.tasks.specs.task import COREFERENCE, EXTRACTION, GENERATION, Task, TaskSpec
 
 KINDS = Registry[type[Task]](
     {

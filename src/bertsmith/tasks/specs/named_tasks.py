@@ -41,7 +41,6 @@ from typing import cast
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require, require_known
-from bertsmith.models.parts.head_inputs import COREFERENCE, EXTRACTION
 from bertsmith.tasks.datasets.examples import (
     FORMS,
     DocumentExample,
@@ -61,7 +60,7 @@ from bertsmith.tasks.metrics.ranking import RANK_METRICS
 from bertsmith.tasks.metrics.rouge import ROUGE
 from bertsmith.tasks.metrics.texts import BLEU, EXACT, OF_TEXTS, OF_TREES
 from bertsmith.tasks.specs.settings import VECTORS, TaskSettings
-from bertsmith.tasks.specs.task import GENERATION, TaskSpec, title_of
+from bertsmith.tasks.specs.task import COREFERENCE, EXTRACTION, GENERATION, TaskSpec, title_of
 from bertsmith.tasks.specs.vector_gold import LABELLED, PARTNERS, SCORES, TRIPLETS, vector_spec
 from bertsmith.text.documents.encodings import UTF_8
 
@@ -307,15 +306,15 @@ def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
         return _ENTITIES if spec.scheme else _WORDS
     if spec.kind == "similarity" or spec.ranks:
         return spec.metrics
-    if spec.kind == EXTRACTION:
-        return ROUGE
-    if spec.kind == COREFERENCE:
-        return MENTION_METRICS
-    if spec.kind == GENERATION:
-        return OF_TREES if spec.name == PARSING else OF_TEXTS
-    # With unanswerable questions, epochs are compared by the F1 at their best threshold.
-    answers = ("f1",) if spec.unanswerable else _ANSWERS
-    return {"regression": tuple(NUMBER_METRICS), "span": answers}.get(spec.kind, _ENDINGS)
+    of_kind: dict[str, tuple[str, ...]] = {
+        "regression": tuple(NUMBER_METRICS),
+        # With unanswerable questions, epochs are compared by the F1 at their best threshold.
+        "span": ("f1",) if spec.unanswerable else _ANSWERS,
+        GENERATION: OF_TREES if spec.name == PARSING else OF_TEXTS,
+        EXTRACTION: ROUGE,
+        COREFERENCE: MENTION_METRICS,
+    }
+    return of_kind.get(spec.kind, _ENDINGS)
 
 
 def require_metric(task: str, name: str) -> None:

@@ -22,7 +22,6 @@ from bertsmith.models.parts.head_inputs import (
     ATTENTION,
     BILSTM,
     CONCAT,
-    EXTRACTION,
     MAX,
     OF_TWO_TEXTS,
     READER_CELLS,
@@ -45,7 +44,9 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
-GENERATION = "generation"  # the kind of tasks whose answers are texts that the model writes
+# Kinds of task whose answers are: texts that the model writes, sentences of a text, the name that a pronoun refers to.
+GENERATION, EXTRACTION, COREFERENCE = "generation", "extraction", "coreference"
+CHOOSING = ("choice", "selection")  # the kinds that choose one of several candidates
 _STORED_BY = {GENERATION: OF_WRITING, EXTRACTION: OF_EXTRACTS}  # settings that other kinds do not store
 
 # Baselines by their names, see `Task.baselines`.
@@ -190,7 +191,7 @@ class TaskSpec:
     @property
     def ranks(self) -> bool:
         """Whether it ranks candidates, and is scored by the rank of the right one."""
-        return self.metric in RANK_METRICS and self.kind in ("choice", "selection")
+        return self.metric in RANK_METRICS and self.kind in CHOOSING
 
     @property
     def has_two_texts(self) -> bool:

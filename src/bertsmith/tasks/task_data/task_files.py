@@ -13,7 +13,6 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
 from bertsmith.base.storage.files import digest_file
-from bertsmith.models.parts.head_inputs import COREFERENCE
 from bertsmith.tasks.datasets.drawn_replies import FEWEST, with_drawn
 from bertsmith.tasks.datasets.examples import (
     FORMS,
@@ -50,7 +49,7 @@ from bertsmith.tasks.specs.named_tasks import (
     task_name,
 )
 from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSettings
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import COREFERENCE, TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 
