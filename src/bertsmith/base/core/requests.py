@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
 from bertsmith.base.core.errors import ConfigError, InputError, nearest_path
-from bertsmith.base.core.settings import field_help, help_field, require, require_known, require_number, require_type
+from bertsmith.base.core.settings import field_help, help_field, require, require_allowed, require_type
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
@@ -87,10 +87,7 @@ class Request:
                     require_path(path, about.path if isinstance(about.path, str) else field.name)
             else:
                 require_type(field.name, value, field.type)
-                if about.least is not None or isinstance(value, float):
-                    require_number(field.name, value, least=about.least, most=about.most)
-                if about.choices:
-                    require_known(about.flag or field.name, value, about.choices)
+                require_allowed(field, value)
         for part in parts_of(type(self)):
             if part not in self.completed:
                 self.part(part)

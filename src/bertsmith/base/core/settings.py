@@ -32,6 +32,7 @@ class Help:
         help: one line.
         least, most: limits, both included; the largest value is generous, since it only has to catch typing mistakes
             before they fill the memory. With `least` the command line checks them too.
+        above, below: limits that are not included.
         choices: the values that it can have.
         flag: the option, where it is not the name of the field; without hyphens, the name of a positional argument.
         metavar: how the value is shown.
@@ -48,6 +49,8 @@ class Help:
     _: dataclasses.KW_ONLY
     least: float | None = None
     most: float | None = None
+    above: float | None = None
+    below: float | None = None
     choices: Sequence[str] = ()
     flag: str | None = None
     metavar: str | None = None
@@ -72,11 +75,19 @@ def field_help(field: "dataclasses.Field[Any]") -> Help:
 
 
 def require_limits(settings: Any) -> None:
-    """Checks that every number of a settings object is finite and at most the limit of its field."""
+    """Checks that every number of a settings object is finite, and that its values are those its fields allow."""
     for field in _fields(settings):
-        value = getattr(settings, field.name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            require_number(field.name, value, most=field_help(field).most)
+        require_allowed(field, getattr(settings, field.name))
+
+
+def require_allowed(field: "dataclasses.Field[Any]", value: Any) -> None:
+    """Checks that a value of a field is a finite number within its limits or one of its choices, if it has those."""
+    about = field_help(field)
+    if _is_number(value) or about.least is not None:
+        limits = {name: getattr(about, name) for name in ("least", "most", "above", "below")}
+        require_number(field.name, value, **limits)
+    if about.choices and value is not None:
+        require_known(about.flag or field.name, value, about.choices)
 
 
 def require_number(

@@ -6,7 +6,6 @@ They are the options of several commands, whose help needs them; nothing here ne
 import dataclasses
 
 from bertsmith.base.core.settings import (
-    field_help,
     help_field,
     require_known,
     require_limits,
@@ -177,9 +176,7 @@ class AnswerSettings:
     )
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            about = field_help(field)
-            require_number(field.name, getattr(self, field.name), least=about.least, most=about.most)
+        require_limits(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
