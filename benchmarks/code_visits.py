@@ -32,13 +32,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import torch
-from harness import machine, machine_label, write_result
+from harness import begun, write_result
 from random_patients import chronic_diseases, write_patients, write_tree
 from sklearn.metrics import roc_auc_score
 
 from bertsmith import build_codes, embed_subjects, find_anomalies, train_codes
 from bertsmith.base.core.randomness import generator
-from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.base.storage.files import read_json, read_json_lines, write_json
 from bertsmith.recipes.codes.encoding import NO_ROW, encode_subjects, examples_of
 from bertsmith.recipes.codes.folder import read_codes_folder
 from bertsmith.recipes.codes.model_folder import read_codes_model
@@ -214,8 +214,7 @@ def write_synthea(data: Path, out: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(["subject", "time", "code", "kind", "description"])
         for name in ("unmc", "dbt"):
-            for line in (data / f"synthea_{name}_visits.jsonl").read_text(encoding="utf-8").splitlines():
-                patient = json.loads(line)
+            for patient in read_json_lines(data / f"synthea_{name}_visits.jsonl"):
                 for visit in patient["visits"]:
                     for kind in ("condition", "medication"):
                         for code, text, *_ in visit.get(f"{kind}s", ()):
@@ -231,7 +230,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    result: dict[str, Any] = {"machine": machine(), "patients": options.patients, "settings": SHARED}
+    described, name_of_result, _ = begun("code_visits")
+    result: dict[str, Any] = {"machine": described, "patients": options.patients, "settings": SHARED}
     values: dict[str, list[dict[str, np.ndarray]]] = {arm: [] for arm in ARMS}
     runs: dict[str, Any] = {arm: [] for arm in ARMS}
     for seed in range(1, options.seeds + 1):
@@ -281,8 +281,7 @@ def main() -> None:
             results, seconds = trained(codes, run, **{**SHARED, "subjects_per_step": 4, **settings})
             result[f"synthea, {name}"] = {"seconds": seconds, "results": results}
             print("synthea", name, json.dumps(results["systems"])[:400], flush=True)
-    version = result["machine"]["packages"]["torch"]
-    write_result(f"code_visits_{machine_label(result['machine'])}_torch-{version}", result)
+    write_result(name_of_result, result)
 
 
 if __name__ == "__main__":

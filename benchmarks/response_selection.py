@@ -18,7 +18,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from harness import machine, machine_label, write_result
+from harness import begun, write_result
 
 from bertsmith import finetune
 from bertsmith.base.storage.files import read_json, read_json_lines, write_json
@@ -83,10 +83,10 @@ def main() -> None:
         settings = {"scorer": scorer, "epochs": options.epochs, "batch_size": options.batch_size, "device": "cpu"}
         arms[scorer] = arm_of(run, options.model, train, dev, **settings)
         print(scorer, arms[scorer]["scores"], arms[scorer]["tests"], flush=True)
-    described = machine()
+    described, name, _ = begun(f"response_selection_{options.name}")
     asked = {name: getattr(options, name) for name in ("pairs", "dev_rows", "epochs", "batch_size")}
     result = {"machine": described, "model": Path(options.model).name, **asked, "arms": arms}
-    write_result(f"response_selection_{options.name}_{machine_label(described)}", result)
+    write_result(name, result)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from harness import RESULTS, begun, write_result
+from harness import begun, write_result
 
 import bertsmith
 from bertsmith.base.storage.files import read_json, read_json_lines
@@ -181,12 +181,6 @@ def loss_with(rate: float, model: str, out: Path, splits: dict[str, Rows]) -> di
     return {"loss": round(float(np.mean(losses[-3:])), 3), "processor seconds": round(time.process_time() - begin, 1)}
 
 
-def keep(name: str, key: str, result: dict[str, Any]) -> None:
-    """Adds a result to the file of results."""
-    path = RESULTS / f"{name}.json"
-    write_result(name, {**(read_json(path) if path.is_file() else {}), key: result})
-
-
 def main() -> None:
     """Trains one model, decodes, and writes what was measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -199,13 +193,14 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="+", default=[1.0, 2.0, 4.0, 8.0], help="rates: of the decoder")
     arguments = parser.parse_args()
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    about, path, _ = begun("written_texts")
+    about, path, cells = begun("written_texts")
     name = arguments.name or Path(arguments.model).name
     if arguments.task == "rates":
         arguments.runs.mkdir(parents=True, exist_ok=True)
         for rate in arguments.rates:
             losses = loss_with(rate, arguments.model, arguments.runs, subjects(arguments.data))
-            keep(path, f"decoder rate {rate:g}, {name}", {"machine": about, **losses})
+            cells[f"decoder rate {rate:g}, {name}"] = {"machine": about, **losses}
+            write_result(path, {"cells": cells})
         return
     if arguments.task == "subjects":
         task, splits = "summarization", subjects(arguments.data)
@@ -240,7 +235,7 @@ def main() -> None:
                 {"gold": rows[number]["target"]} | {system: written[number] for system, written in texts.items()}
                 for number in range(0, len(rows), -(-len(rows) // SHOWN))
             ]
-    keep(path, key, result)
+    write_result(path, {"cells": cells | {key: result}})
 
 
 if __name__ == "__main__":
