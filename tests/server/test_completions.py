@@ -11,6 +11,7 @@ from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from server.asgi import Reply, running
+from server.threads import in_a_thread
 
 PROMPTS = ["anna was in rome", "the plot of the film"]
 DRAWN = {"temperature": 1.5, "top_p": 0.9, "seed": 7}
@@ -123,8 +124,48 @@ def test_what_cannot_be_completed_is_refused_before_a_stream_begins(models: dict
     ):
         for reply in ask(models, body, {**body, "stream": True}, max_characters=2600):
             assert (reply.status, message in reply.error) == (status, True), reply.body
-    for key in ("user", "presence_penalty", "unknown"):
+    for key in ("user", "unknown"):
         assert ask(models, {"prompt": "anna", "model": "stories", key: "1"})[0].status == 200, "ignored"
+
+
+def test_the_client_of_openai_gets_its_texts(models: dict[str, Model]) -> None:
+    openai = pytest.importorskip("openai", reason="needs the package openai")
+    with (
+        in_a_thread(create_app(models, ServerSettings())) as address,
+        openai.OpenAI(base_url=f"{address}/v1", api_key="any", max_retries=0) as client,
+    ):
+        create = client.completions.create
+        defaults = {"n": None, "frequency_penalty": 0.0, "presence_penalty": 0, "stop": None, "user": "1", "best_of": 1}
+        for options in (
+            {"model": "stories", "max_tokens": 9, "n": 2, **DRAWN},
+            {"model": "summaries", "max_tokens": 4, "stream_options": None, **defaults},
+        ):
+            expected = of_library(models, options["model"], {key: value for key, value in options.items() if value})
+            whole = create(prompt=PROMPTS, **options)
+            assert [(choice.text, choice.finish_reason) for choice in whole.choices] == expected
+            events = list(create(prompt=PROMPTS, **{**options, "stream": True}))
+            assert all(event.choices and event.usage is None for event in events)
+            options["stream_options"] = {"include_usage": True}
+            *parts, last = create(prompt=PROMPTS, **{**options, "stream": True})
+            assert (last.choices, last.usage, last.id) == ([], whole.usage, parts[0].id)
+            assert all(part.usage is None for part in parts)
+            of_choices = [
+                [part.choices[0] for part in parts if part.choices[0].index == n] for n in range(len(expected))
+            ]
+            texts = ["".join(choice.text for choice in choices) for choices in of_choices]
+            assert [
+                (text, choices[-1].finish_reason) for text, choices in zip(texts, of_choices, strict=True)
+            ] == expected
+        prompts = sum(models["stories"].tokens(PROMPTS, "complete"))
+        drawn = create(model="stories", prompt=PROMPTS, n=3, max_tokens=2, temperature=1)
+        assert (drawn.usage.prompt_tokens, len(drawn.choices)) == (prompts, 6)
+        for refused in (
+            {"presence_penalty": 0.5},
+            {"logit_bias": {"7": 1}},
+            {"stream_options": {"include_usage": True}},
+        ):
+            with pytest.raises(openai.UnprocessableEntityError, match=next(iter(refused))):
+                create(model="stories", prompt="anna", **refused)
 
 
 def test_a_stream_of_many_texts_is_refused(models: dict[str, Model]) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ class Job:
     Attributes:
         indexes: of each prompt, the number of the choice that the work gives.
         ability, items, options, size: see `Work`.
+        is_further: whether other work reads the same prompts, for their first texts.
     """
 
     indexes: Sequence[int]
@@ -41,6 +43,7 @@ class Job:
     items: Sequence[str]
     options: Options
     size: AnswerSize
+    is_further: bool = False
 
 
 def completion_jobs(service: Service, body: CompletionsAsked) -> tuple[Host, list[Job], dict[str, Any]]:
@@ -51,30 +54,30 @@ def completion_jobs(service: Service, body: CompletionsAsked) -> tuple[Host, lis
     """
     host, ability = service.hosts.find(body.model, "complete", "generate")
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    count = len(prompts) * body.n
+    each = body.n or 1
+    count = len(prompts) * each
     _require(
         not body.stream or count <= _MOST_STREAMED,
         "stream",
         f"at most {_MOST_STREAMED} texts; found {count:,}; split it",
     )
-    of_prompt = [at * body.n for at in range(len(prompts))]
+    _require(body.stream or body.stream_options is None, "stream_options", "stream: true with it; found none; add it")
+    of_prompt = [at * each for at in range(len(prompts))]
     jobs = []
     if ability == "generate":
         for key in ("temperature", "top_p"):
             _require(not getattr(body, key), key, f"a language model; found {host.name!r}, which writes texts")
-        _require(
-            body.n == 1, "n", f"1; found {body.n} for {host.name!r}, which writes texts; use /predict with answers"
-        )
+        _require(each == 1, "n", f"1; found {each} for {host.name!r}, which writes texts; use /predict with answers")
         options: Options = (("beam", 1), ("answers", 1))
         options += () if body.max_tokens is None else (("max_target_length", body.max_tokens),)
         size = answer_size.texts(host.model, len(prompts), 1, body.max_tokens)
         jobs.append(Job(of_prompt, ability, prompts, options, size))
     else:
         is_drawn = body.top_p is not None or bool(body.temperature)
-        _require(body.n == 1 or is_drawn, "n", f"1 without temperature or top_p; found {body.n}; add one of them")
+        _require(each == 1 or is_drawn, "n", f"1 without temperature or top_p; found {each}; add one of them")
         tokens, first = body.max_tokens or _PIECES, 1 if body.seed is None else body.seed
         size = answer_size.completions(host.model, prompts, 1, tokens)
-        for number in range(body.n):
+        for number in range(each):
             options = (
                 ("top", 1),
                 ("tokens", tokens),
@@ -82,7 +85,8 @@ def completion_jobs(service: Service, body: CompletionsAsked) -> tuple[Host, lis
                 ("top_p", body.top_p),
                 ("seed", first + number),
             )
-            jobs.append(Job([index + number for index in of_prompt], ability, prompts, options, size))
+            indexes = [index + number for index in of_prompt]
+            jobs.append(Job(indexes, ability, prompts, options, size, is_further=number > 0))
     if body.stream:  # one choice after another
         jobs = [
             dataclasses.replace(job, indexes=[index], items=[prompt])
@@ -90,12 +94,14 @@ def completion_jobs(service: Service, body: CompletionsAsked) -> tuple[Host, lis
             for index, prompt in zip(job.indexes, job.items, strict=True)
         ]
         jobs.sort(key=lambda job: job.indexes[0])
-    common = {
+    common: dict[str, Any] = {
         "id": f"cmpl-{uuid.uuid4().hex}",
         "object": "text_completion",
         "created": int(time.time()),
         "model": host.name,
     }
+    if body.stream_options is not None and body.stream_options.include_usage:
+        common["usage"] = None  # in all events but one
     return host, jobs, common
 
 
@@ -109,21 +115,14 @@ async def completed(
 ) -> tuple[list[dict[str, Any]], Mapping[str, int]]:
     """The choices of a request, and its usage."""
     choices: dict[int, dict[str, Any]] = {}
+    usage: Counter[str] = Counter()
     deadline = _deadline(service)
-    pieces = 0
     for job in jobs:
         work = await service.work(request, host, job.ability, job.items, job.size, job.options, deadline=deadline)
-        usage = work.usage
         for index, answer in zip(job.indexes, work.answers, strict=True):
             choices[index] = _choice(index, _text(answer), _reason(answer))
-        pieces += await asyncio.to_thread(_count_pieces, host, work)
-    used = usage["tokens_used"]
-    return [choices[index] for index in sorted(choices)], {
-        **usage,
-        "prompt_tokens": used,
-        "completion_tokens": pieces,
-        "total_tokens": used + pieces,
-    }
+        usage.update(await _usage(host, job, work))
+    return [choices[index] for index in sorted(choices)], usage
 
 
 async def streamed(
@@ -138,17 +137,21 @@ async def streamed(
     events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
     async def compute() -> None:
+        usage: Counter[str] = Counter()
         for job in jobs:
             index = job.indexes[0]
 
             def send(text: str, index: int = index) -> None:  # from the model's thread
                 if task.done():
                     raise ComputeCancelledError
-                loop.call_soon_threadsafe(events.put_nowait, _choice(index, text, None))
+                loop.call_soon_threadsafe(events.put_nowait, {"choices": [_choice(index, text, None)]})
 
             options = (*job.options, ("on_text", send))
             work = await service.work(request, host, job.ability, job.items, job.size, options, deadline=deadline)
-            events.put_nowait(_choice(index, "", _reason(work.answers[0])))
+            events.put_nowait({"choices": [_choice(index, "", _reason(work.answers[0]))]})
+            usage.update(await _usage(host, job, work))
+        if "usage" in common:
+            events.put_nowait({"choices": [], "usage": usage})
 
     task = loop.create_task(compute())
     task.add_done_callback(lambda _: events.put_nowait(None))
@@ -163,10 +166,10 @@ async def streamed(
             task.cancel()
 
     async def shown() -> AsyncIterator[bytes]:
-        choice = first
-        while choice is not None:
-            yield json_bytes({**common, "choices": [choice]})
-            choice = await events.get()
+        event = first
+        while event is not None:
+            yield json_bytes({**common, **event})
+            event = await events.get()
         try:
             await task
         except RefusalError as refusal:
@@ -194,6 +197,14 @@ def _reason(answer: Any) -> str:
 
 def _choice(index: int, text: str, reason: str | None) -> dict[str, Any]:
     return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+
+
+async def _usage(host: Host, job: Job, work: Work) -> dict[str, int]:
+    """What finished work adds to the usage of its request, which counts a prompt once for all of its texts."""
+    pieces = await asyncio.to_thread(_count_pieces, host, work)
+    usage = {name: 0 if job.is_further else count for name, count in work.usage.items()}
+    read = usage["tokens_used"]
+    return {**usage, "prompt_tokens": read, "completion_tokens": pieces, "total_tokens": read + pieces}
 
 
 def _count_pieces(host: Host, work: Work) -> int:

@@ -22,6 +22,13 @@ class CompleteAsked(Asked):
     seed: Annotated[int, Field(ge=0, le=2**63, description="seed of the draws")] = 1
 
 
+class StreamOptions(BaseModel):
+    """What a stream has besides its texts."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+    include_usage: bool = Field(default=False, description="send the usage in an event of its own, before [DONE]")
+
+
 class CompletionsAsked(Asked):
     """Texts to continue, or sources of texts to write, in the format of OpenAI's clients.
 
@@ -35,8 +42,9 @@ class CompletionsAsked(Asked):
         int | None,
         Field(ge=1, le=256, description="maximum number of pieces; default: 16, or that of a model that writes"),
     ] = None
-    n: Annotated[int, Field(ge=1, le=16, description="texts for each prompt")] = 1
-    stream: bool = Field(default=False, description="send each part of the text as an event while it is written")
+    n: Annotated[int | None, Field(ge=1, le=16, description="texts for each prompt; default: 1")] = None
+    stream: bool | None = Field(default=None, description="send each part of the text as an event while it is written")
+    stream_options: StreamOptions | None = None
     temperature: Annotated[float | None, Field(ge=0, description="draw pieces, their scores divided by this")] = None
     top_p: Annotated[
         float | None,
@@ -45,7 +53,10 @@ class CompletionsAsked(Asked):
     seed: Annotated[int | None, Field(ge=0, le=2**62, description="seed of the draws; each further text adds 1")] = None
     best_of: Literal[1] | None = Field(default=None, description="not supported")
     echo: Literal[False] | None = Field(default=None, description="not supported")
+    frequency_penalty: Annotated[float | None, Field(ge=0, le=0, description="not supported")] = None
+    logit_bias: None = Field(default=None, description="not supported")
     logprobs: None = Field(default=None, description="not supported")
+    presence_penalty: Annotated[float | None, Field(ge=0, le=0, description="not supported")] = None
     stop: None = Field(default=None, description="not supported")
     suffix: None = Field(default=None, description="not supported")
 
@@ -68,7 +79,7 @@ class CompletionsUsage(OpenAIUsage):
 
 
 class CompletionsReply(BaseModel):
-    """The texts; as events (`data: {...}`), each has one choice and no usage, and the last one is `data: [DONE]`."""
+    """The texts; as events (`data: {...}`), each has a part of one choice, and the last one is `data: [DONE]`."""
 
     id: str
     object: Literal["text_completion"]
