@@ -94,6 +94,13 @@ def test_a_bad_row_is_refused_with_its_place(tmp_path: Path, row: dict[str, Any]
         read(path)
 
 
+def test_a_label_is_no_reply_unless_it_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", [{"text": f"good day {n}", "label": f"reply {n}"} for n in range(3)])
+    with pytest.raises(InputError, match=r"a column named 'response' for the replies in .*--label-column"):
+        read(path)
+    assert [right(example) for example in read(path, label_column="label")] == [f"reply {n}" for n in range(3)]
+
+
 def test_candidates_without_a_second_reply_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [{"context": f"{n}", "response": "Yes."} for n in range(3)])
     with pytest.raises(InputError, match="a reply that differs from that of line 1"):

@@ -37,6 +37,7 @@ from bertsmith.tasks.specs.task import (
     BAG,
     BEFORE,
     CEILINGS,
+    CENTRAL,
     CHOSEN,
     CLOSEST,
     COSINE,
@@ -715,6 +716,11 @@ def test_a_difference_within_noise_is_only_a_higher_score(p_value: float, words:
     test = {"difference": 0.1, "low": -0.1, "high": 0.3, "p_value": p_value, "compared": "accuracy", "examples": 20}
     better = {"name": BAG, "metric": "accuracy", "score": 0.8, "of_model": 0.7, **test}
     assert verdict(better).startswith(f"the {BAG} {words} the fine-tuned model: accuracy 0.8000 against 0.7000; ")
+
+
+def test_a_baseline_with_a_name_in_the_plural_has_such_a_verb() -> None:
+    better = {"name": CENTRAL, "metric": "rougeL", "score": 0.8, "of_model": 0.7, "examples": 1}
+    assert verdict(better).startswith(f"the {CENTRAL} score higher than the fine-tuned model: rougeL 0.8000 against ")
 
 
 def test_a_single_example_shows_no_system_to_be_better() -> None:

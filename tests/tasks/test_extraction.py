@@ -274,9 +274,10 @@ def test_rows_without_a_choice_are_listed_and_marks_must_fit(tmp_path: Path) -> 
     path.write_text('{"source": ["A.", "B."], "source_labels": [0, 0]}\n', encoding="utf-8")
     with pytest.raises(InputError, match="1 row, none of them: no right sentence in the first"):
         read_documents(path)
-    path.write_text('{"source": ["A.", 3], "target": "A."}\n', encoding="utf-8")
-    with pytest.raises(InputError, match="a text, or a list of texts, as 'source' in line 1"):
-        read_documents(path)
+    for source in ('["A.", 3]', "[1, 2]"):
+        path.write_text(f'{{"source": {source}, "target": "A."}}\n', encoding="utf-8")
+        with pytest.raises(InputError, match="a text, or a list of texts, as 'source' in line 1"):
+            read_documents(path)
 
 
 def write_stories(path: Path, count: int, seed: int) -> None:

@@ -360,6 +360,7 @@ def test_a_tsv_of_pairs_needs_no_header(tmp_path: Path) -> None:
         ),
         ("a.jsonl", '{"source": "anna", "label": "oslo"}\n', "a column named 'target' .*--label-column"),
         ("a.jsonl", '{"source": "anna", "target": ["oslo", 3]}\n', "a text, or a list of texts, as 'target' in line 1"),
+        ("a.jsonl", '{"source": "anna", "target": [1, 2]}\n', "a text, or a list of texts, as 'target' in line 1"),
         ("a.jsonl", '{"source": "anna", "target": ""}\n', "rows with a source and a target .*1 row, none of them"),
         ("a.jsonl", '{"source": "anna", "target": []}\n', "rows with a source and a target .*1 row, none of them"),
         ("a.jsonl", '{"source": "anna"}\n', "a column named 'target' .*; found column 'source'; rename it"),

@@ -47,12 +47,13 @@ def quantize(request: "QuantizeRequest", json: JsonOption = False) -> None:
 def predict(request: "PredictRequest", json: JsonOption = False) -> None:
     """Print the model's prediction, with probabilities, for each line of stdin, or each row of a table.
 
-    A line is a text; tab-separated texts (a pair; question and context; context and endings); or a JSON object:
-    {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...}, {"context": ...,
-    "endings": [...]}, {"source": ...}, {"text": ..., "pronoun": [20, 23], "candidates": [[0, 4], [11, 15]]}. Every line
-    gets one prediction, in order; an empty line is an empty text, or a sentence without words to tag. A pair, a
-    question or a choice needs all its parts. With --out, the predictions for lines are kept in FILE.partial: --resume
-    continues after Ctrl-C, a crash or a full disk. FILE may be an address such as s3://bucket/x.jsonl.
+    A line is a text; tab-separated texts (a pair; question and context; context and endings, or replies); or a JSON
+    object: {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...}, {"context":
+    ..., "endings": [...]}, {"context": ..., "candidates": [...]}, {"source": ...}, {"text": ..., "pronoun": [20, 23],
+    "candidates": [[0, 4], [11, 15]]}. Every line gets one prediction, in order; an empty line is an empty text, or
+    a sentence without words to tag. A pair, a question or a choice needs all its parts. With --out, the predictions for
+    lines are kept in FILE.partial: --resume continues after Ctrl-C, a crash or a full disk. FILE may be an address such
+    as s3://bucket/x.jsonl.
     """
     from bertsmith.app.library import lines, prediction_tables
     from bertsmith.tasks.datasets.examples import empty_texts_note, is_blank

@@ -11,7 +11,18 @@ from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.models.parts.head_inputs import APART
 from bertsmith.recipes.results.comparison import clause_of
 from bertsmith.recipes.results.finished_run import AVERAGE, kept_name, kept_scores
-from bertsmith.tasks.specs.task import BAG, CEILINGS, COSINE, FROZEN_COSINE, OVERLAP, PAIRS, TAGS, VECTORS, WORDS_COSINE
+from bertsmith.tasks.specs.task import (
+    BAG,
+    CEILINGS,
+    COSINE,
+    FROZEN_COSINE,
+    OVERLAP,
+    PAIRS,
+    PLURAL,
+    TAGS,
+    VECTORS,
+    WORDS_COSINE,
+)
 
 MODEL = "fine-tuned model"
 LINEAR_FOLDER = "linear"
@@ -138,8 +149,11 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     The advice leaves out what the training was given.
     """
     # A single example has no test, and shows no more than a higher score.
-    relation = "is better than" if better.get("p_value", 1.0) < LEVEL else "scores higher than"
-    said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
+    verbs = ("are better", "score higher") if better["name"] in PLURAL else ("is better", "scores higher")
+    relation = verbs[better.get("p_value", 1.0) >= LEVEL]
+    said = (
+        f"the {better['name']} {relation} than the fine-tuned model: {better['metric']} {better['score']:.4f} against "
+    )
     said += f"{better['of_model']:.4f}{clause_of(better, better['metric'])}"
     if "folder" in better:
         said += f"; it is saved as a model, {run}/{better['folder']}"

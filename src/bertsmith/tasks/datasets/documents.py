@@ -13,7 +13,7 @@ from typing import Any
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted
 from bertsmith.tasks.datasets.examples import DocumentExample, ExampleFile, document_of
-from bertsmith.tasks.datasets.sequences import parse_texts, read_sequences
+from bertsmith.tasks.datasets.sequences import is_list, parse_texts, read_sequences
 from bertsmith.tasks.datasets.values import brief, parse_json
 
 MARK_COLUMNS = ("source_labels", "sentence_labels")
@@ -34,9 +34,8 @@ def _document(
     source: str, targets: tuple[str, ...], location: str, least: int, marks: str | None = None, **fields: Any
 ) -> DocumentExample | str:
     """The example of a row, or why it is none, such as fewer than `least` sentences."""
-    is_list = source.lstrip().startswith(('["', "[]"))
-    texts = parse_texts(source, "source", location) if is_list else source
-    if is_list and not all(text.strip() for text in texts):
+    texts = parse_texts(source, "source", location) if is_list(source) else source
+    if isinstance(texts, list) and not all(text.strip() for text in texts):
         return "an empty sentence"
     example = document_of(texts, targets=targets, location=location, **fields)
     if len(example.sentences) < least:

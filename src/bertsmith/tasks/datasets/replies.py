@@ -19,7 +19,7 @@ from bertsmith.text.documents.encodings import UTF_8
 
 # In order of preference.
 CONTEXT_COLUMNS = "context history dialogue dialog conversation turns query question source text anchor".split()
-RESPONSE_COLUMNS = "response reply answer target positive label".split()
+RESPONSE_COLUMNS = "response reply answer target positive".split()
 CANDIDATE_COLUMNS = "candidates replies options endings".split()
 
 
@@ -45,9 +45,13 @@ def read_replies(
     if not rows:
         raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
     columns = list(rows[0].values)
-    context = column_of(path, columns, text_column, CONTEXT_COLUMNS, "context", "--text-column")
+    context = column_of(path, columns, text_column, CONTEXT_COLUMNS, "the contexts", "--text-column")
     others = [name for name in columns if name != context]
-    reply = column_of(path, columns, label_column, RESPONSE_COLUMNS, "reply", "--label-column", context) if gold else ""
+    reply = (
+        column_of(path, columns, label_column, RESPONSE_COLUMNS, "the replies", "--label-column", context)
+        if gold
+        else ""
+    )
     named = {plain_name(name): name for name in others if name != reply}
     listed, id_column = first_known(named, CANDIDATE_COLUMNS), first_known(named, ID_COLUMNS)
     unread = [name for name in others if name not in (reply, listed, id_column)]
@@ -86,7 +90,9 @@ def read_reply_list(path: Path, encoding: str = UTF_8) -> list[str]:
         texts = [line for _, line in located if line.strip()]
     else:
         rows = list(read_table(path, encoding=encoding))
-        column = column_of(path, list(rows[0].values), None, [*RESPONSE_COLUMNS, "text"], "reply", "") if rows else ""
+        column = (
+            column_of(path, list(rows[0].values), None, [*RESPONSE_COLUMNS, "text"], "the replies", "") if rows else ""
+        )
         texts = [_text(row, column) for row in rows]
     replies = different(texts)
     if len(replies) < FEWEST:

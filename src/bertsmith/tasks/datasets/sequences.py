@@ -25,6 +25,7 @@ from bertsmith.tasks.datasets.squad import read_squad
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json, parse_json
 from bertsmith.text.documents.encodings import UTF_8
+from bertsmith.text.documents.names import json_value
 
 # In order of preference.
 SOURCE_COLUMNS = (
@@ -69,13 +70,13 @@ def read_sequences(
     if not rows:
         raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
     columns = list(rows[0].values)
-    source = column_of(path, columns, text_column, SOURCE_COLUMNS, "text", "--text-column")
+    source = column_of(path, columns, text_column, SOURCE_COLUMNS, "the texts", "--text-column")
     others = [name for name in columns if name != source]
     mark = next((name for name in others if gold and plain_name(name) in marks and name != label_column), "")
     has_target = gold and not (mark and label_column is None and _known(others, TARGET_COLUMNS) is None)
     target = ""
     if has_target:
-        target = column_of(path, columns, label_column, TARGET_COLUMNS, "target", "--label-column", source)
+        target = column_of(path, columns, label_column, TARGET_COLUMNS, "the targets", "--label-column", source)
     id_column = next((name for name in others if plain_name(name) in ID_COLUMNS and name != target), "")
     unread = [name for name in others if name not in (target, id_column, mark)]
     if unread or (source, target or "target") != ("source", "target"):
@@ -189,7 +190,7 @@ def column_of(
     column = _known(others, known)
     if column is None:
         raise InputError(
-            expected=f"a column named {known[0]!r} for the {content}s in {quoted(path)}",
+            expected=f"a column named {known[0]!r} for {content} in {quoted(path)}",
             found=show_columns(columns),
             fix=f"rename it, or name it with {option}",
         )
@@ -204,9 +205,24 @@ def _known(columns: Sequence[str], known: Sequence[str]) -> str | None:
 def texts_in(row: Row, column: str) -> tuple[str, ...]:
     """The texts in a cell: one, or those of a list in JSON."""
     cell = row.cell(column).strip()
-    if not cell.startswith('["'):
-        return () if cell in ("", "[]") else (cell,)
+    if not is_list(cell):
+        return (cell,) if cell else ()
     return tuple(text for text in parse_texts(cell, column, row.location) if text.strip())
+
+
+def is_list(cell: str) -> bool:
+    """Whether a cell is a list in JSON, or begins like one of texts.
+
+    >>> is_list('["a", "b"]'), is_list("[1, 2]"), is_list("[]"), is_list("[1] says so"), is_list("[sic]")
+    (True, True, True, False, False)
+    """
+    text = cell.strip()
+    if text.startswith('["') or not text.startswith("["):
+        return text.startswith("[")
+    try:
+        return isinstance(json_value(text), list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def parse_texts(cell: str, column: str, location: str) -> list[str]:

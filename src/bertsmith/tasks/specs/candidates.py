@@ -13,8 +13,8 @@ from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import Ints
 from bertsmith.tasks.metrics.ranking import RANK_METRICS, rank_of
 from bertsmith.tasks.specs.predictions import ChoicePrediction
-from bertsmith.tasks.specs.settings import WINDOWED, TaskSettings
-from bertsmith.tasks.specs.task import FROZEN_COSINE, OVERLAP, WORDS_COSINE, Task
+from bertsmith.tasks.specs.settings import WINDOWED
+from bertsmith.tasks.specs.task import FROZEN_COSINE, OVERLAP, WORDS_COSINE, Task, TaskSpec
 from bertsmith.text.tokenizers.pack import PackedRows
 
 
@@ -25,23 +25,24 @@ class ChoosingTask(Task):
 
     @property
     def baselines(self) -> tuple[str, ...]:
-        """Of a ranking cosines, otherwise the words that an ending shares with its context."""
+        """Of a ranking cosines, otherwise the words that a candidate shares with its context."""
         return (WORDS_COSINE, FROZEN_COSINE) if self.spec.ranks else (OVERLAP,)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has enough candidates and, with `gold`, a valid label; see `Task.check`."""
-        require_whole_texts(self.spec.settings)
+        require_whole_texts(self.spec)
+        name = "replies" if self.spec.ranks else "endings"
         for example in choices_of(examples):
             count, fewest = len(example.endings), self.fewest_in_training if training else 2
             if count < fewest:
-                expected = "at least two endings" if fewest > 1 else "a reply"
+                expected = f"at least two {name}" if fewest > 1 else "a reply"
                 more = ", or give a list with --replies" if self.spec.ranks and not gold else ""
-                raise InputError.at(example.location, expected, str(count), f"add endings or remove the row{more}")
+                raise InputError.at(example.location, expected, str(count), f"add {name} or remove the row{more}")
             if gold and (example.label is None or not 0 <= example.label < count):
                 raise InputError(
                     expected=f"a label from 0 to {count - 1} in {example.location}",
                     found="none" if example.label is None else str(example.label),
-                    fix="count the endings from 0",
+                    fix=f"count the {name} from 0",
                 )
 
     def predictions(
@@ -78,14 +79,14 @@ class ChoosingTask(Task):
         return predictions
 
     def score(self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]) -> dict[str, float]:
-        """The fraction of correctly chosen endings, as "accuracy", or the scores of the ranking."""
+        """The fraction of correctly chosen candidates, as "accuracy", or the scores of the ranking."""
         values = {name: self._values(name, examples, predictions) for name in self.spec.metrics}
         return {name: float(value.mean()) if len(value) else 0.0 for name, value in values.items()}
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]
     ) -> npt.NDArray[np.float64]:
-        """1 if the gold ending is chosen, else 0, or the value of the main score of a ranking; float64 [E]."""
+        """1 if the gold candidate is chosen, else 0, or the value of the main score of a ranking; float64 [E]."""
         return self._values(self.spec.metric, examples, predictions)
 
     def _values(
@@ -110,11 +111,12 @@ def choices_of(examples: Sequence[Example]) -> list[ChoiceExample]:
     return choices
 
 
-def require_whole_texts(settings: TaskSettings) -> None:
+def require_whole_texts(spec: TaskSpec) -> None:
     """Refuses windows, as each candidate has one score."""
-    if settings.long_text in WINDOWED:
-        allowed = "what keeps each ending in one row: longest_first, head, tail, head_tail or error"
-        raise ConfigError.must_be("long_text of multiple choice", allowed, settings.long_text)
+    if spec.settings.long_text in WINDOWED:
+        task, name = ("the choice of replies", "reply") if spec.ranks else ("multiple choice", "ending")
+        allowed = f"what keeps each {name} in one row: longest_first, head, tail, head_tail or error"
+        raise ConfigError.must_be(f"long_text of {task}", allowed, spec.settings.long_text)
 
 
 def rows_in_order(packed: Sequence[PackedRows], places: Sequence[Ints]) -> PackedRows:

@@ -71,7 +71,7 @@ class ChoiceTask(ChoosingTask, TaskWithLoss):
         Without a context, a row is [CLS] ending [SEP].
         """
         settings = self.spec.settings
-        require_whole_texts(settings)
+        require_whole_texts(self.spec)
         require_segments(self.spec, tokenizer)
         choices = choices_of(examples)
         counts = np.array([len(example.endings) for example in choices], dtype=np.int64)

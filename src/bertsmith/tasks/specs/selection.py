@@ -63,7 +63,7 @@ class SelectionTask(ChoosingTask):
         candidate is the first one.
         """
         settings = self.spec.settings
-        require_whole_texts(settings)
+        require_whole_texts(self.spec)
         choices = [_right_first(example) for example in choices_of(examples)] if training else choices_of(examples)
         encoded = encoded_texts(choices, tokenizer, special_tokens="own")
         counts = np.array([1 + len(example.endings) for example in choices], dtype=np.int64)

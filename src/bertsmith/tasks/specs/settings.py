@@ -11,6 +11,7 @@ from bertsmith.base.core.settings import (
     require_limits,
     require_number,
     require_other,
+    require_value,
 )
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
 from bertsmith.text.tokenizers.pack import TRUNCATIONS
@@ -133,7 +134,9 @@ class TaskSettings:
             require_number(name, getattr(self, name), least=0)
         require_number("label_smoothing", self.label_smoothing, least=0, below=1)
         require_number("min_target_length", self.min_target_length, most=self.max_target_length)
-        require_number("answers", self.answers, most=self.beam)
+        require_value(
+            self.answers <= self.beam, "answers", f"at most {self.beam}, the beam width", self.answers, "raise --beam"
+        )
         require_other(
             self.pooling != "sum" or (self.both_orders and self.long_text != "windows"),
             "--pooling sum",

@@ -59,9 +59,10 @@ FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"
 WRITTEN = (FIRST, NEAREST, CENTRAL)
 LEAD, ORACLE = "first sentences", "oracle sentences"
 CHOSEN = (LEAD, CENTRAL, ORACLE)
-BEFORE, FIRST_CANDIDATE, CLOSEST = "nearest candidate before", "first candidate", "nearest candidate"
-CEILINGS = (ORACLE,)  # they know the gold: shown with the baselines, and compared with nothing
 RIGHT_BRANCHING = "right-branching trees"
+BEFORE, FIRST_CANDIDATE, CLOSEST = "nearest candidate before", "first candidate", "nearest candidate"
+PLURAL = (FIRST, CENTRAL, LEAD, RIGHT_BRANCHING)  # of the names, those in the plural
+CEILINGS = (ORACLE,)  # they know the gold: shown with the baselines, and compared with nothing
 
 
 def title_of(name: str, kind: str) -> str:
