@@ -129,6 +129,10 @@ def test_events_of_other_kinds_and_other_models_are_refused(folder: Path, tmp_pa
         bertsmith.predict_codes([path], tmp_path / "other", device="cpu")
     with pytest.raises(BertsmithError, match="a model of visits; use it with `bertsmith codes predict`"):
         bertsmith.load(folder / "recommends")
+    report = bertsmith.inspect_model(folder / "recommends")
+    assert (report.what, report.text) == ("model folder, G-BERT for codes; heads: none", "it reads no text")
+    assert report.sizes["hidden_size"] == 32
+    assert report.digests == "verified"
 
 
 def test_a_log_with_codes_of_one_kind_is_continued_and_a_jump_in_it_is_improbable(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def inspect_model(source: str | Path) -> ModelReport:
     """What a model is: architecture, sizes, task, labels, card, files, and whether they equal their digests.
 
     Args:
-        source: anything that `load` accepts.
+        source: anything that `load` accepts, or a model that is no encoder of text.
 
     Raises:
         CheckpointError: the model is unreadable; if files differ from their digests, the message names them.
@@ -115,19 +115,21 @@ def inspect_model(source: str | Path) -> ModelReport:
     """
     require_torch(source)
     from bertsmith.models.checkpoints.load import load_any, locate
+    from bertsmith.models.checkpoints.own_folder import read_other_folder
 
     path, kind = locate(_encoder_of(source))
     folder = path if path.is_dir() else path.parent
     metadata = read_metadata(folder)
     state = digest_state(folder, metadata.other.get("digests"))
     try:
-        model = load_any(path, allow_unknown=True)
+        other = read_other_folder(folder)
+        model = other or load_any(path, allow_unknown=True)
     except BertsmithError:
         if state.altered:
             raise altered_files(folder, state.altered) from None
         raise
     config = model.config
-    text = "no vocabulary"
+    text = "no vocabulary" if other is None else "it reads no text"
     if model.tokenizer is not None:
         casing = "lower-cased" if model.tokenizer.rules.lowercase else "case-sensitive"
         text = f"{casing}, {len(model.tokenizer.vocabulary):,} {model.tokenizer.kind}"
@@ -137,7 +139,7 @@ def inspect_model(source: str | Path) -> ModelReport:
     }
     return ModelReport(
         path=path,
-        what=_what(kind, config, model.metadata, model.parts),
+        what=_what("own" if other else kind, config, model.metadata, model.parts),
         sizes=sizes,
         task=model.metadata.task,
         labels=model.metadata.labels,
@@ -183,6 +185,7 @@ def _what(kind: str, config: "EncoderConfig", metadata: ModelMetadata, parts: tu
         "google": "Google checkpoint",
         "huggingface": "Hugging Face folder",
         "allennlp": "folder of AllenNLP",
+        "own": "model folder",
     }[kind]
     spec = (metadata.spec or {}).get("name")
     if metadata.task == "pretraining":

@@ -110,11 +110,17 @@ _ENCODER_DECODERS = Registry[Callable[..., "EncoderDecoder"]](
         "lstm": "models.encoders.lstm_encoder_decoder:LstmEncoderDecoder",
     }
 )
-# Models that are no encoder of text: their names, and the commands that use them.
+# Models that are no encoder of text: their names, the commands that use them, and their configurations.
 _OTHER_MODELS: Mapping[str, tuple[str, str]] = {
     "memory-network": ("a memory network", "memory answer"),
     "g-bert": ("a model of visits", "codes predict"),
 }
+_OTHER_CONFIGS = Registry[type[EncoderConfig]](
+    {
+        "memory-network": "models.encoders.memory_network:MemoryNetworkConfig",
+        "g-bert": "models.encoders.g_bert:GBertConfig",
+    }
+)
 
 
 def architecture_of(config: EncoderConfig) -> Architecture:
@@ -149,6 +155,13 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
             expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)
         )
     return ARCHITECTURES[kind].config.from_dict(values)
+
+
+def read_other_config(values: Any) -> EncoderConfig | None:
+    """The configuration in a `config.json` of a model that is no encoder of text; None if it is of an encoder."""
+    kind = values.get("model_type") if isinstance(values, Mapping) else None
+    kinds = [configs for configs in (ENCODER_DECODERS, _OTHER_CONFIGS) if isinstance(kind, str) and kind in configs]
+    return kinds[0][kind].from_dict(values) if kinds else None
 
 
 def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> Encoder:

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.base.storage.tensor_file import require_fit
-from bertsmith.models.checkpoints.model_folder import fit_vocabulary, no_vocabulary, require_numbers
+from bertsmith.models.checkpoints.architectures import read_other_config
+from bertsmith.models.checkpoints.model_folder import ModelFolder, fit_vocabulary, no_vocabulary, require_numbers
+from bertsmith.models.checkpoints.plan import LoadReport
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER, read_weights, write_safetensors
 from bertsmith.models.model_files.metadata import CARD, SAFETENSORS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.models.model_files.tokenizer_files import read_tokenizer
@@ -74,6 +76,25 @@ def read_own_folder(
         new_from_weights(folder, config.display_name, lambda: new_model(config, metadata, tokenizer)),
         tokenizer,
         metadata,
+    )
+
+
+def read_other_folder(folder: Path) -> ModelFolder | None:
+    """The model in a folder as it is stored, if it is no encoder of text; None otherwise."""
+    config = read_other_config(read_json(folder / "config.json")) if (folder / "config.json").is_file() else None
+    if config is None:
+        return None
+    metadata, tensors = read_metadata(folder), read_weights(folder)
+    require_numbers(tensors, f"'{folder}'")
+    return ModelFolder(
+        path=folder,
+        config=config,
+        tensors=tensors,
+        tokenizer=read_tokenizer(folder, metadata)[0],
+        metadata=metadata,
+        report=LoadReport(
+            source=f"'{folder}'", mapped={name: name for name in tensors}, skipped={}, unknown=(), missing=()
+        ),
     )
 
 
