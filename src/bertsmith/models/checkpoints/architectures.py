@@ -160,8 +160,10 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
 def read_other_config(values: Any) -> EncoderConfig | None:
     """The configuration in a `config.json` of a model that is no encoder of text; None if it is of an encoder."""
     kind = values.get("model_type") if isinstance(values, Mapping) else None
-    kinds = [configs for configs in (ENCODER_DECODERS, _OTHER_CONFIGS) if isinstance(kind, str) and kind in configs]
-    return kinds[0][kind].from_dict(values) if kinds else None
+    if not isinstance(kind, str):
+        return None
+    configs = next((known for known in (ENCODER_DECODERS, _OTHER_CONFIGS) if kind in known), None)
+    return None if configs is None else configs[kind].from_dict(values)
 
 
 def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> Encoder:
