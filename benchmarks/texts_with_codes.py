@@ -10,7 +10,7 @@ pairs, and the action and the object in the gaps of a sentence that no narration
 
 EPIC-KITCHENS: with --data, a folder with `epic100_segments.tsv`. The codes are the classes of verbs and nouns of
 the three segments before and the three after; those of the segment itself are left out, since they are made of its
-caption. So a caption is told from what is done just before and after. Rows with captions of two words, a verb
+caption. So a caption is predicted from what is done just before and after. Rows with captions of two words, a verb
 and a noun, of the official validation videos: both words in the gaps of "[MASK] [MASK]".
 
 "alone" is the same model without codes, "frequent" the most frequent words of the training captions, "before" the words

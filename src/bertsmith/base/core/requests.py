@@ -141,9 +141,14 @@ def file_field(help: str, metavar: str = "FILE") -> Any:
     return help_field(None, help, metavar=metavar, path=True, address=COPIED, kind=Path)
 
 
-def path_field(help: str, metavar: str = "FILE") -> Any:
-    """A field, by default None, for the path of a file or folder on this machine."""
-    return help_field(None, help, metavar=metavar, path=True, kind=Path)
+def path_field(help: str, metavar: str = "FILE", *, path: str | bool = True, kind: type = Path) -> Any:
+    """A field, by default None, for the path of a file or folder on this machine.
+
+    Args:
+        path: its name in messages, in place of that of the field.
+        kind: str for a model, which may be the id of one on a hub.
+    """
+    return help_field(None, help, metavar=metavar, path=path, kind=kind)
 
 
 def path_or_none(path: str | Path | None) -> Path | None:

@@ -235,8 +235,8 @@ class Disambiguator:
                 cut += sum(lost > 0 for _, lost in scored)
                 scores = iter(score for score, _ in scored)
                 for number in part:
-                    own = [next(scores) for _ in candidates[number]]
-                    answers.append(self._of_gloss_scores(words[number], candidates[number], own, PAIRS))
+                    of_glosses = [next(scores) for _ in candidates[number]]
+                    answers.append(self._of_gloss_scores(words[number], candidates[number], of_glosses, PAIRS))
                 progress.advance(len(part))
         if cut:
             warn(f"pairs of text and gloss that were truncated: {cut:,}")

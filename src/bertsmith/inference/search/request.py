@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from bertsmith.base.core.parameters import ENCODING, MODEL, TUNED_MODEL, ComputeSettings, optional
+from bertsmith.base.core.parameters import MODEL, TUNED_MODEL, ComputeSettings, optional
 from bertsmith.base.core.requests import Request, file_field, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.inference.vectors.request import LAYERS
-from bertsmith.text.documents.encodings import UTF_8, EncodingSettings, require_encoding
+from bertsmith.text.documents.encodings import EncodingSettings, TableEncoding
 from bertsmith.text.documents.forms import FORMS
 
 VECTORS, BY_WORDS, HYBRID, TF_IDF, ONE_HOT = SYSTEMS = ("vectors", "bm25", "hybrid", "tf-idf", "one-hot")
@@ -26,7 +26,7 @@ _Queries = Annotated["str | Path | Sequence[str]", Help(library="a file of queri
 
 
 @dataclasses.dataclass(frozen=True)
-class RetrievalRequest(Request, ComputeSettings):
+class RetrievalRequest(Request, ComputeSettings, TableEncoding):
     """Passages, and how they are searched."""
 
     passages: Annotated[
@@ -39,12 +39,8 @@ class RetrievalRequest(Request, ComputeSettings):
         ),
     ]
     _: dataclasses.KW_ONLY
-    model: str | Path | None = help_field(
-        None,
-        "model for the vectors; not needed to search by words alone",
-        metavar="DIR",
-        path="the model",
-        kind=str,
+    model: str | Path | None = path_field(
+        "model for the vectors; not needed to search by words alone", "DIR", path="the model", kind=str
     )
     system: str = help_field(
         VECTORS,
@@ -54,12 +50,8 @@ class RetrievalRequest(Request, ComputeSettings):
         metavar="NAME",
         choices=SYSTEMS,
     )
-    rerank: str | Path | None = help_field(
-        None,
-        "re-rank the best --depth passages with a fine-tuned model of pairs",
-        metavar="DIR",
-        path="the model",
-        kind=str,
+    rerank: str | Path | None = path_field(
+        "re-rank the best --depth passages with a fine-tuned model of pairs", "DIR", path="the model", kind=str
     )
     depth: int = help_field(DEPTH, "passages to fuse or re-rank", least=1)
     index: str | Path | None = path_field("store the passage vectors there and reuse them in later searches")
@@ -76,16 +68,11 @@ class RetrievalRequest(Request, ComputeSettings):
     b: float = help_field(0.4, "BM25: how much passage length counts, 0 to 1")
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
     query_column: str | None = help_field(None, "the same for the file of queries")
-    encoding: str = optional(UTF_8, ENCODING)
     pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
     query_prompt: str | None = help_field(None, "the model's prompt for queries [query]", metavar="NAME|none")
     passage_prompt: str | None = help_field(
         None, "the model's prompt for passages [document, passage or corpus]", metavar="NAME|none"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_encoding(self.encoding)
 
 
 def require_model(request: RetrievalRequest) -> None:
@@ -134,7 +121,7 @@ class SearchRequest(RetrievalRequest):
 
 
 @dataclasses.dataclass(frozen=True)
-class AskRequest(Request, ComputeSettings):
+class AskRequest(Request, ComputeSettings, TableEncoding):
     """A model that answers questions, a document of any length, and the questions."""
 
     model: Annotated[str | Path, dataclasses.replace(TUNED_MODEL, flag="MODEL")]
@@ -142,15 +129,13 @@ class AskRequest(Request, ComputeSettings):
     questions: Annotated[Sequence[str], Help("one or more questions", flag="QUESTION...", kind=list[str])]
     _: dataclasses.KW_ONLY
     top: int = help_field(1, "maximum number of answers to a question", least=1)
-    writer: str | Path | None = help_field(
-        None,
+    writer: str | Path | None = path_field(
         "also write answers in words from the best passages, with a model of --task text-to-text",
-        metavar="DIR",
+        "DIR",
         path="the writer",
         kind=str,
     )
     passages: int = help_field(3, "with --writer: passages that it answers from", least=1, most=100)
-    encoding: str = optional(UTF_8, ENCODING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -227,7 +212,7 @@ class ContextsRequest(WordRequest):
 
 
 @dataclasses.dataclass(frozen=True)
-class DisambiguateRequest(Request, ComputeSettings):
+class DisambiguateRequest(Request, ComputeSettings, TableEncoding):
     """Words in texts, and what is known about their senses."""
 
     file: Annotated[
@@ -248,10 +233,9 @@ class DisambiguateRequest(Request, ComputeSettings):
         "a table with columns lemma, sense, gloss and perhaps pos; of a word, the most frequent sense comes first. "
         "Used alone for words without labelled examples, and together with examples where some senses have none"
     )
-    pair_model: str | Path | None = help_field(
-        None,
+    pair_model: str | Path | None = path_field(
         "score text and gloss together with a fine-tuned model of pairs, in place of vectors; see `gloss-pairs`",
-        metavar="DIR",
+        "DIR",
         path="the model",
         kind=str,
     )
@@ -268,11 +252,9 @@ class DisambiguateRequest(Request, ComputeSettings):
     evaluate: bool = help_field(
         False, "score the answers by a column sense, against the most frequent sense or the first gloss"
     )
-    encoding: str = optional(UTF_8, ENCODING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_encoding(self.encoding)
         require(
             self.examples is not None or self.glosses is not None,
             expected="--examples, --glosses or both",
@@ -293,10 +275,16 @@ class DisambiguateRequest(Request, ComputeSettings):
             found="none",
             fix="name a model",
         )
+        require_other(
+            None in (self.model, self.pair_model) or self.examples is not None,
+            "--model next to --pair-model",
+            "--examples",
+            "leave --model out: without examples, the model of pairs scores alone",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class GlossPairsRequest(Request):
+class GlossPairsRequest(Request, TableEncoding):
     """Words in texts with their senses, and glosses."""
 
     file: Annotated[
@@ -306,9 +294,3 @@ class GlossPairsRequest(Request):
     glosses: Annotated[
         str | Path, Help("a table with columns lemma, sense, gloss and perhaps pos", path="the glosses", kind=Path)
     ]
-    _: dataclasses.KW_ONLY
-    encoding: str = optional(UTF_8, ENCODING)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_encoding(self.encoding)

@@ -178,7 +178,7 @@ def _columns(
     named = {plain_name(name): name for row in rows for name in row.values}
     for names in wanted:
         if first_known(named, names) is None:
-            raise missing_column(names[0], quoted(path), named.values())
+            raise missing_column(names[0], quoted(path), named.values(), is_fixed=True)
     return {name: named[name] for name in (*(name for names in wanted for name in names), *others) if name in named}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.requests import COPIED, Request, file_field
+from bertsmith.base.core.requests import COPIED, Request, file_field, path_field
 from bertsmith.base.core.settings import (
     AUTO,
     Help,
@@ -104,12 +104,8 @@ class AdaptRequest(Request, AdaptationSettings, ReadingSettings, ColumnSettings)
             kind=list[Path],
         ),
     ]
-    out: str | Path | None = help_field(
-        None,
-        "the run folder; the adapted model is saved in RUN/model/",
-        metavar="RUN",
-        path="the run folder",
-        kind=Path,
+    out: str | Path | None = path_field(
+        "the run folder; the adapted model is saved in RUN/model/", "RUN", path="the run folder"
     )
     _: dataclasses.KW_ONLY
     general: Sequence[str | Path] = help_field(

@@ -20,7 +20,7 @@ from bertsmith.base.core.parameters import DEVICE, optional
 from bertsmith.base.core.requests import Request, path_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other
 from bertsmith.recipes.video.settings import VideoSettings
-from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.text.documents.encodings import TableEncoding
 from bertsmith.training.loop.run_request import input_field, out_field, require_input, resume_field, training_of
 from bertsmith.training.loop.settings import TrainSettings
 
@@ -122,7 +122,7 @@ class TrainVideoRequest(Request, VideoSettings, TrainSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class FillCodesRequest(Request, EncodingSettings):
+class FillCodesRequest(Request, TableEncoding):
     """A model of texts with codes, a text with gaps, and the codes of its moment."""
 
     model: Annotated[str | Path, VIDEO_MODEL]
@@ -140,7 +140,7 @@ class FillCodesRequest(Request, EncodingSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class MatchCodesRequest(Request, EncodingSettings):
+class MatchCodesRequest(Request, TableEncoding):
     """A model of texts with codes, and segments whose texts and codes are compared."""
 
     model: Annotated[str | Path, VIDEO_MODEL]
@@ -160,6 +160,7 @@ class MatchCodesRequest(Request, EncodingSettings):
             found="both",
             fix="leave one of them out",
         )
+        require(self.text is None or bool(self.text.strip()), expected="a text", found="an empty one", fix="write it")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +176,7 @@ class NextCodesRequest(Request):
 
 
 @dataclasses.dataclass(frozen=True)
-class CodeFeaturesRequest(Request, EncodingSettings):
+class CodeFeaturesRequest(Request, TableEncoding):
     """A model of texts with codes, segments, and the file for a vector of each."""
 
     model: Annotated[str | Path, VIDEO_MODEL]
@@ -195,4 +196,5 @@ def _require_either(request: Any, name: str) -> None:
         found="both" if request.segments is not None else "neither",
         fix="give one of them",
     )
-    require_other(request.events is None or request.segments is not None, "--events", "--segments")
+    for option in ("events", "encoding"):
+        require_other(option not in request.given or request.segments is not None, f"--{option}", "--segments")

@@ -73,9 +73,14 @@ def first_known(named: Mapping[str, str], known: Iterable[str]) -> str | None:
     return next((named[name] for name in known if name in named), None)
 
 
-def missing_column(name: str, table: str, columns: Collection[str]) -> InputError:
-    """The error for a column that a table or a record lacks."""
-    return InputError.at(table, f"the column {name!r}", show_columns(columns), nearest_column(name, columns))
+def missing_column(name: str, table: str, columns: Collection[str], *, is_fixed: bool = False) -> InputError:
+    """The error for a column that a table or a record lacks.
+
+    Args:
+        is_fixed: whether no option names the column, so that the table has to change.
+    """
+    fix = f"add it, or rename the column that is the {name}" if is_fixed else nearest_column(name, columns)
+    return InputError.at(table, f"the column {name!r}", show_columns(columns), fix)
 
 
 def nearest_column(name: str, columns: Collection[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.parameters import ENCODING, optional
 from bertsmith.base.core.settings import help_field, require_known, require_other
 
 UTF_8 = "utf-8"
@@ -25,6 +26,16 @@ _MARKS = {
 }
 
 _OF_HOST_NAMES = ("idna", "punycode")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableEncoding:
+    """How the bytes of tables become characters."""
+
+    encoding: str = optional(UTF_8, ENCODING)
+
+    def __post_init__(self) -> None:
+        require_encoding(self.encoding)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
