@@ -88,12 +88,13 @@ def match(request: "MatchCodesRequest", json: JsonOption = False) -> None:
             "(chance: 0.5)"
         )
         names = [f"recall@{count}" for count in RECALLS]
-        chance = [f"{min(1, count / result.candidates):.4f}" for count in RECALLS]
-        rows = [
-            [title, *(f"{values[name]:.4f}" for name in names)]
-            for title, values in (("codes of a text", result.codes_of_text), ("text of codes", result.text_of_codes))
-        ]
-        print_table([f"among {result.candidates}", *names], [*rows, ["chance", *chance]])
+        titled = {
+            "codes of a text": result.codes_of_text,
+            "text of codes": result.text_of_codes,
+            "chance": result.chance,
+        }
+        rows = [[title, *(f"{values[name]:.4f}" for name in names)] for title, values in titled.items()]
+        print_table([f"among {result.candidates}", *names], rows)
         return
     for segment in result:
         if json:

@@ -69,10 +69,11 @@ class CodesMatching:
 
     Attributes:
         segments: those with a text and codes.
-        candidates: among which each right answer has to be found; chance is one of them.
+        candidates: the most among which a right answer has to be found.
         alignment_accuracy: on each segment and on its text with the codes of another one; chance is a half.
         codes_of_text: recall among the first 1, 5 and 10 of the candidates, and the mean reciprocal rank.
         text_of_codes: the same in the other direction.
+        chance: both for an answer at random; a segment with fewer candidates is easier.
     """
 
     segments: int
@@ -80,6 +81,7 @@ class CodesMatching:
     alignment_accuracy: float
     codes_of_text: dict[str, float]
     text_of_codes: dict[str, float]
+    chance: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -179,7 +181,7 @@ _Known = tuple[Segment, Ids, Ids]
 
 
 def _segments(request: Any) -> list[Segment]:
-    return read_segments(request.segments, request.events, encoding=request.encoding)
+    return read_segments(request.segments, request.events, encoding=request.encoding, silent=False)
 
 
 def _known(reader: VideoReader, segments: Sequence[Segment], *, needs_text: bool) -> list[_Known]:
@@ -204,7 +206,7 @@ def _known(reader: VideoReader, segments: Sequence[Segment], *, needs_text: bool
 def _scores(reader: VideoReader, known: Sequence[_Known]) -> CodesMatching:
     """Alignment accuracy, and recall among candidates drawn at random, in both directions."""
     pairs: list[tuple[Ids, Ids]] = []
-    counts: list[tuple[int, int]] = []
+    counts: list[int] = []
     for number, (segment, text, codes) in enumerate(known):
         different = (
             other
@@ -214,22 +216,29 @@ def _scores(reader: VideoReader, known: Sequence[_Known]) -> CodesMatching:
         others = list(itertools.islice(different, CANDIDATES - 1))
         pairs += [(text, codes), *((text, known[other][2]) for other in others)]
         pairs += [(text, codes), *((known[other][1], codes) for other in others)]
-        counts += [(1 + len(others), 1 + len(others))]
+        counts.append(1 + len(others))
     require(
-        all(first > 1 for first, _ in counts),
+        min(counts) > 1,
         expected="segments with different texts and codes",
         found="some that have no other to be compared with",
         fix="name a table with more of them",
     )
-    chances = np.split(reader.alignment(pairs, label="comparing"), np.cumsum([c for both in counts for c in both])[:-1])
+    chances = np.split(reader.alignment(pairs, label="comparing"), np.cumsum(np.repeat(counts, 2))[:-1])
     right = [value for of_text in chances[::2] for value in (of_text[0] >= 0.5, of_text[1] < 0.5)]
     return CodesMatching(
         segments=len(known),
-        candidates=max(first for first, _ in counts),
+        candidates=max(counts),
         alignment_accuracy=float(np.mean(right)),
         codes_of_text=_recalls(chances[::2]),
         text_of_codes=_recalls(chances[1::2]),
+        chance=_chance(counts),
     )
+
+
+def _chance(counts: Sequence[int]) -> dict[str, float]:
+    """The same for candidates in a random order."""
+    recalls = {f"recall@{most}": float(np.mean([min(1, most / count) for count in counts])) for most in RECALLS}
+    return {**recalls, "mrr": float(np.mean([(1 / np.arange(1, count + 1)).mean() for count in counts]))}
 
 
 def _recalls(chances: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:

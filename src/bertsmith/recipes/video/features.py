@@ -8,6 +8,7 @@ N rows of an array, F numbers of a feature vector.
 
 import csv
 import io
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -179,7 +180,7 @@ def _read_array(path: Path) -> npt.NDArray[np.floating]:
     expected, fix = "a NumPy array (.npy) of feature vectors, rows x numbers", "save one with numpy.save"
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise InputError.is_not(path, expected, str(error).splitlines()[0][:80], fix) from None
     if not isinstance(array, np.ndarray):
         raise InputError.is_not(path, expected, "it holds several arrays", fix)

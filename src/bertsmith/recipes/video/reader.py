@@ -115,10 +115,10 @@ class VideoReader:
     def next_codes(self, rows: Sequence[tuple[Ids, Ids]]) -> Floats:
         """The probability of each code of the model to follow a text and codes, float32 [N, C]."""
         mask = np.array([self.tokenizer.vocabulary.mask_id], dtype=np.int32)
-        limit = self.model.encoder.max_tokens
+        rooms = self._rooms([text for text, _ in rows], [1 + len(codes) for _, codes in rows], "start")
         asked = [
-            VideoRow(text, np.concatenate([codes, mask])[-(limit - len(text) - 3) :], NO_LABEL, 0)
-            for text, codes in rows
+            VideoRow(text, np.concatenate([codes, mask])[-room:], NO_LABEL, 0)
+            for (text, codes), room in zip(rows, rooms, strict=True)
         ]
         columns = torch.arange(self.codes.first, self.codes.first + len(self.codes.names))
         result = np.zeros((len(asked), len(columns)), dtype=np.float32)
@@ -167,14 +167,22 @@ class VideoReader:
         shares: Floats = logits.float()[:, columns].softmax(1).cpu().numpy()
         return shares
 
+    def _rooms(self, texts: Sequence[Ids], codes: Sequence[int], end: str) -> list[int]:
+        """The codes that fit next to each text; warns if there are more, which are left out at that end."""
+        limit = self.model.encoder.max_tokens
+        rooms = [limit - 3 - len(text) for text in texts]
+        if longer := sum(count > room for count, room in zip(codes, rooms, strict=True)):
+            warn(
+                f"codes beyond the {limit} tokens that the model reads, left out at the {end}: {counted(longer, 'row')}"
+            )
+        return rooms
+
     def _parts(self, rows: Sequence[VideoRow], wanted: Wanted, *, cost: int = 0, label: str = "") -> Iterator[_Part]:
         """The last hidden states at the wanted positions, batch by batch."""
         if not rows:
             return
         limit = self.model.encoder.max_tokens
-        rooms = [limit - 3 - len(row.text) for row in rows]
-        if longer := sum(len(row.codes) > room for row, room in zip(rows, rooms, strict=True)):
-            warn(f"codes beyond the {limit} tokens that the model reads, left out at the end: {counted(longer, 'row')}")
+        rooms = self._rooms([row.text for row in rows], [len(row.codes) for row in rows], "end")
         rows = [row._replace(codes=row.codes[:room]) for row, room in zip(rows, rooms, strict=True)]
         flat, order = packed(rows, self.tokenizer, self.codes, limit, limit)
         lengths, numbers = flat.lengths.astype(np.int64), np.array(order)

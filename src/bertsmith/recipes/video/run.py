@@ -19,6 +19,7 @@ from bertsmith.recipes.video.segments import frequent_codes, read_segments, spli
 from bertsmith.recipes.video.settings import VideoSettings
 from bertsmith.recipes.video.workload import VideoTraining
 from bertsmith.text.codes.feature_words import FeatureWords
+from bertsmith.text.tokenizers.pack import require_positions
 from bertsmith.training.loop.loop import TrainResult, train
 from bertsmith.training.loop.run import Run
 from bertsmith.training.loop.run_request import request_of_run
@@ -52,9 +53,17 @@ def train_video(request: TrainVideoRequest) -> TrainResult:
     paths = {name: path for name in _PATHS if (path := path_or_none(getattr(request, name))) is not None}
     with Run.open(request.out, resume=request.resume) as run:
         start = load_any(request.init)
+        longest = min(settings.max_length, start.config.max_tokens)
+        if "max_length" in request.given and not request.resume:
+            require_positions(settings.max_length, longest, fix="longer rows are cut")
+        elif longest < settings.max_length:
+            warn(f"max_length reduced from {settings.max_length} to {longest}, the positions of the model")
         segments = read_segments(paths["segments"], paths.get("events"), encoding=settings.encoding)
         if "dev" in paths:
-            dev = read_segments(paths["dev"], paths.get("events"), encoding=settings.encoding)
+            dev = read_segments(paths["dev"], paths.get("events"), encoding=settings.encoding, silent=False)
+            if "events" in paths:  # those of a held-out segment are events outside of the others
+                held_out_subjects = {segment.subject for segment in dev}
+                segments = [each for each in segments if each.text or each.subject not in held_out_subjects]
         else:
             segments, dev = split_segments(segments, settings.dev_share, request.seed)
         training = request.training(len(segments))
@@ -80,11 +89,11 @@ def train_video(request: TrainVideoRequest) -> TrainResult:
         )
         if lost := len(segments) + len(dev) - len(encoded) - len(held_out):
             warn(f"segments without a text or a known code, left out: {lost:,}")
-        if longer := encoded.longer_than(settings.max_length):
-            warn(f"segments of more than {settings.max_length} tokens, whose rows are cut: {longer:,}")
-        elif settings.join and (longer := encoded.longer_than(settings.max_length, joined=True)):
+        if longer := encoded.longer_than(longest):
+            warn(f"segments of more than {longest} tokens, whose rows are cut: {longer:,}")
+        elif settings.join and (longer := encoded.longer_than(longest, joined=True)):
             warn(
-                f"segments that have more than {settings.max_length} tokens when they are joined with the next one, "
+                f"segments that have more than {longest} tokens when they are joined with the next one, "
                 f"whose rows are cut then: {longer:,}"
             )
         record = {

@@ -47,12 +47,15 @@ class _Span(NamedTuple):
     location: str
 
 
-def read_segments(path: str | Path, events: str | Path | None = None, *, encoding: str = UTF_8) -> list[Segment]:
+def read_segments(
+    path: str | Path, events: str | Path | None = None, *, encoding: str = UTF_8, silent: bool = True
+) -> list[Segment]:
     """The segments of a table.
 
     Args:
-        events: a table of events with `subject`, `time` and `code`, if the segments have a start and a stop. Events
-            outside of all segments become segments without a text, of at most `SILENT_CODES` codes.
+        events: a table of events with `subject`, `time` and `code`, if the segments have a start and a stop.
+        silent: events outside of all segments become segments without a text, of at most `SILENT_CODES` codes, and the
+            segments are in the order of subjects and times; otherwise each row is a segment, in the order of the table.
 
     Raises:
         InputError: a column is missing, a row has neither text nor codes, a time is not a number, or no event is within
@@ -70,9 +73,10 @@ def read_segments(path: str | Path, events: str | Path | None = None, *, encodin
     )
     for name in ("text", *(() if events is None else ("subject", "start", "stop"))):
         if name not in columns:
-            raise missing_column(name, f"'{path}'", columns)
+            raise missing_column(name, f"'{path}'", columns, is_fixed=True)
     if events is not None:
-        segments = _joined([_span(row) for row in rows], _events(Path(events), encoding))
+        spans, of_subjects = [_span(row) for row in rows], _events(Path(events), encoding)
+        segments = _joined(spans, of_subjects) if silent else [_with_codes(span, of_subjects) for span in spans]
         without = sum(bool(segment.text) and not segment.codes for segment in segments)
         require(
             without < len(rows),
@@ -183,14 +187,28 @@ def _joined(spans: Sequence[_Span], events: Mapping[str, list[tuple[float, str]]
 
 
 def _in_order(subject: str, spans: Sequence[_Span], events: Sequence[tuple[float, str]]) -> Iterator[Segment]:
-    times = [time for time, _ in events]
     done = 0
     for span in spans:
-        first, end = bisect.bisect_left(times, span.start), bisect.bisect_left(times, span.stop)
+        first, end = _within(span, events)
         yield from _silent(subject, events[done:first])
-        yield Segment(subject, span.text, tuple(code for _, code in events[first:end]), span.location)
+        yield _segment(span, events[first:end])
         done = max(done, end)
     yield from _silent(subject, events[done:])
+
+
+def _with_codes(span: _Span, events: Mapping[str, list[tuple[float, str]]]) -> Segment:
+    of_subject = events.get(span.subject, [])
+    return _segment(span, of_subject[slice(*_within(span, of_subject))])
+
+
+def _within(span: _Span, events: Sequence[tuple[float, str]]) -> tuple[int, int]:
+    """The first event from the start, and the first one from the stop."""
+    first, end = (bisect.bisect_left(events, time, key=lambda timed: timed[0]) for time in (span.start, span.stop))
+    return first, end
+
+
+def _segment(span: _Span, events: Sequence[tuple[float, str]]) -> Segment:
+    return Segment(span.subject, span.text, tuple(code for _, code in events), span.location)
 
 
 def _silent(subject: str, events: Sequence[tuple[float, str]]) -> Iterator[Segment]:

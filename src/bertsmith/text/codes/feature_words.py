@@ -121,7 +121,7 @@ class FeatureWords:
         require_file(path, "a file of feature words")
         try:
             tensors = safetensors.numpy.load_file(path)
-        except (safetensors.SafetensorError, OSError) as error:
+        except (safetensors.SafetensorError, OSError, TypeError) as error:  # TypeError: a type that NumPy lacks
             raise InputError.is_not(path, "a file of feature words", str(error), fix) from None
         try:
             words = FeatureWords(tensors["centers"], tensors["parents"], tensors["counts"])
@@ -136,7 +136,8 @@ class FeatureWords:
         centers, parents = self.centers, self.parents
         return (
             (centers.ndim, parents.ndim) == (2, 1)
-            and len(centers) == len(parents) == len(self.counts) > 0
+            and parents.shape == self.counts.shape == (len(centers),)
+            and centers.size > 0
             and centers.dtype == np.float32
             and parents.dtype == np.int64
             and bool(parents[0] == ROOT)
@@ -203,9 +204,10 @@ def _divided(points: Floats, branching: int, seed: int) -> Sequence[tuple[Floats
     options = {"n_clusters": clusters, "random_state": seed % 2**32}
     few = len(points) <= _FEW_POINTS
     model = KMeans(n_init=2, **options) if few else MiniBatchKMeans(n_init=3, batch_size=8192, **options)
+    exponent = np.frexp(np.abs(points).max())[1]  # a power of two changes no digit, but squares overflow without it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer clusters than asked for: equal up to rounding
-        centers = model.fit(points).cluster_centers_.astype(np.float32)
+        centers = np.ldexp(model.fit(np.ldexp(points, -exponent)).cluster_centers_, exponent).astype(np.float32)
     numbers = nearest(points, centers)
     return [(centers[number], members) for number, members in _grouped(np.arange(len(points)), numbers)]
 
