@@ -7,20 +7,35 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bertsmith
+from bertsmith.app.library.disambiguation import write_gloss_pairs
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.inference.search.disambiguation import Disambiguator, SenseAnswer, labelled_pairs, sense_scores
+from bertsmith.inference.search.disambiguation import (
+    RIGHT,
+    WRONG,
+    Disambiguator,
+    SenseAnswer,
+    labelled_pairs,
+    sense_scores,
+)
 from bertsmith.inference.search.sense_tables import ByWord, Gloss, WordInText, read_glosses, read_words
 from bertsmith.inference.search.senses import Occurrence, occurrence_vectors
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.vectors import unit
+from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.tokenizers.normalize import TextRules
 from tasks.task_samples import CONFIG, TOKENIZER, untrained
 
 RULES = TextRules()
+# Any text that is not blank; lone surrogates are no text, and files with NUL are binary.
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0") | st.sampled_from("\"',;\t\r\n|"), max_size=12
+).map("x{} y".format)
 EXAMPLES = [
     {"lemma": "rome", "sense": "city", "text": "anna where [[rome]] ?"},
     {"lemma": "rome", "sense": "city", "text": "bert who [[rome]] ."},
@@ -243,9 +258,33 @@ def test_pairs_have_the_word_in_quotes_and_every_gloss_of_it() -> None:
     assert without == 1
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(TEXTS, TEXTS, st.sampled_from([RIGHT, WRONG])), min_size=2, max_size=5, unique_by=lambda row: row[:2]
+    )
+)
+def test_a_table_of_pairs_is_read_back_by_finetune(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.csv"
+    write_gloss_pairs(path, [("a", "b", RIGHT), ("a", "c", WRONG), *rows])
+    examples = read_examples("classification", path, training=True).examples[2:]
+    assert [(example.first, example.second, example.label) for example in examples] == rows
+
+
+def test_a_column_that_no_option_names_has_to_be_in_the_table(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the column 'text' .*; add it, or rename the column that is the text"):
+        read_words(table(tmp_path / "words.jsonl", [{"txt": "a bank", "lemma": "bank"}]), RULES, gold=False)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            {"model": "absent", "glosses": "absent", "pair_model": "absent"},
+            "--model next to --pair-model needs --examples; leave --model out",
+        ),
         ({"model": "absent"}, "--examples, --glosses or both; found neither"),
         ({"glosses": "absent"}, "--model for the vectors"),
         ({"examples": "absent", "glosses": "absent", "pair_model": "absent"}, "--model for the vectors"),

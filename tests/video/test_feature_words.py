@@ -4,12 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_tensors
+from sklearn.cluster import KMeans
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, InputError
+from bertsmith.base.core.randomness import derive
 from bertsmith.recipes.video.features import write_events
-from bertsmith.text.codes.feature_words import FeatureWords, learn_feature_words
+from bertsmith.text.codes.feature_words import ROOT, FeatureWords, learn_feature_words
 
 
 def points(count: int = 400, width: int = 5, seed: int = 0) -> np.ndarray:
@@ -39,6 +45,36 @@ def test_each_point_gets_the_leaf_of_greedy_descent(depth: int, branching: int) 
     assert np.bincount(own, minlength=len(learned)).tolist() == learned.counts[learned.leaves].tolist()
     assert min(learned.counts) > 0
     np.testing.assert_array_equal(learned.centroids, learned.centers[learned.leaves])
+
+
+@settings(max_examples=12)
+@given(
+    count=st.integers(30, 200), width=st.integers(1, 9), branching=st.integers(2, 5), seed=st.integers(0, 2**63),
+    scale=st.sampled_from([1e-30, 1e-3, 1.0, 1e20, 1e36]), shift=st.sampled_from([0.0, 3.0]),
+)  # fmt: skip
+def test_each_level_is_that_of_k_means_of_scikit_learn(
+    count: int, width: int, branching: int, seed: int, scale: float, shift: float
+) -> None:
+    plain = points(count, width, seed) + np.float32(shift)
+    factor = np.float32(2.0 ** np.round(np.log2(scale)))  # changes no digit
+    learned = learn_feature_words(plain * factor, depth=2, branching=branching, seed=seed)
+    members = {ROOT: np.arange(count)}
+    for height in range(2):
+        below = {}
+        for node, indices in members.items():
+            children = np.flatnonzero(learned.parents == node)
+            if not len(children):
+                continue
+            state = derive(seed, "clusters", height, node + 1) % 2**32
+            theirs = KMeans(min(branching, len(indices)), n_init=2, random_state=state).fit(plain[indices])
+            centers = learned.centers[children] / factor
+            np.testing.assert_allclose(centers, theirs.cluster_centers_, rtol=1e-4, atol=1e-5)
+            numbers = theirs.predict(plain[indices])
+            below |= {int(child): indices[numbers == number] for number, child in enumerate(children)}
+        members = below
+    words = learned.words_of(plain * factor)
+    for child, indices in members.items():
+        assert set(words[indices]) <= {learned.leaves.tolist().index(child)}
 
 
 def test_a_vector_has_the_same_word_alone_and_in_a_batch() -> None:
@@ -80,6 +116,14 @@ def test_a_file_that_holds_no_tree_is_refused(tmp_path: Path) -> None:
     save_file({"centers": np.ones((2, 2), np.float32), "parents": parents, "counts": np.ones(2, np.int64)}, path)
     with pytest.raises(InputError, match="its tree is damaged"):
         FeatureWords.load(path)
+    top = np.array([-1])
+    for width, counts in ((0, np.ones(1, np.int64)), (2, np.array(1))):
+        save_file({"centers": np.ones((1, width), np.float32), "parents": top, "counts": counts}, path)
+        with pytest.raises(InputError, match="its tree is damaged"):
+            FeatureWords.load(path)
+    save_tensors({"centers": torch.ones(1, 2, dtype=torch.bfloat16)}, path)
+    with pytest.raises(InputError, match="is not a file of feature words"):
+        FeatureWords.load(path)
 
 
 def test_files_and_a_table_of_sequences_become_the_same_events(tmp_path: Path) -> None:
@@ -102,6 +146,15 @@ def test_files_and_a_table_of_sequences_become_the_same_events(tmp_path: Path) -
     assert lines[22] == f"b,2.5,{learned.names[learned.words_of(features[21:22])[0]]}"
     with pytest.raises(InputError, match="--replace"):
         bertsmith.assign_words(words, [tmp_path / "f"], tmp_path / "e.csv")
+
+
+def test_an_archive_of_arrays_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", a=points(), b=points())
+    archive = (tmp_path / "f.npz").read_bytes()
+    for content in (archive, archive[:40], b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4'"):
+        (tmp_path / "f.npy").write_bytes(content)
+        with pytest.raises(InputError, match=r"f\.npy' is not a NumPy array"):
+            bertsmith.cluster_features([tmp_path / "f.npy"], tmp_path / "w.safetensors")
 
 
 def test_times_of_events_are_written_in_full(tmp_path: Path) -> None:

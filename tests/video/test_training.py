@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError
@@ -274,7 +275,25 @@ def test_the_model_is_a_plain_bert_with_more_rows(trained: tuple[Path, dict[str,
     pieces = model.tokenizer.vocabulary.pieces
     assert pieces.count("[>]") == 1
     assert model.fill([TEXT], top=2)[0][0][0].piece
-    assert isinstance(load_pretrained(load_any(trained[0])).model, EncoderForPreTraining)
+    ours = load_pretrained(load_any(trained[0])).model
+    assert isinstance(ours, EncoderForPreTraining)
+    theirs = transformers.BertForPreTraining.from_pretrained(trained[0] / "model", attn_implementation="eager").eval()
+    codes = CodePieces.of(model.tokenizer, "here")
+    ids = [
+        2,
+        *model.tokenizer.encode_batch(["cut the pan"])[0].tolist(),
+        codes.first - 1,
+        codes.first,
+        codes.first + 3,
+        3,
+    ]
+    segment_ids = [0, 0, 0, 0, 0, 1, 1, 1]
+    batch = Batch.from_flat(np.array(ids, dtype=np.int32), np.array(segment_ids, dtype=np.int32), [len(ids)])
+    with torch.no_grad():
+        output = ours(batch, masked=torch.arange(len(ids)), first=torch.tensor([0]))
+        expected = theirs(input_ids=torch.tensor([ids]), token_type_ids=torch.tensor([segment_ids]))
+    torch.testing.assert_close(output.mlm_logits, expected.prediction_logits[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(output.nsp_logits, expected.seq_relationship_logits, rtol=1e-4, atol=1e-4)
 
 
 def test_codes_that_do_not_fit_are_cut_and_counted(
@@ -291,7 +310,42 @@ def test_codes_that_do_not_fit_are_cut_and_counted(
     np.testing.assert_allclose(
         reader.next_codes([(text, long)])[0], reader.next_codes([(text, long[:58])])[0], rtol=1e-4, atol=1e-7
     )
+    assert capsys.readouterr().err.count("left out at the start: 1 row") == 1
     assert reader.features(TEXT, [long]).shape == (1, 64)
+
+
+def test_chance_is_that_of_the_candidates_of_each_segment(
+    trained: tuple[Path, dict[str, float]], tmp_path: Path
+) -> None:
+    names = VideoReader.load(trained[0]).codes.names
+    lines = ["text\tcodes", *(f"{VERBS[n // 4]} the pan\t{names[n // 4]}" for n in range(5))]  # the last has other four
+    (tmp_path / "s.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    scores = bertsmith.match_codes(trained[0], tmp_path / "s.tsv", device="cpu")
+    assert scores.candidates == 5
+    assert scores.chance["recall@1"] == pytest.approx((4 / 2 + 1 / 5) / 5)
+    assert scores.chance["recall@5"] == 1
+    assert scores.chance["mrr"] == pytest.approx((4 * (1 + 1 / 2) / 2 + (1 + 1 / 2 + 1 / 3 + 1 / 4 + 1 / 5) / 5) / 5)
+
+
+def test_rows_longer_than_the_positions_of_the_model_are_refused_or_said_to_be_shorter(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BertsmithError, match=r"max_length of at most 64, the positions of the model; found 65"):
+        bertsmith.train_video(**files, out=tmp_path / "run", **FEW, max_length=65)
+    with pytest.raises(BertsmithError, match="--minimum-count"):
+        bertsmith.train_video(**{**files, "words": None}, out=tmp_path / "run", **FEW, minimum_count=10**6)
+    assert "max_length reduced from 128 to 64" in capsys.readouterr().err
+
+
+def test_the_codes_of_held_out_segments_are_not_trained_on(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, *lines = files["segments"].read_text(encoding="utf-8").splitlines()
+    for name, chosen in (("train", lines[:250]), ("dev", lines[250:])):  # 60 videos of 5 segments
+        (tmp_path / f"{name}.tsv").write_text("\n".join([header, *chosen]) + "\n", encoding="utf-8")
+    tables = {"segments": tmp_path / "train.tsv", "dev": tmp_path / "dev.tsv"}
+    bertsmith.train_video(**{**files, **tables}, out=tmp_path / "run", **{**FEW, "steps": 1})
+    assert "250 segments to train on, 50 held out" in capsys.readouterr().err
 
 
 def test_segments_whose_rows_are_cut_are_counted_alone_and_joined(files: dict[str, Path]) -> None:
@@ -365,6 +419,13 @@ def test_events_outside_of_all_segments_become_segments_without_a_text(
         ("v", "", 2), ("v", "we", 2), ("v", "", 16), ("v", "", 16), ("v", "", 4), ("w", "", 1),
     ]  # fmt: skip
     assert segments[1].codes == ("c2", "c3")
+    (tmp_path / "r.tsv").write_text(
+        "subject\tstart\tstop\ttext\nw\t0\t1\tus\nv\t9\t10\tme\nv\t2\t4\twe\n", encoding="utf-8"
+    )
+    rows = run.read_segments(tmp_path / "r.tsv", tmp_path / "e.csv", silent=False)
+    assert [(segment.text, segment.codes) for segment in rows] == [
+        ("us", ("d",)), ("me", ("c9",)), ("we", ("c2", "c3")),
+    ]  # fmt: skip
     (tmp_path / "t.tsv").write_text("subject\tstart\tstop\ttext\nv\t2\t4\twe\nv\t50\t60\tus\n", encoding="utf-8")
     run.read_segments(tmp_path / "t.tsv", tmp_path / "e.csv")
     assert "without events: 1 of 2" in capsys.readouterr().err
@@ -382,6 +443,11 @@ def test_questions_that_a_model_cannot_answer_are_refused(
         (lambda: bertsmith.fill_codes(out, "no gap", codes="0.0"), r"expected \[MASK\] in the text"),
         (lambda: bertsmith.fill_codes(out, TEXT), "codes or --segments"),
         (lambda: bertsmith.fill_codes(out, f"{TEXT} " * 9, codes="0.0"), "at most 60 pieces"),
+        (lambda: bertsmith.fill_codes(out, TEXT, codes="0.0", encoding="cp1252"), "--encoding needs --segments"),
+        (
+            lambda: bertsmith.match_codes(out, files["segments"], events=files["events"], text=" "),
+            "a text; found an em",
+        ),
         (lambda: bertsmith.next_codes(out, " "), "a code in the codes; found none"),
         (lambda: bertsmith.next_codes(files["init"], "0.0"), "a model of texts with codes"),
         (lambda: bertsmith.train_video(**{**files, "init": out}, out=out.parent / "x", **FEW), "a model without codes"),

@@ -8,7 +8,6 @@ N rows of an array, F numbers of a feature vector.
 
 import csv
 import io
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -179,11 +178,9 @@ def _files_of(path: Path) -> list[Path]:
 def _read_array(path: Path) -> npt.NDArray[np.floating]:
     expected, fix = "a NumPy array (.npy) of feature vectors, rows x numbers", "save one with numpy.save"
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+        array = np.lib.format.open_memmap(path, mode="r")  # one array, neither an archive nor a pickle
+    except (ValueError, OSError) as error:
         raise InputError.is_not(path, expected, str(error).splitlines()[0][:80], fix) from None
-    if not isinstance(array, np.ndarray):
-        raise InputError.is_not(path, expected, "it holds several arrays", fix)
     if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
         reason = f"its shape is {list(array.shape)} and its type {array.dtype}"
         raise InputError.is_not(path, expected, reason, fix)
