@@ -338,14 +338,16 @@ def test_rows_longer_than_the_positions_of_the_model_are_refused_or_said_to_be_s
 
 
 def test_the_codes_of_held_out_segments_are_not_trained_on(
-    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header, *lines = files["segments"].read_text(encoding="utf-8").splitlines()
     for name, chosen in (("train", lines[:250]), ("dev", lines[250:])):  # 60 videos of 5 segments
         (tmp_path / f"{name}.tsv").write_text("\n".join([header, *chosen]) + "\n", encoding="utf-8")
     tables = {"segments": tmp_path / "train.tsv", "dev": tmp_path / "dev.tsv"}
+    told: list[str] = []
+    monkeypatch.setattr(run, "tell", told.append)
     bertsmith.train_video(**{**files, **tables}, out=tmp_path / "run", **{**FEW, "steps": 1})
-    assert "250 segments to train on, 50 held out" in capsys.readouterr().err
+    assert any("250 segments to train on, 50 held out" in line for line in told)
 
 
 def test_segments_whose_rows_are_cut_are_counted_alone_and_joined(files: dict[str, Path]) -> None:
