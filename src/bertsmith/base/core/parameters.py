@@ -52,9 +52,6 @@ TEXT_FILE = Help(
     kind=str,
 )
 COLUMN = Help("column of a table with the texts [detected]; with -, of JSON lines", metavar="NAME")
-ENCODING = Help(
-    "encoding of text files, such as cp1252; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file takes precedence"
-)
 FORMAT = Help("format of the file [that of the model's task]", metavar="NAME")
 LABELLED = Help(
     "labelled examples, in a format of the model's task", metavar="FILE", path="the data", kind=Path, address=COPIED

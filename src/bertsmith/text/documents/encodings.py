@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from bertsmith.base.core.errors import ConfigError, InputError
-from bertsmith.base.core.parameters import ENCODING, optional
 from bertsmith.base.core.settings import help_field, require_known, require_other
 
 UTF_8 = "utf-8"
@@ -32,27 +31,26 @@ _OF_HOST_NAMES = ("idna", "punycode")
 class TableEncoding:
     """How the bytes of tables become characters."""
 
-    encoding: str = optional(UTF_8, ENCODING)
+    encoding: str = help_field(
+        UTF_8,
+        "encoding of text files, such as cp1252 or shift_jis; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file "
+        "takes precedence",
+    )
 
     def __post_init__(self) -> None:
         require_encoding(self.encoding)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EncodingSettings:
+class EncodingSettings(TableEncoding):
     """How the bytes of text files become characters."""
 
-    encoding: str = help_field(
-        UTF_8,
-        "encoding of text files, such as cp1252 or shift_jis; a byte order mark of UTF-8, UTF-16 or UTF-32 in a file "
-        "takes precedence",
-    )
     bad_bytes: str = help_field(
         "refuse", "what to do with bytes that are not valid UTF-8: refuse the file, or drop them and count them"
     )
 
     def __post_init__(self) -> None:
-        require_encoding(self.encoding)
+        super().__post_init__()
         require_known("bad_bytes", self.bad_bytes, BAD_BYTES)
         require_other(
             self.bad_bytes == "refuse" or require_encoding(self.encoding) == UTF_8,
