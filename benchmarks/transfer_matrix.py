@@ -1,12 +1,16 @@
 """What a model that was fine-tuned on one task gains on another: a matrix of tasks for each encoder.
 
     python benchmarks/transfer_matrix.py --model bert=RUN/model [--model lstm=...] --task NAME[:FORM]=TRAIN,DEV
-        --task ... --work WORK [--labels 300] [--most 8000] [--seeds 3]
+        --task ... --work WORK [--labels 300] [--most 8000] [--seeds 3] [--direct]
 
 Every model is first fine-tuned on all labels of each task (at most --most), then its encoder starts each of the other
 tasks, with a new head and --labels labels. A row of the matrix is the first task (or none), a column the second; its
 cells are the mean of the score over the seeds, its standard deviation, and the gain over no first task. Everything that
 was measured is a file in WORK, so that a stopped run resumes, and more models, tasks and seeds may be added later.
+
+With --direct the tasks are one task on several data sets with the same labels: a model that has learned one data set is
+scored on the others as it is, and on its own; a bag of words that has learned the same examples is scored next to it. A
+seed is another order of the training and another start of the head.
 """
 
 import argparse
@@ -25,15 +29,20 @@ from pretraining_gain import add_training_options, parts_of, without_folders
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import read_json, write_json
+from bertsmith.inference.predictors.ensemble import load_ensemble
+from bertsmith.recipes.comparison.linear import CountedColumns, fit_on_features
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER
+from bertsmith.recipes.results.resampling import scored_lines
 from bertsmith.tasks.metrics.uncertainty import spread
+from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import default_settings, spec_for
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_examples
 
+BAG_OF_WORDS = "bag of words"
 NOTHING = "nothing"  # the first task of a model that is only pre-trained
 STEPS, MOST_EPOCHS = 100, 20.0  # of small sets, as in `pretraining_gain.py`
 
@@ -47,6 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
         sys.exit("expected two tasks or more; found one; give --task again")
     options.work.mkdir(parents=True, exist_ok=True)
     _require_same(options)
+    matrix = _measured_directly(models, tasks, options) if options.direct else _measured(models, tasks, options)
+    described = machine()
+    name = options.out or f"transfer_matrix_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
+    command = {key: without_folders(str(value)) for key, value in vars(options).items()}
+    result = {"machine": described, "command": command, "matrix": matrix}
+    write_result(name, result)
+    return result
+
+
+def _measured(
+    models: Mapping[str, str], tasks: Mapping[str, Any], options: argparse.Namespace
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """The matrix, after every cell that is missing was measured."""
     for model, second in itertools.product(models, tasks):
         for first in (NOTHING, *(name for name in tasks if name != second)):
             for seed in range(1, options.seeds + 1):
@@ -60,12 +82,56 @@ def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
                 place.parent.mkdir(exist_ok=True)
                 write_json(place, found)
                 print(model, first, second, seed, json.dumps(found), flush=True)
-    described = machine()
-    name = options.out or f"transfer_matrix_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
-    command = {key: without_folders(str(value)) for key, value in vars(options).items()}
-    result = {"machine": described, "command": command, "matrix": _matrix(options, models, tasks)}
-    write_result(name, result)
-    return result
+    return _matrix(options, models, tasks)
+
+
+def _measured_directly(
+    models: Mapping[str, str], tasks: Mapping[str, tuple[str, list[str]]], options: argparse.Namespace
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """The scores of each model, and of a bag of words, on every data set after learning one, as they are."""
+    examples = {name: _examples(*files, options.most, options.dev) for name, files in tasks.items()}
+    if len({spec.labels for spec, _, _ in examples.values()}) > 1:
+        sys.exit("expected data sets with the same labels for --direct; found others; rename them in the files")
+    matrix: dict[str, dict[str, dict[str, Any]]] = {}
+    for model, first in itertools.product((*models, BAG_OF_WORDS), tasks):
+        seeds = range(1, 2 if model == BAG_OF_WORDS else options.seeds + 1)
+        cells = []
+        for seed in seeds:
+            path = options.work / "cells" / f"direct_{model.replace(' ', '-')}_{first}_{seed}.json"
+            if not path.is_file():
+                path.parent.mkdir(exist_ok=True)
+                if model == BAG_OF_WORDS:
+                    scores = _scores_of_words(first, examples)
+                else:
+                    folder = _first(model, models[model], first, tasks[first], options, seed)
+                    predictor = load_ensemble([folder])
+                    scores = {
+                        second: predictor.evaluate(dev)[0][spec.metric] for second, (spec, _, dev) in examples.items()
+                    }
+                write_json(path, scores)
+                print(model, first, seed, json.dumps(scores), flush=True)
+            cells.append(read_json(path))
+        matrix.setdefault(model, {})[first] = {
+            second: {"metric": spec.metric, "examples": len(dev), **_spread([cell[second] for cell in cells])}
+            for second, (spec, _, dev) in examples.items()
+        }
+    return matrix
+
+
+def _scores_of_words(first: str, examples: Mapping[str, tuple[TaskSpec, list[Any], list[Any]]]) -> dict[str, float]:
+    """The scores of a linear model on the words of texts, weighted by TF-IDF, on every data set after learning one."""
+    spec, train, dev = examples[first]
+    task = task_for(spec)
+    fitted = fit_on_features(task, CountedColumns(train, spec, one_hot=False), train, dev, seed=1)
+    return {
+        second: scored_lines(task, scored, fitted.answer(scored))[0][spec.metric]
+        for second, (_, _, scored) in examples.items()
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    over = spread(values)
+    return {"mean": round(over.mean, 4), "deviation": round(over.deviation, 4), "values": list(over.values)}
 
 
 def _matrix(
@@ -80,21 +146,17 @@ def _matrix(
             read_json(options.work / "cells" / f"{model}_{first}_{second}_{seed}.json")
             for seed in range(1, options.seeds + 1)
         ]
-        over = spread([cell["score"] for cell in cells])
-        entry = {
-            "metric": cells[0]["metric"],
-            "mean": round(over.mean, 4),
-            "deviation": round(over.deviation, 4),
-            "values": list(over.values),
-        }
+        entry = {"metric": cells[0]["metric"], **_spread([cell["score"] for cell in cells])}
         found.setdefault(model, {}).setdefault(first, {})[second] = entry
         entry["gain"] = round(entry["mean"] - found[model][NOTHING][second]["mean"], 4)
     return found
 
 
-def _first(model: str, source: str, task: str, given: tuple[str, list[str]], options: argparse.Namespace) -> str:
-    """The model after fine-tuning on all labels of a task, trained once; its folder."""
-    folder = options.work / "first" / f"{model}_{task}"
+def _first(
+    model: str, source: str, task: str, given: tuple[str, list[str]], options: argparse.Namespace, seed: int = 1
+) -> str:
+    """The model after fine-tuning on all labels of a task, trained once for a seed; its folder."""
+    folder = options.work / "first" / (f"{model}_{task}" if seed == 1 else f"{model}_{task}_{seed}")
     done = folder.with_suffix(".json")
     if not done.is_file():
         spec, train, dev = _examples(*given, options.most, options.dev)
@@ -104,7 +166,7 @@ def _first(model: str, source: str, task: str, given: tuple[str, list[str]], opt
         with quiet():
             job = FinetuningJob.prepare(source, spec, TaskData(train=train, dev=dev), run, recipe)
             # A run that was stopped is resumed: the folder of a run that has begun is there.
-            result = job.train_once(folder, seed=1, resume=folder.is_dir())
+            result = job.train_once(folder, seed, resume=folder.is_dir())
         write_json(done, {"labels": len(train), "scores": result.scores})
         print(model, "first", task, json.dumps({"labels": len(train), "scores": result.scores}), flush=True)
     return str(folder / MODEL_FOLDER)
@@ -152,6 +214,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder of what was measured; a run resumes from it")
     parser.add_argument("--labels", type=int, default=300, help="of the second task")
     parser.add_argument("--most", type=int, default=8000, help="labels of the first task, at most")
+    parser.add_argument(
+        "--direct", action="store_true", help="one task on several data sets, without a second training"
+    )
     add_training_options(parser)
     return parser.parse_args(arguments)
 

@@ -54,3 +54,26 @@ def test_every_pair_of_tasks_is_measured_once_and_a_stopped_run_continues(script
     assert again == matrix
     with pytest.raises(SystemExit, match="others; use another --work"):
         script.main([*command, "--labels", "9"])
+
+
+def test_a_model_of_one_data_set_is_scored_on_the_others_as_it_is(script, tmp_path):
+    base = write_base_model(tmp_path / "base")
+    files = [write_task(tmp_path / f"{name}.tsv", 24, name == "b") for name in "ab"]
+    command = ["--model", f"tiny={base}", "--work", str(tmp_path / "work"), "--seeds", "2", "--direct"]
+    command += ["--most", "16", "--dev", "8", "--epochs", "1"]
+    for name, path in zip("ab", files, strict=True):
+        command += ["--task", f"{name}:classification={path},{path}"]
+    matrix = script.main(command)["matrix"]
+    words = {
+        first: {second: entry["mean"] for second, entry in row.items()} for first, row in matrix["bag of words"].items()
+    }
+    assert words == {"a": {"a": 1, "b": 0}, "b": {"a": 0, "b": 1}}, "the labels of b are those of a, flipped"
+    for row in matrix["tiny"].values():
+        values = [[cell["values"][seed] for cell in row.values()] for seed in range(2)]
+        assert all(own + other == pytest.approx(1) for own, other in values)
+    again = script.main(command)["matrix"]
+    assert again == matrix
+    other = tmp_path / "c.tsv"
+    other.write_text("text\tlabel\na\tx\nb\ty\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match="the same labels"):
+        script.main([*command, "--task", f"c:classification={other},{other}"])
