@@ -10,6 +10,7 @@ from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
+from bertsmith.base.core.tables import local_path
 from bertsmith.base.storage.files import digest_file
 from bertsmith.inference.predictors import quantization
 from bertsmith.inference.predictors.ensemble import load_ensemble
@@ -24,6 +25,7 @@ from bertsmith.recipes.results.resampling import example_lines, intervals
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
 from bertsmith.recipes.sentence_encoders.quantization import COSINE, calibrate_vectors, quantize_vectors, texts_of
 from bertsmith.tasks.datasets.examples import FORMS, PAIRS, TEXTS, Example, TextExample
+from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.text_groups import form_of_file
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import task_name
@@ -88,7 +90,7 @@ def evaluate(request: EvaluateRequest) -> Evaluation:
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
-    model, data, columns = request.model, Path(request.data), request.part(ColumnSettings)
+    model, data, columns = request.model, local_path(request.data), request.part(ColumnSettings)
     is_counted = is_n_gram_folder(model)
     if not is_counted and _gives_vectors(model, request.task):
         return _evaluate_vectors(request)
@@ -185,11 +187,11 @@ def quantize(request: QuantizeRequest) -> Int8Report:
     else:
         quantization.require_metadata(folder.path)
         _, spec, examples = read_labelled(
-            folder, Path(request.data), request.task, request.part(ColumnSettings), request.map_labels
+            folder, local_path(request.data), request.task, request.part(ColumnSettings), request.map_labels
         )
         calibration = _calibration(lambda: quantization.calibrate(folder, examples, request.head))
         exact, trials = quantization.quantize(folder, examples, request.limit, request.head, calibration)
-        _warn_of_training_file(folder.metadata, Path(request.data))
+        _warn_of_training_file(folder.metadata, local_path(request.data))
         metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
@@ -204,7 +206,7 @@ def _quantize_vectors(request: QuantizeRequest) -> tuple[str, float, Sequence[Qu
             fix="write one with `bertsmith convert --to huggingface`",
         )
     if request.task is None:
-        form = form_of_file(Path(request.data), encoding=request.encoding)
+        form = form_of_file(local_path(request.data), encoding=request.encoding)
         name = TEXTS if form == PAIRS else form
     else:
         name = task_name(request.task)
@@ -217,7 +219,7 @@ def _quantize_vectors(request: QuantizeRequest) -> tuple[str, float, Sequence[Qu
 def _examples(request: EvaluateRequest | QuantizeRequest, task: str) -> Sequence[Example]:
     """The examples of a file in the format of a task."""
     columns = request.part(ColumnSettings)
-    return read_examples(task, Path(request.data), columns, map_labels=request.map_labels).examples
+    return read_examples(task, local_path(request.data), columns, map_labels=request.map_labels).examples
 
 
 def _calibration(measure: Callable[[], Calibration]) -> Calibration | None:
@@ -241,7 +243,7 @@ def _gives_vectors(model: str | Path, task: str | None) -> bool:
 
 def _evaluate_vectors(request: EvaluateRequest) -> Evaluation:
     """The scores of the vectors of a model on a file of pairs or triplets, or of texts with labels."""
-    model, data, task = request.model, Path(request.data), request.task
+    model, data, task = request.model, local_path(request.data), request.task
     if task != CLUSTERING:
         task = form_of_file(data, encoding=request.encoding) if task is None else task_name(task)
     examples = _examples(request, "classification" if task == CLUSTERING else task)
@@ -274,5 +276,6 @@ def _warn_of_training_file(metadata: ModelMetadata, data: Path) -> None:
     """Warns if the examples are in the training file of the model, byte by byte."""
     if data.is_file() and digest_file(data) == metadata.trained_on.get("train"):
         warn(
-            f"'{data}' is the training file of this model: scores on examples that it has seen say little about others"
+            f"{quoted(data)} is the training file of this model: scores on examples that it has seen say little about "
+            "others"
         )

@@ -42,6 +42,7 @@ from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
+from bertsmith.base.core.tables import File
 from bertsmith.inference.predictors.completion import Completion
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
@@ -63,7 +64,7 @@ from bertsmith.tasks.specs.predictions import (
     TagsPrediction,
     TextPrediction,
 )
-from bertsmith.tasks.specs.settings import WINDOWED
+from bertsmith.tasks.specs.settings import WINDOWED, ColumnSettings
 from bertsmith.tasks.specs.task import GENERATION, Prediction
 from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized, tokens_of_rows
 from bertsmith.text.tokenizers.encoded import Encoded
@@ -290,6 +291,22 @@ class Model:
             InputError: a span is not in the text, or the mentions are too far apart for one row.
         """
         return self._answered("resolve", pronouns)
+
+    def predict(self, data: File, **columns: Any) -> Any:
+        """The answers of the task head to a table: the columns prediction and, if there is one, probability.
+
+        They are a table of the same library with the rows of `data`, and with the index of a frame of pandas; for a
+        list of dicts or a path, a list of dicts. The prediction of a row without text is missing.
+
+        Args:
+            data: a file of the model's task or such a table in memory; labels are not read.
+            columns: `text_column` and the like, as in `finetune`.
+        """
+        from bertsmith.app.library.prediction_tables import predicted_table
+
+        if self._predictor is None:
+            raise no_ability("predict", self.abilities, self.name, self.task)
+        return predicted_table(self._predictor, data, ColumnSettings(**columns))
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.

@@ -1,30 +1,35 @@
-"""Models applied to a file of examples without labels, and the answers as new columns of the table that was read."""
+"""Models applied to a table of examples without labels, and the answers as new columns, or as a table of their own."""
 
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import said_once, tell
+from bertsmith.base.core.progress import said_once, tell, unseen
 from bertsmith.base.core.settings import require
+from bertsmith.base.core.tables import File, as_file, is_table, like, local_path
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
 from bertsmith.inference.predictors.ensemble import requested_predictor
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example
-from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
+from bertsmith.tasks.datasets.file_text import line_of, quoted, suffix_of, unpacked
 from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.tasks.specs.named_tasks import form_of
 from bertsmith.tasks.specs.predictions import (
+    AnswerPrediction,
     ChoicePrediction,
     ExtractPrediction,
     LabelPrediction,
     MentionPrediction,
     NumberPrediction,
+    TagsPrediction,
     TextPrediction,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
@@ -96,6 +101,35 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
         file.write(content)
 
 
+def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -> Any:
+    """The columns prediction and probability for the rows of a table; see `Model.predict`."""
+    table = as_file(data, "data") if is_table(data) else None
+    path = local_path(data) if table is None else table.path
+    spec = predictor.task.spec
+    name = form_of(spec)
+    name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
+    with said_once():  # the file is read twice
+        places = [row.location for row in read_table(path, encoding=columns.encoding)]
+        examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
+    predictions = predictor.predict(examples, unseen)
+    warn_cut(prediction.cut_tokens for prediction in predictions)
+    answers = {
+        example.location: _values(prediction, multi_label=spec.multi_label)
+        for example, prediction in zip(examples, predictions, strict=True)
+    }
+    require(
+        answers.keys() <= set(places) and len(answers) == len(examples),
+        expected=f"an example in each row of {quoted(path)}",
+        found=f"{len(examples):,} in {len(places):,} rows",
+        fix="use the method of the task, such as answer",
+    )
+    names = next(iter(answers.values()))
+    return like(
+        [] if table is None else data,
+        {name: [answers.get(place, {}).get(name) for place in places] for name in names},
+    )
+
+
 def _examples(predictor: Predictor, request: PredictRequest) -> Sequence[Example]:
     """The examples of the file, without labels."""
     spec, columns = predictor.task.spec, request.part(ColumnSettings)
@@ -162,21 +196,34 @@ def csv_row(cells: Sequence[str], separator: str = ",") -> str:
 
 def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
     """The new cells of a row."""
-    if isinstance(prediction, NumberPrediction):
-        return {PREDICTION: f"{prediction.value:.6g}"}
-    if isinstance(prediction, TextPrediction | ExtractPrediction):
-        return {PREDICTION: prediction.text}
-    if isinstance(prediction, MentionPrediction):
-        return {PREDICTION: prediction.text, PROBABILITY: f"{prediction.probability:.4f}"}
-    if isinstance(prediction, ChoicePrediction) and prediction.ranking:
-        return {PREDICTION: prediction.text, PROBABILITY: f"{prediction.ranking[0][2]:.4f}"}
+    values = _values(prediction, multi_label=multi_label)
+    is_cell = isinstance(prediction, ChoicePrediction) and prediction.ranking
     require(
-        isinstance(prediction, LabelPrediction),
+        bool(is_cell) or not isinstance(prediction, ChoicePrediction | TagsPrediction | AnswerPrediction),
         expected="a model that answers with labels, numbers or texts, with --out",
         found="one with other answers",
         fix="print the predictions, without --out; --json has all of them",
     )
-    assert isinstance(prediction, LabelPrediction)
+    answer = values[PREDICTION]
+    text = f"{answer:.6g}" if isinstance(answer, float) else "|".join(answer) if isinstance(answer, list) else answer
+    probability = {PROBABILITY: f"{values[PROBABILITY]:.4f}"} if PROBABILITY in values else {}
+    return {PREDICTION: text, **probability}
+
+
+def _values(prediction: Prediction, *, multi_label: bool) -> dict[str, Any]:
+    """The answer of a prediction, and its probability if it has one."""
+    if isinstance(prediction, NumberPrediction):
+        return {PREDICTION: float(prediction.value)}
+    if isinstance(prediction, TextPrediction | ExtractPrediction):
+        return {PREDICTION: prediction.text}
+    if isinstance(prediction, TagsPrediction):
+        return {PREDICTION: list(prediction.tags)}
+    if isinstance(prediction, ChoicePrediction):
+        best = prediction.ranking[0][2] if prediction.ranking else prediction.probabilities[prediction.index]
+        return {PREDICTION: prediction.text, PROBABILITY: best}
+    if isinstance(prediction, MentionPrediction | AnswerPrediction):
+        return {PREDICTION: prediction.text, PROBABILITY: prediction.probability}
+    assert isinstance(prediction, LabelPrediction), "a prediction of a task"
     if multi_label:
-        return {PREDICTION: "|".join(prediction.chosen)}
-    return {PREDICTION: prediction.label, PROBABILITY: f"{prediction.probability:.4f}"}
+        return {PREDICTION: list(prediction.chosen)}
+    return {PREDICTION: prediction.label, PROBABILITY: prediction.probability}

@@ -54,7 +54,12 @@ TEXT_FILE = Help(
 COLUMN = Help("column of a table with the texts [detected]; with -, of JSON lines", metavar="NAME")
 FORMAT = Help("format of the file [that of the model's task]", metavar="NAME")
 LABELLED = Help(
-    "labelled examples, in a format of the model's task", metavar="FILE", path="the data", kind=Path, address=COPIED
+    "labelled examples, in a format of the model's task",
+    metavar="FILE",
+    path="the data",
+    kind=Path,
+    address=COPIED,
+    table=True,
 )
 ENGINE = Help(
     "where the work is done: local, in this process; ray, on a Ray cluster on this machine; ray://ADDRESS, on a "

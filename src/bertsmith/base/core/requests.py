@@ -32,6 +32,7 @@ from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args,
 
 from bertsmith.base.core.errors import ConfigError, InputError, nearest_path
 from bertsmith.base.core.settings import field_help, help_field, require, require_allowed, require_type
+from bertsmith.base.core.tables import File, as_file, is_table, local_path
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
@@ -50,7 +51,8 @@ class Request:
         completed: parts that a recipe completes before they can be checked.
         usual: by field name, the values of the command in place of the defaults of a part; None where one depends on
             other settings.
-        addresses: by field name, the addresses that were given in place of local copies, for the record.
+        addresses: by field name, the addresses that were given in place of local copies, and what tables in memory were
+            given in place of files, for the record.
     """
 
     given: ClassVar[frozenset[str]]
@@ -74,6 +76,10 @@ class Request:
                 value = as_list(value)
             elif isinstance(value, numbers.Number) and hasattr(value, "item"):  # of NumPy
                 value = value.item()
+            elif about.table and field.name in self.given and is_table(value):
+                table = as_file(value, field.name)
+                value = table.path
+                self.copied_from({**self.addresses, field.name: table})
             object.__setattr__(self, field.name, value)
             if field.name not in self.given or (value is None and field.default is None):
                 continue
@@ -122,6 +128,8 @@ class Request:
 
 def as_list(values: Any) -> Any:
     """The values of an array or of a column of a table as a list; anything else as it is."""
+    if isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview | list | tuple):
+        return list(values)  # a column of a data set of Hugging Face
     array = values.to_numpy() if hasattr(values, "to_numpy") else values
     plain = array.tolist() if hasattr(array, "tolist") else None
     return plain if isinstance(plain, list) else values
@@ -136,9 +144,9 @@ def require_path(path: object, name: str) -> None:
         raise InputError(expected=f"{name} as a path", found="an empty text", fix="name a file or folder")
 
 
-def file_field(help: str, metavar: str = "FILE") -> Any:
+def file_field(help: str, metavar: str = "FILE", *, table: bool = False) -> Any:
     """A field, by default None, for the path of a file or folder that is read; of an address, a local copy is read."""
-    return help_field(None, help, metavar=metavar, path=True, address=COPIED, kind=Path)
+    return help_field(None, help, metavar=metavar, path=True, address=COPIED, kind=Path, table=table)
 
 
 def path_field(help: str, metavar: str = "FILE", *, path: str | bool = True, kind: type = Path) -> Any:
@@ -151,9 +159,9 @@ def path_field(help: str, metavar: str = "FILE", *, path: str | bool = True, kin
     return help_field(None, help, metavar=metavar, path=path, kind=kind)
 
 
-def path_or_none(path: str | Path | None) -> Path | None:
+def path_or_none(path: File | None) -> Path | None:
     """The path, or None where none was given."""
-    return None if path is None else Path(path)
+    return None if path is None else local_path(path)
 
 
 def parts_of(request: type) -> tuple[type, ...]:
@@ -251,7 +259,7 @@ def _documented(text: str, request: type) -> str:
     for _, field in all_fields(request):
         about = field_help(field)
         shown = _QUOTED_OR_OPTION.sub(lambda match: names.get(match[0], match[0]), about.library or about.help)
-        entry = f"{field.name}: {shown}"
+        entry = f"{field.name}: {shown}{'; or a table in memory' if about.table else ''}"
         lines += textwrap.wrap(entry, 112, initial_indent="    ", subsequent_indent="        ", break_long_words=False)
     before, separator, after = text.partition("\nRaises:")
     return "\n".join((before.rstrip(), "", *lines, "")) + separator + after
@@ -287,7 +295,7 @@ def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:
         field = known[name]
         if field.name in values:
             raise ConfigError(expected=f"each setting once in '{path}'", found=f"{name} twice", fix="remove one")
-        require_type(f"{name} in '{path}'", value, field.type)
+        require_type(f"{name} in '{path}'", value, str | Path if field_help(field).table else field.type)
         if is_required(field) and value in ("", []):
             continue
         values[field.name] = _home(value, f"{name} in '{path}'") if field_help(field).path else value

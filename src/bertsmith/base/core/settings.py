@@ -39,6 +39,7 @@ class Help:
         kind: the type on the command line, where it is not that of the field.
         path: the value is a path; a text says how messages call it.
         address: what happens to an address, see `requests.COPIED`; by default it is refused.
+        table: the value may also be a table in memory, of which the request has the path of a file with its rows.
         library: the help in the library, where that takes another value.
         no_setting: no setting of a file, such as a Python class.
         in_library_only: neither an option of the command line nor a setting of a file.
@@ -57,6 +58,7 @@ class Help:
     kind: Any = None
     path: str | bool = False
     address: str | None = None
+    table: bool = False
     library: str | None = None
     no_setting: bool = False
     in_library_only: bool = False

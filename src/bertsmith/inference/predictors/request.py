@@ -21,6 +21,7 @@ from bertsmith.base.core.parameters import (
 )
 from bertsmith.base.core.requests import AS_IT_IS, Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require, require_number, require_other
+from bertsmith.base.core.tables import File
 from bertsmith.base.processes.engines import LOCAL
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.settings import AnswerSettings, ColumnSettings
@@ -37,7 +38,7 @@ class EvaluateRequest(Request, ColumnSettings, ComputeSettings):
     """A fine-tuned model and labelled examples."""
 
     model: Annotated[str | Path, TUNED_MODEL]
-    data: Annotated[str | Path, LABELLED]
+    data: Annotated[File, LABELLED]
     _: dataclasses.KW_ONLY
     task: str | None = optional(None, FORMAT)
     head: "type[OwnHead] | None" = optional(None, HEAD)
@@ -51,7 +52,7 @@ class QuantizeRequest(Request, ColumnSettings):
 
     model: Annotated[str | Path, TUNED_MODEL]
     data: Annotated[
-        str | Path,
+        File,
         dataclasses.replace(
             LABELLED, help="examples that the model was not trained on: with labels, or for vectors also texts"
         ),

@@ -9,6 +9,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.parameters import MAP_LABELS, optional
 from bertsmith.base.core.requests import COPIED, Request, file_field
 from bertsmith.base.core.settings import Help, help_field
+from bertsmith.base.core.tables import File, local_path
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import PRESETS, require_metric, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
@@ -21,19 +22,20 @@ class CompareRequest(Request, TaskSettings, ColumnSettings):
     """A labelled file, the systems to compare on it, and what each of them gets: text, minutes, labels, seeds."""
 
     task: Annotated[
-        str | Path,
+        File,
         Help(
             "labelled examples, or a task with its own examples, such as spam; with --train the task, as in `finetune`",
             metavar="FILE",
             path="the task",
             kind=str,
+            table=True,
         ),
     ]
     out: Annotated[str | Path, Help("the folder of the report", metavar="REPORT", path="the folder", kind=Path)]
     _: dataclasses.KW_ONLY
     kind: str | None = help_field(None, f"the format of FILE: a task as in `finetune --task` [{KIND}]", metavar="NAME")
-    train: str | Path | None = file_field("labelled examples of --task NAME, instead of --task FILE --kind NAME")
-    dev: str | Path | None = file_field("dev file [a tenth of the examples]")
+    train: File | None = file_field("labelled examples of --task NAME, instead of --task FILE --kind NAME", table=True)
+    dev: File | None = file_field("dev file [a tenth of the examples]", table=True)
     corpus: Sequence[str | Path] = help_field(
         (),
         "text that systems read: files, folders, or one corpus folder; repeatable",
@@ -90,6 +92,6 @@ class CompareRequest(Request, TaskSettings, ColumnSettings):
     def named_task(self) -> tuple[str, Path | None]:
         """The name of the task, and the file with its examples; None for a task with its own."""
         task, file = (self.kind, self.task) if self.train is None else (str(self.task), self.train)
-        if task is None and str(file) in PRESETS and not Path(file).exists():
+        if task is None and str(file) in PRESETS and not local_path(file).exists():
             return task_name(str(file)), None
-        return task_name(task or KIND), Path(file)
+        return task_name(task or KIND), local_path(file)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from bertsmith.base.core.parameters import MAP_LABELS, optional
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require_recipe
+from bertsmith.base.core.tables import File
 from bertsmith.recipes.distillation.settings import CorpusDistillationSettings, DistillationSettings
 from bertsmith.recipes.finetuning.settings import OF_ONE_TRAINING, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.label_map import LabelMap
@@ -26,17 +27,18 @@ class DistillRequest(Request, DistillationSettings, FinetuningSettings, RecipeSe
     teacher: Annotated[str | Path, _TEACHER]
     out: Annotated[str | Path, _OUT]
     _: dataclasses.KW_ONLY
-    train: str | Path | None = help_field(
-        None, "labelled examples of the teacher's task", metavar="FILE", path=True, kind=Path
+    train: File | None = help_field(
+        None, "labelled examples of the teacher's task", metavar="FILE", path=True, kind=Path, table=True
     )
-    dev: str | Path | None = file_field("dev file [a tenth of the training examples]")
-    unlabelled: str | Path | None = help_field(
+    dev: File | None = file_field("dev file [a tenth of the training examples]", table=True)
+    unlabelled: File | None = help_field(
         None,
         "examples that the teacher answers: a file of the task, whose labels are ignored, or .txt with lines as "
         "`predict` reads them",
         metavar="FILE",
         path=True,
         kind=Path,
+        table=True,
     )
     task: str | None = help_field(None, "format of the files [that of the teacher's task]", metavar="NAME")
     seeds: int | None = help_field(

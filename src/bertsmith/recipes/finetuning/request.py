@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require, require_other, require_recipe
+from bertsmith.base.core.tables import File
 from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import PAIRS
 from bertsmith.tasks.datasets.label_map import LabelMap
@@ -39,11 +40,12 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         Help("the run folder; the final model is saved in RUN/model/", metavar="RUN", path="the run folder", kind=Path),
     ]
     _: dataclasses.KW_ONLY
-    train: str | Path | None = file_field(
+    train: File | None = file_field(
         "labelled examples, such as a table (.csv, .tsv, .jsonl, .parquet, .xlsx) with columns text and label; presets "
-        "come with their own"
+        "come with their own",
+        table=True,
     )
-    dev: str | Path | None = file_field("dev file [a tenth of the training examples]")
+    dev: File | None = file_field("dev file [a tenth of the training examples]", table=True)
     seeds: int | None = help_field(
         None,
         "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text]",

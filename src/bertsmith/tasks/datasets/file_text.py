@@ -7,6 +7,7 @@ from typing import IO
 
 from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.progress import warn
+from bertsmith.base.core.tables import table_name
 from bertsmith.text.documents.encodings import UTF_8, decoded, encoding_of
 from bertsmith.text.documents.sources import (
     BLOCK_BYTES,
@@ -34,13 +35,14 @@ def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
 
 
 def quoted(path: Path | str) -> str:
-    """The path in quotes as messages show it, its odd characters escaped."""
-    return f"'{shown(str(path))}'"
+    """The path in quotes as messages show it, its odd characters escaped; of a table in memory, its name."""
+    name = table_name(path)
+    return f"'{shown(str(path))}'" if name is None else f"the table '{name}'"
 
 
 def line_of(path: Path, number: int, unit: str = "line") -> str:
     """A location in a file, for errors and examples; lines count from 1."""
-    return f"{unit} {number} of {quoted(path)}"
+    return f"{unit if table_name(path) is None else 'row'} {number} of {quoted(path)}"
 
 
 def suffix_of(path: Path) -> str:

@@ -12,6 +12,7 @@ from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.settings import require, require_other
+from bertsmith.base.core.tables import table_name
 from bertsmith.base.storage.files import digest_file
 from bertsmith.tasks.datasets.drawn_replies import FEWEST, with_drawn
 from bertsmith.tasks.datasets.examples import (
@@ -27,7 +28,7 @@ from bertsmith.tasks.datasets.examples import (
     TaggedExample,
     TextExample,
 )
-from bertsmith.tasks.datasets.file_text import warn_of_places
+from bertsmith.tasks.datasets.file_text import quoted, warn_of_places
 from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
@@ -145,7 +146,7 @@ def read_examples(
     if example_file.skipped:
         warn_of_places(_skipped(path, example_file.skipped), example_file.skipped)
     if not example_file.examples:
-        raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
+        raise InputError(expected=f"examples of {name} in {quoted(path)}", found="none", fix="name another file")
     examples: Sequence[Example] = example_file.examples
     if name == "ner":
         examples = in_scheme(examples, scheme, known)
@@ -170,7 +171,8 @@ def _require_mappable(name: str) -> None:
 
 def _skipped(path: Path, skipped: Sequence[tuple[str, str]]) -> str:
     """How many rows of a file were skipped, and how many for which reason if there are several reasons."""
-    rows = f"{path}: {counted(len(skipped), 'row')} skipped"
+    name = path if table_name(path) is None else quoted(path)
+    rows = f"{name}: {counted(len(skipped), 'row')} skipped"
     reasons = Counter(reason for _, reason in skipped).most_common()
     if len(reasons) < 2:
         return rows
