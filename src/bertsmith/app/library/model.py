@@ -40,6 +40,7 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
+from bertsmith.app.library.table_answers import predicted_table
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
 from bertsmith.base.core.tables import File
@@ -302,8 +303,6 @@ class Model:
             data: a file of the model's task or such a table in memory; labels are not read.
             columns: `text_column` and the like, as in `finetune`.
         """
-        from bertsmith.app.library.prediction_tables import predicted_table
-
         if self._predictor is None:
             raise no_ability("predict", self.abilities, self.name, self.task)
         return predicted_table(self._predictor, data, ColumnSettings(**columns))

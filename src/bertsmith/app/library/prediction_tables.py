@@ -1,23 +1,21 @@
-"""Models applied to a table of examples without labels, and the answers as new columns, or as a table of their own."""
+"""Models applied to a file of examples without labels, and the answers as new columns of the table that was read."""
 
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from bertsmith.app.library.inputs import warn_cut
+from bertsmith.app.library.table_answers import PREDICTION, PROBABILITY, values_of
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import said_once, tell, unseen
+from bertsmith.base.core.progress import said_once, tell
 from bertsmith.base.core.settings import require
-from bertsmith.base.core.tables import File, as_file, is_table, like, local_path
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
 from bertsmith.inference.predictors.ensemble import requested_predictor
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import PredictRequest
 from bertsmith.tasks.datasets.examples import Example
-from bertsmith.tasks.datasets.file_text import line_of, quoted, suffix_of, unpacked
+from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
 from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
@@ -25,19 +23,12 @@ from bertsmith.tasks.specs.named_tasks import form_of
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
     ChoicePrediction,
-    ExtractPrediction,
-    LabelPrediction,
-    MentionPrediction,
-    NumberPrediction,
     TagsPrediction,
-    TextPrediction,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.documents.encodings import UTF_8, encoding_of
-
-PREDICTION, PROBABILITY = "prediction", "probability"
 
 
 def predict_file(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
@@ -99,35 +90,6 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
         content = "".join(table).encode()
     with atomic_file(out) as file:
         file.write(content)
-
-
-def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -> Any:
-    """The columns prediction and probability for the rows of a table; see `Model.predict`."""
-    table = as_file(data, "data") if is_table(data) else None
-    path = local_path(data) if table is None else table.path
-    spec = predictor.task.spec
-    name = form_of(spec)
-    name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
-    with said_once():  # the file is read twice
-        places = [row.location for row in read_table(path, encoding=columns.encoding)]
-        examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
-    predictions = predictor.predict(examples, unseen)
-    warn_cut(prediction.cut_tokens for prediction in predictions)
-    answers = {
-        example.location: _values(prediction, multi_label=spec.multi_label)
-        for example, prediction in zip(examples, predictions, strict=True)
-    }
-    require(
-        answers.keys() <= set(places) and len(answers) == len(examples),
-        expected=f"an example in each row of {quoted(path)}",
-        found=f"{len(examples):,} in {len(places):,} rows",
-        fix="use the method of the task, such as answer",
-    )
-    names = next(iter(answers.values()))
-    return like(
-        [] if table is None else data,
-        {name: [answers.get(place, {}).get(name) for place in places] for name in names},
-    )
 
 
 def _examples(predictor: Predictor, request: PredictRequest) -> Sequence[Example]:
@@ -196,7 +158,7 @@ def csv_row(cells: Sequence[str], separator: str = ",") -> str:
 
 def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
     """The new cells of a row."""
-    values = _values(prediction, multi_label=multi_label)
+    values = values_of(prediction, multi_label=multi_label)
     is_cell = isinstance(prediction, ChoicePrediction) and prediction.ranking
     require(
         bool(is_cell) or not isinstance(prediction, ChoicePrediction | TagsPrediction | AnswerPrediction),
@@ -208,22 +170,3 @@ def _cells(prediction: Prediction, *, multi_label: bool) -> Mapping[str, str]:
     text = f"{answer:.6g}" if isinstance(answer, float) else "|".join(answer) if isinstance(answer, list) else answer
     probability = {PROBABILITY: f"{values[PROBABILITY]:.4f}"} if PROBABILITY in values else {}
     return {PREDICTION: text, **probability}
-
-
-def _values(prediction: Prediction, *, multi_label: bool) -> dict[str, Any]:
-    """The answer of a prediction, and its probability if it has one."""
-    if isinstance(prediction, NumberPrediction):
-        return {PREDICTION: float(prediction.value)}
-    if isinstance(prediction, TextPrediction | ExtractPrediction):
-        return {PREDICTION: prediction.text}
-    if isinstance(prediction, TagsPrediction):
-        return {PREDICTION: list(prediction.tags)}
-    if isinstance(prediction, ChoicePrediction):
-        best = prediction.ranking[0][2] if prediction.ranking else prediction.probabilities[prediction.index]
-        return {PREDICTION: prediction.text, PROBABILITY: best}
-    if isinstance(prediction, MentionPrediction | AnswerPrediction):
-        return {PREDICTION: prediction.text, PROBABILITY: prediction.probability}
-    assert isinstance(prediction, LabelPrediction), "a prediction of a task"
-    if multi_label:
-        return {PREDICTION: list(prediction.chosen)}
-    return {PREDICTION: prediction.label, PROBABILITY: prediction.probability}

@@ -1,0 +1,77 @@
+"""Answers of a model to the rows of a table, as a table of the same library."""
+
+from typing import Any
+
+from bertsmith.app.library.inputs import warn_cut
+from bertsmith.base.core.progress import said_once, unseen
+from bertsmith.base.core.settings import require
+from bertsmith.base.core.tables import File, as_file, is_table, like, local_path
+from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.tasks.datasets.file_text import quoted
+from bertsmith.tasks.datasets.glue import GLUE
+from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
+from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.specs.named_tasks import form_of
+from bertsmith.tasks.specs.predictions import (
+    AnswerPrediction,
+    ChoicePrediction,
+    ExtractPrediction,
+    LabelPrediction,
+    MentionPrediction,
+    NumberPrediction,
+    TagsPrediction,
+    TextPrediction,
+)
+from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.task_data.task_files import read_examples
+
+PREDICTION, PROBABILITY = "prediction", "probability"
+
+
+def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -> Any:
+    """The columns prediction and probability for the rows of a table; see `Model.predict`."""
+    table = as_file(data, "data") if is_table(data) else None
+    path = local_path(data) if table is None else table.path
+    spec = predictor.task.spec
+    name = form_of(spec)
+    name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
+    with said_once():  # the file is read twice
+        places = [row.location for row in read_table(path, encoding=columns.encoding)]
+        examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
+    predictions = predictor.predict(examples, unseen)
+    warn_cut(prediction.cut_tokens for prediction in predictions)
+    answers = {
+        example.location: values_of(prediction, multi_label=spec.multi_label)
+        for example, prediction in zip(examples, predictions, strict=True)
+    }
+    require(
+        answers.keys() <= set(places) and len(answers) == len(examples),
+        expected=f"an example in each row of {quoted(path)}",
+        found=f"{len(examples):,} in {len(places):,} rows",
+        fix="use the method of the task, such as answer",
+    )
+    names = next(iter(answers.values()))
+    return like(
+        [] if table is None else data,
+        {name: [answers.get(place, {}).get(name) for place in places] for name in names},
+    )
+
+
+def values_of(prediction: Prediction, *, multi_label: bool) -> dict[str, Any]:
+    """The answer of a prediction, and its probability if it has one."""
+    if isinstance(prediction, NumberPrediction):
+        return {PREDICTION: float(prediction.value)}
+    if isinstance(prediction, TextPrediction | ExtractPrediction):
+        return {PREDICTION: prediction.text}
+    if isinstance(prediction, TagsPrediction):
+        return {PREDICTION: list(prediction.tags)}
+    if isinstance(prediction, ChoicePrediction):
+        best = prediction.ranking[0][2] if prediction.ranking else prediction.probabilities[prediction.index]
+        return {PREDICTION: prediction.text, PROBABILITY: best}
+    if isinstance(prediction, MentionPrediction | AnswerPrediction):
+        return {PREDICTION: prediction.text, PROBABILITY: prediction.probability}
+    assert isinstance(prediction, LabelPrediction), "a prediction of a task"
+    if multi_label:
+        return {PREDICTION: list(prediction.chosen)}
+    return {PREDICTION: prediction.label, PROBABILITY: prediction.probability}
