@@ -54,9 +54,11 @@ class Likeliest(System):
 
     Attributes:
         left_only: of a context and the first word of the ending alone, for a model that reads from left to right.
+        whole: by all words, for a masked model, which else compares the first words of the endings alone.
     """
 
     left_only: bool = False
+    whole: bool = False
 
     def fit(self, bench: Bench, made: Made | None, train: Sequence[Example], seed: int, scratch: Path) -> Fitted:
         """See `System.fit`; nothing is fitted."""
@@ -74,6 +76,8 @@ class Likeliest(System):
     ) -> list[ChoicePrediction]:
         if engine.predicts == MASKED:
             asked = [(example.context, ending) for example in examples for ending in example.endings]
+            if self.whole:
+                asked = [("", f"{context} {ending}".strip()) for context, ending in asked]
             scores = masked_scores(engine, tokenizer, asked)
         else:
             texts = [

@@ -66,7 +66,7 @@ def _pretrained(name: str) -> EachSeed:
 
 
 MOST_FREQUENT = "most-frequent"
-LEFT_ONLY = "left-to-right left-only"
+LEFT_ONLY, WHOLE = "left-to-right left-only", "mlm whole-sentence"
 FROZEN = "mean of frozen vectors, a linear model on top"
 ARMS: dict[str, System] = {
     **{name: _tuned(f"pre-trained: {name}", _pretrained(name)) for name in MODELS},
@@ -77,6 +77,7 @@ ARMS: dict[str, System] = {
         about="a BiLSTM on top, trained with the rest", source=_pretrained("left-to-right"), settings=BILSTM
     ),
     LEFT_ONLY: Likeliest(about="the left side alone", source=_pretrained("left-to-right"), left_only=True),
+    WHOLE: Likeliest(about="all words of the sentence", source=_pretrained("mlm"), whole=True),
     MOST_FREQUENT: MostFrequentSense(about="the most frequent sense of the word"),
     "untrained": _tuned("random parameters", Untrained(like=MLM)),
     "word-vectors": _tuned("random parameters, word vectors from counting", CountedWords(like=MLM)),
@@ -108,7 +109,7 @@ PAIRS = ("next-sentence", "sentence-order", "qnli", "response")
 QUESTIONS: dict[str, Question] = {
     "directions": Question(
         title="both sides of a word, or the left side",
-        arms=("mlm", "left-to-right", LEFT_ONLY, "untrained", MOST_FREQUENT),
+        arms=("mlm", "left-to-right", LEFT_ONLY, WHOLE, "untrained", MOST_FREQUENT),
         tasks=DIRECTIONS,
         without_data=("gaps",),
     ),

@@ -124,7 +124,11 @@ def test_all_arms_of_directions_are_scored_with_a_model_for_each_seed(words, tex
     assert len({model["scores"]["held_out_loss"] for model in first["models"].values()}) == 4
     rows = first["questions"]["directions"]["rows"]
     usual = ["mlm", "left-to-right"]
-    others = {"gaps": ["left-to-right left-only"], "senses": ["untrained", "most-frequent"], "pos": ["untrained"]}
+    others = {
+        "gaps": ["left-to-right left-only", "mlm whole-sentence"],
+        "senses": ["untrained", "most-frequent"],
+        "pos": ["untrained"],
+    }
     assert [(row["task"], row["arm"]) for row in rows] == [
         (task, arm) for task in tasks for arm in [*usual, *others.get(task, [])]
     ]
@@ -165,6 +169,17 @@ def _masked_scores_are_sums_of_single_masks(probes: ModuleType, model: Path) -> 
         expected.append(np.log(fillings[piece]))
     scores = probes.masked_scores(heads.engine, tokenizer, [("", text), ("there was", "a red bird")])
     assert scores == pytest.approx([sum(expected), expected[2]], rel=1e-3)
+    example = ChoiceExample(id="1", context="there was", endings=("a red bird", "red a bird"), label=0)
+    endings = [f"{example.context} {ending}" for ending in example.endings]
+    for whole, texts in (
+        (True, [("", text) for text in endings]),
+        (False, [("there was", e) for e in example.endings]),
+    ):
+        (answer,) = probes.Likeliest(about="", whole=whole)._answers(heads.engine, tokenizer, [example])
+        likely = probes.masked_scores(heads.engine, tokenizer, texts)
+        assert np.log(answer.probabilities[0] / answer.probabilities[1]) == pytest.approx(
+            likely[0] - likely[1], abs=1e-6
+        )
 
 
 def _left_to_right_scores_are_likelihoods(probes: ModuleType, model: Path) -> None:
