@@ -35,7 +35,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.encoding import onnx_engine
-from bertsmith.tasks.encoding.onnx_engine import places_of_read
+from bertsmith.tasks.encoding.onnx_session import places_of_read
 from bertsmith.tasks.encoding.units import RowPart, separate_rows
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.text.tokenizers.pack import PackedRows
@@ -86,7 +86,8 @@ sys.meta_path.insert(0, Absent())
 COMMAND = f"{HIDE}\nfrom bertsmith.app.cli.entry import main\nmain()"
 KINDS = (
     "single", "pair", "several labels", "windows", "on the mean", "on the pair", "on texts apart", "number", "choice",
-    "choice on the pair", "choice on texts apart", "tags", "answer or none",
+    "choice on the pair", "choice on texts apart", "tags", "answer or none", "sentences", "sentences of a text",
+    "pronoun", "replies by vectors", "scored vectors",
 )  # fmt: skip
 TEXTS = ["the film was good", "a plot", "", "the film was good and the plot was bad and the man was good", "the film"]
 NEAR = {"rtol": 0, "atol": 1e-5}
@@ -190,6 +191,10 @@ assert "torch" not in sys.modules
         ("choice", "the film\twas good\twas bad"),
         ("tags", "the man was good"),
         ("answer or none", "who was it\tthe man was good"),
+        ("sentences of a text", "the film was bad. anna was good in oslo. it was a plot of one. the film was awful."),
+        ("pronoun", '{"text": "anna good a bert bad who", "pronoun": [21, 24], "candidates": [[0, 4], [12, 16]]}'),
+        ("replies by vectors", "anna was\tbert it\tanna it"),
+        ("scored vectors", "the film\tthe plot"),
     ],
 )
 def test_predict_answers_without_torch(places: Path, kind: str, line: str) -> None:

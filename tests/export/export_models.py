@@ -7,7 +7,15 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.tasks.datasets.examples import Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.datasets.examples import (
+    NEITHER,
+    DocumentExample,
+    Example,
+    MentionExample,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
 from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
@@ -35,6 +43,11 @@ def write_data(path: Path, examples: list[Example]) -> Path:
     for one in examples:
         if isinstance(one, TaggedExample):
             lines += [*(f"{word} {tag}" for word, tag in zip(one.words, one.tags or (), strict=True)), ""]
+        if isinstance(one, DocumentExample):
+            lines.append(json.dumps({"source": one.texts, "target": one.targets[0]}))
+        if isinstance(one, MentionExample):
+            record = {"text": one.text, "pronoun": one.pronoun, "candidates": one.candidates}
+            lines.append(json.dumps({**record, "answer": None if one.label == NEITHER else one.label}))
     questions = [
         {
             "context": one.context,

@@ -34,7 +34,7 @@ from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.spec_of_model import spec_of
 from export.export_models import write_data, write_task
 from tasks.architecture_samples import config_of
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
+from tasks.task_samples import CONFIG, OF_PARTS, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
 needs_onnx = pytest.mark.usefixtures("_onnx")
 
@@ -59,7 +59,13 @@ def one_line(error: BertsmithError) -> str:
 
 
 @needs_onnx
-@pytest.mark.parametrize(("kind", "name"), [("single", "dev.tsv"), ("tags", "dev.conll"), ("answer", "dev.json")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *(("single", "dev.tsv"), ("tags", "dev.conll"), ("answer", "dev.json"), ("pronoun", "dev.jsonl")),
+        *(("sentences", "dev.jsonl"), ("sentences of a text", "dev.jsonl")),
+    ],
+)
 def test_an_export_is_scored_on_labelled_examples_on_both_sides(kind: str, name: str, tmp_path: Path) -> None:
     source = write_task(tmp_path / "model", kind)
     examples = examples_of(kind, 20)
@@ -84,11 +90,12 @@ def test_an_export_is_scored_on_labelled_examples_on_both_sides(kind: str, name:
 
 
 @needs_onnx
-@pytest.mark.parametrize("kind", [*WITH_GRAPH, None])
+@pytest.mark.parametrize("kind", [*WITH_GRAPH, *OF_PARTS, None])
 def test_every_kind_of_model_is_exported_on_built_in_sentences(kind: str | None, base: Path, tmp_path: Path) -> None:
     source = base if kind is None else write_task(tmp_path / "model", kind)
     _, lines = export(source, tmp_path / "out", to="onnx")
-    assert "compared on sentences that come with bertsmith (96 rows)" in lines[0]
+    rows = {"sentences": 92, "sentences of a text": 95}.get(kind or "", 96)
+    assert f"compared on sentences that come with bertsmith ({rows} rows)" in lines[0]
     passport = json.loads((tmp_path / "out" / "bertsmith.json").read_text(encoding="utf-8"))
     if kind is not None:
         assert passport["spec"] == json.loads(json.dumps(SPECS[kind].to_dict()))
@@ -431,3 +438,16 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_read(
     with pytest.raises(ConfigError, match=words):
         export(tmp_path / "absent", tmp_path / "out", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_onnx
+def test_a_task_of_vectors_by_a_pooler_that_reads_the_last_token_is_exported_without_it(tmp_path: Path) -> None:
+    spec = dataclasses.replace(SPECS["replies by vectors"], reads="pooler")
+    model = EncoderForTask(new_encoder(dataclasses.replace(CONFIG, is_causal=True)), task_for(spec).head, seed=4)
+    info = {"task": spec.kind, "spec": spec.to_dict()}
+    save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler",))
+    export(tmp_path / "model", tmp_path / "out", to="onnx")
+    with pytest.raises(
+        CheckpointError, match=r"expected a fine-tuned model in .*; found an export without a task head"
+    ):
+        load_predictor(tmp_path / "out")

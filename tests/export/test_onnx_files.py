@@ -1,6 +1,7 @@
 """exported = trained: onnxruntime on padded batches gives the outputs of the library on flat batches."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 from types import ModuleType
 
@@ -34,7 +35,7 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from model.examples import shake
 from processors import pretend
 from tasks.architecture_samples import OTHERS, config_of, tokenizer_of
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, WITH_GRAPH, examples_of
+from tasks.task_samples import CONFIG, OF_PARTS, SPECS, TOKENIZER, WITH_GRAPH, examples_of
 
 onnx = pytest.importorskip("onnx", reason="needs the extra export")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra export")
@@ -136,6 +137,37 @@ def test_onnx_gives_the_logits_of_the_library_for_every_architecture(
     if SPECS[kind].reads in OF_TWO_TEXTS and not tokenizer_of(architecture).template.has_segments:
         kind = "pair"
     require_same_logits(kind, config_of(architecture), tokenizer_of(architecture), tmp_path)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "bert, left to right", "roberta", "modernbert"])
+@pytest.mark.parametrize("kind", OF_PARTS)
+def test_onnx_gives_the_numbers_of_sentences_and_of_mentions(kind: str, architecture: str, tmp_path: Path) -> None:
+    name, _, is_causal = architecture.partition(", ")
+    config = dataclasses.replace(CONFIG, is_causal=bool(is_causal)) if name == "bert" else config_of(name)
+    tokenizer = TOKENIZER if name == "bert" else tokenizer_of(name)
+    folder, model = task_folder(tmp_path / "model", kind, config, tokenizer)
+    write_fp32(folder, SPECS[kind].kind, tmp_path / "model.onnx")
+    features = task_for(SPECS[kind]).encode(examples_of(kind, 8), tokenizer)
+    ours = task_logits(model, features, choose("cpu", "fp32"))
+    assert ours.std() > 100 * NEAR["atol"], "a model with constant output proves nothing"
+    rows = [features.rows.row(number) for number in range(len(features.rows))]
+    inputs = padded(rows)
+    begins = [features.read[(features.read >= first) & (features.read < past)] - first
+              for first, past in itertools.pairwise(features.rows.offsets.tolist())]  # fmt: skip
+    run = Session(tmp_path / "model.onnx")
+    if kind == "pronoun":
+        logits = run(inputs)["logits"]
+        theirs = np.concatenate([logits[row, places] for row, places in enumerate(begins)])
+    else:
+        sentences, done = np.zeros_like(inputs["input_ids"]), 0
+        for row, places in enumerate(begins):
+            within = np.searchsorted(places, np.arange(sentences.shape[1]), side="right") - 1
+            sentences[row] = done + within  # the padding has the number of a sentence, too
+            done += len(places)
+        texts = np.repeat(features.example_of_row, [len(places) for places in begins])
+        theirs = run({**inputs, "sentence_ids": sentences, "text_ids": 7 * texts})["logits"]
+        assert len(rows) > len(features) or kind == "sentences", "texts have several windows"
+    np.testing.assert_allclose(theirs, ours, **NEAR)
 
 
 def require_same_logits(kind: str, config: EncoderConfig, tokenizer: Tokenizer, place: Path) -> None:

@@ -220,13 +220,13 @@ SPECS["pronoun"] = TaskSpec(
     metrics=("f1", "precision", "recall", "accuracy"),
     settings=SETTINGS,
 )
-# The kinds whose models have an ONNX form.
+# The kinds whose models have an ONNX form; that of some takes sentences, or gives the numbers of mentions.
+OF_PARTS = ["sentences", "sentences of a text", "pronoun"]
 OF_VECTORS = [name for name, spec in SPECS.items() if spec.kind in ("similarity", "selection")]  # exported as encoders
 WITH_GRAPH = [
     name
     for name, spec in SPECS.items()
-    if spec.settings.long_text not in HIERARCHICAL
-    and name not in (*OF_VECTORS, "text to write", "sentences", "sentences of a text", "pronoun")
+    if spec.settings.long_text not in HIERARCHICAL and name not in (*OF_VECTORS, *OF_PARTS, "text to write")
 ]
 
 

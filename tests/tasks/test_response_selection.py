@@ -246,6 +246,9 @@ def test_exported_vectors_are_those_of_the_model(runs: dict[str, Path], tmp_path
     ours, exported = (bertsmith.load(path, device="cpu") for path in (runs["vectors"] / "model", tmp_path / "onnx"))
     texts = [row["response"] for row in dialogues(5, 6)]
     np.testing.assert_allclose(ours.embed(texts), exported.embed(texts), rtol=1e-3, atol=1e-4)
+    asked = [(" ".join(row["context"]), texts) for row in dialogues(3, 7)]
+    for answer, other in zip(ours.choose(asked), exported.choose(asked), strict=True):
+        np.testing.assert_allclose(answer.probabilities, other.probabilities, atol=1e-4)
 
 
 @pytest.mark.parametrize("scorer", KINDS)

@@ -1,6 +1,7 @@
 """The equivalence check of every export: the exported model and the library must give the same outputs.
 
-Letters: B sequences of a padded batch, S tokens of the longest, C endings of a choice, N rows, T tokens, K labels.
+Letters: B sequences of a padded batch, S tokens of the longest, C endings of a choice, N rows, T tokens, R kept
+positions, K labels.
 
 The library runs flat batches, the other side padded ones, in file order, so that lengths are mixed. Values at padding
 are not compared.
@@ -14,25 +15,26 @@ import torch
 
 from bertsmith.base.core.progress import Progress
 from bertsmith.inference.export.record import Comparison, Difference
-from bertsmith.inference.export.sample import Sample, Scored, odd_rows
+from bertsmith.inference.export.sample import Sample, Scored, odd_features
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import give_memory, load_for_task
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining, EncoderForTask
-from bertsmith.models.parts.batch import Batch, rows_index
+from bertsmith.models.parts.batch import rows_index
 from bertsmith.models.parts.layers import linear
 from bertsmith.tasks.encoding.onnx_session import (
     INPUTS,
     PER_ENDING,
+    PER_SENTENCE,
     PER_TOKEN,
     Array,
     Output,
     Outputs,
     Runner,
-    padded,
+    padded_part,
     unpadded,
 )
-from bertsmith.tasks.encoding.units import Ints
+from bertsmith.tasks.encoding.units import EncodedExamples, Ints, RowPart, separate_rows
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.text.tokenizers.pack import PackedRows
@@ -42,7 +44,14 @@ LOGIT_BYTES = 2**27  # of its widest output, at most
 
 Model = EncoderForTask | EncoderForPreTraining
 # The fields of a prediction that are its answer; the others are probabilities.
-ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
+ANSWERS = {
+    "classification": "chosen",
+    "choice": "index",
+    "tagging": "tags",
+    "span": "text",
+    "coreference": "index",
+    "extraction": "text",
+}
 
 
 def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
@@ -65,7 +74,8 @@ def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
         real = mask.astype(bool)
         lengths = real.sum(axis=1, dtype=np.int32)
         rows = PackedRows(ids[real].astype(np.int32), segments[real].astype(np.int32), lengths, np.zeros_like(lengths))
-        results = _library_outputs(model, rows, np.arange(len(lengths), dtype=np.int64), outputs)
+        features = separate_rows(rows, None)
+        results = _library_outputs(model, RowPart(features=features, rows=np.arange(len(lengths))), outputs)
         for output in outputs:
             values = results[output.name]
             if output.per == PER_TOKEN:
@@ -81,23 +91,24 @@ def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
 def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner: Runner, sample: Sample) -> Comparison:
     """How far a runner of padded batches deviates from the library, on the sample and on rows of odd lengths."""
     tallies = {output.name: _Tally() for output in outputs}
-    kept = None if sample.scored is None else _Kept(sample.scored)
+    kept = None if sample.scored is None else _Kept(sample, sample.scored)
     budget = min(TOKENS, LOGIT_BYTES // (4 * _widest(folder, outputs)))
-    is_choice = outputs[0].per == PER_ENDING
+    per = outputs[0].per
+    odd = odd_features(folder, of_sentences=per == PER_SENTENCE)
     with Progress("comparing with the library", total=len(sample.rows), unit="rows") as progress:
-        for rows, chosen, endings in _batches(folder, sample, budget):
-            ours = _library_outputs(model, rows, chosen, outputs)
-            inputs, real = padded(rows, chosen, folder.config.pad_token_id)
-            if is_choice:
+        for part, endings in _batches(odd, sample.features, budget):
+            ours = _library_outputs(model, part, outputs)
+            inputs, real = padded_part(part, per, folder.config.pad_token_id)
+            if per == PER_ENDING:
                 inputs = {name: array.reshape(-1, endings, array.shape[1]) for name, array in inputs.items()}
             results = runner(inputs)
             theirs = {output.name: unpadded(results[output.name], output.per, real) for output in outputs}
             for name, tally in tallies.items():
                 tally.add(ours[name], theirs[name])
-            if rows is sample.rows:
-                progress.advance(len(chosen))
+            if part.features is sample.features:
+                progress.advance(len(part.rows))
                 if kept is not None:
-                    kept.add(chosen, outputs, ours, theirs)
+                    kept.add(part, outputs, ours, theirs)
     differences = tuple(tally.result(name) for name, tally in tallies.items())
     return Comparison(differences=differences, **({} if kept is None else kept.scores()))
 
@@ -136,26 +147,27 @@ class _Tally:
 class _Kept:
     """The logits of both sides at the positions that the task uses, float32 [R, K], in feature order."""
 
-    def __init__(self, scored: Scored) -> None:
-        self.scored = scored
-        features, head = scored.features, scored.task.head
-        # Pooled heads use one position per row.
-        count = len(features.rows) if head.pooled else len(features.rows.token_ids)
+    def __init__(self, sample: Sample, scored: Scored) -> None:
+        self.scored, self.features = scored, sample.features
+        features, head = sample.features, scored.task.head
+        # Pooled heads use one position per row; the others give logits of all tokens, or of the sentences only.
+        self.is_read = head.pooled or head.of_sentences or features.read is None
+        count = features.num_read if self.is_read else len(features.rows.token_ids)
         self.ours = np.empty((count, head.outputs), dtype=np.float32)
         self.theirs = np.empty_like(self.ours)
 
-    def add(self, chosen: Ints, outputs: Sequence[Output], ours: Outputs, theirs: Outputs) -> None:
-        places = chosen if self.scored.task.head.pooled else rows_index(self.scored.features.lengths, chosen)
+    def add(self, part: RowPart, outputs: Sequence[Output], ours: Outputs, theirs: Outputs) -> None:
+        places = part.chosen if self.is_read else rows_index(self.features.lengths, part.rows)
         for kept, values in ((self.ours, ours), (self.theirs, theirs)):
             parts = [values[output.name] for output in outputs]
             kept[places] = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
 
     def scores(self) -> dict[str, Any]:
         """The task's score on both sides, the loss, and the number of changed answers."""
-        task, features, examples = self.scored.task, self.scored.features, self.scored.examples
+        task, features, examples = self.scored.task, self.features, self.scored.examples
         scores, answers = [], []
         for logits in (self.ours, self.theirs):
-            read = logits if task.head.pooled or features.read is None else logits[features.read]
+            read = logits if self.is_read else logits[features.read]
             predictions = task.decode(examples, features, read, self.scored.tokenizer)
             scores.append(task.score(examples, predictions)[task.spec.metric])
             if task.spec.kind in ANSWERS:
@@ -177,34 +189,33 @@ def _widest(folder: ModelFolder, outputs: Sequence[Output]) -> int:
     return folder.config.vocab_size if has_vocabulary else folder.config.hidden_size
 
 
-def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple[PackedRows, Ints, int]]:
-    """Padded batches as (rows, chosen row numbers, endings per example): odd lengths, then the sample in order."""
-    odd = odd_rows(folder)
-    rows_of_all = np.arange(len(odd), dtype=np.int64)
+def _batches(odd: EncodedExamples, features: EncodedExamples, tokens: int) -> Iterator[tuple[RowPart, int]]:
+    """Padded batches and the endings per example in them: rows of odd lengths, then those of the sample in order."""
+    rows_of_all = np.arange(len(odd.rows), dtype=np.int64)
     for chosen in (rows_of_all, rows_of_all[:1], rows_of_all[-1:]):
-        yield odd, chosen, len(chosen)
-    first, counts = np.cumsum(sample.rows_per_unit) - sample.rows_per_unit, sample.rows_per_unit
+        yield RowPart(features=odd, rows=chosen), len(chosen)
+    counts = features.rows_per_unit
     for count in np.unique(counts).tolist():
         rows: list[int] = []
         longest = 0
         for unit in np.flatnonzero(counts == count).tolist():
-            new = list(range(int(first[unit]), int(first[unit]) + count))
-            length = int(sample.rows.lengths[new].max())
+            new = list(range(int(features.first_rows[unit]), int(features.first_rows[unit]) + count))
+            length = int(features.lengths[new].max())
             full = (len(rows) + count) * max(longest, length) > tokens or len(rows) + count > ROWS
             if rows and full:
-                yield sample.rows, np.array(rows), count
+                yield RowPart(features=features, rows=np.array(rows)), count
                 rows, longest = [], 0
             rows, longest = rows + new, max(longest, length)
-        yield sample.rows, np.array(rows), count
+        yield RowPart(features=features, rows=np.array(rows)), count
 
 
 @torch.inference_mode()
-def _library_outputs(model: Model, rows: PackedRows, chosen: Ints, outputs: Sequence[Output]) -> Outputs:
-    """The library's outputs for the chosen rows, one row per token, sequence or ending."""
-    index = rows_index(rows.lengths, chosen)
-    batch = Batch.from_flat(rows.token_ids[index], rows.segment_ids[index], rows.lengths[chosen])
+def _library_outputs(model: Model, part: RowPart, outputs: Sequence[Output]) -> Outputs:
+    """The library's outputs for some rows, one row per token, sequence, ending or sentence."""
+    gathered = part.gather("cpu")
+    batch = gathered.batch
     if isinstance(model, EncoderForTask):
-        logits = model(batch).numpy()
+        logits = model(batch, read=gathered.read if outputs[0].per == PER_SENTENCE else None).numpy()
         if len(outputs) == 1:
             return {outputs[0].name: logits}
         return {output.name: logits[:, column] for column, output in enumerate(outputs)}

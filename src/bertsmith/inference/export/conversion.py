@@ -26,13 +26,14 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
 from bertsmith.models.checkpoints.plan import LoadReport
 from bertsmith.models.checkpoints.sentence_transformers import ARGUMENTS
-from bertsmith.models.checkpoints.transformers_folder import ONLY_HERE, config_json, longest_of, opening_of
+from bertsmith.models.checkpoints.transformers_folder import config_json, longest_of, opening_of
 from bertsmith.models.checkpoints.weights import MODEL_FOLDER
 from bertsmith.models.model_files.metadata import CARD, write_metadata
 from bertsmith.models.model_files.tokenizer_writing import write_tokenizer
 from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
 from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, READER
 from bertsmith.tasks.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
+from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import TaskSpec
@@ -121,19 +122,18 @@ def _write_onnx(
             found="a decoder, which writes a text piece by piece",
             fix="serve it with bertsmith",
         )
-    only_here = ONLY_HERE.get(folder.metadata.task or "", "")
-    if READER in folder.parts or only_here:
+    spec = spec_of_head(folder)
+    if READER in folder.parts and not (spec is not None and task_for(spec).head.of_sentences):
         raise ConfigError(
             expected="a head of the linear kind, for --to onnx",
-            found=only_here or "one with a layer in front of the output layer, over hidden states or windows",
-            fix="serve it with bertsmith" + ("" if only_here else ", or fine-tune with --reads mean"),
+            found="one with a layer in front of the output layer, over hidden states or windows",
+            fix="serve it with bertsmith, or fine-tune with --reads mean",
         )
     if not folder.config.has_graph:
         needed = f"a Transformer encoder, not {folder.config.display_name}"
         raise ConfigError.needs("--to onnx", needed, "serve it with bertsmith")
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
     folder.require_tokenizer()
-    spec = spec_of_head(folder)
     kind = None if spec is None else spec.kind
     outputs = outputs_of(kind, folder.parts)
     sample = sample_for(folder, spec, file)
@@ -176,7 +176,8 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path,
     if spec is not None:
         labels = spec.labels or metadata.labels
         metadata = dataclasses.replace(metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
-    elif metadata.spec is not None and not metadata.gives_vectors:  # of the task there is no more than the encoder
+    elif metadata.spec and metadata.reads == "pooler" and (folder.config.is_causal or folder.config.pools_mean):
+        # The pooler of the graph reads the first token, so of a task of vectors there is no more than the encoder.
         metadata = dataclasses.replace(metadata, task=None, spec=None, labels=())
     metadata.check_labels(folder.tensors)
     names, config = architecture_of(folder.config).names, folder.config

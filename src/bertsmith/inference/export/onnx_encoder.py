@@ -8,6 +8,7 @@ line. Two things differ, because batches are padded: the positions of each token
 texts are read apart, and a window is a mask on the products of all queries and keys.
 """
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,12 @@ class Nodes:
         self.onnx, self.config, self.tensors = onnx, config, tensors
         self.nodes: list[Any] = []
         self.arrays: dict[str, npt.NDArray[np.generic]] = {}
+
+    def with_config(self, config: EncoderConfig) -> "Nodes":
+        """The same graph, for layers of another shape."""
+        nodes = copy.copy(self)
+        nodes.config = config
+        return nodes
 
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """The name of the value of a new node."""
@@ -308,7 +315,7 @@ class GraphEncoder:
             key = self.turned(nodes.node("Transpose", key, perm=[0, 2, 1, 3]), turns[1])
         key = nodes.node("Transpose", key, perm=[0, 2, 3, 1] if turns[1] is None else [0, 1, 3, 2])  # [B, A, d, S]
         value = nodes.node("Transpose", value, perm=[0, 2, 1, 3])
-        query = nodes.node("Mul", query, nodes.real("scale", size**-0.5))
+        query = nodes.node("Mul", query, nodes.real(f"scale of {size}", size**-0.5))
         scores = nodes.node("Add", nodes.node("MatMul", query, key), bias)
         context = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), value)
         context = nodes.node("Transpose", context, perm=[0, 2, 1, 3])

@@ -1,20 +1,23 @@
 """The ONNX graph of a model, built node by node from its parameters, and its files in fp32 and int8.
 
-Letters: B sequences, S tokens of the longest one, C endings of a choice, D width, K labels, V vocabulary.
+Letters: B sequences, S tokens of the longest one, C endings of a choice, R sentences, D width, K labels, V vocabulary.
 
 Batches are padded here, because other tools pass padded batches: `attention_mask` says which tokens are real, and the
 other positions, all on the right, do not affect them. Inputs and outputs have the names used by `transformers`.
 If only one position of a sequence is read ([CLS], or the last token of a left-to-right model with a task), the last
-layer computes nothing else, as in the library. The encoder is in `onnx_encoder.py`; here are the heads.
+layer computes nothing else, as in the library. The encoder is in `onnx_encoder.py`; here are the heads. The inputs of a
+head on sentences are those of `onnx_session.padded_part`.
 
 Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/encoder_with_head.py`;
 `quantize_dynamic` of onnxruntime (int8 weights per column, dynamic uint8 activations).
 """
 
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from bertsmith.base.core.errors import CheckpointError
@@ -22,10 +25,21 @@ from bertsmith.base.core.version import __version__
 from bertsmith.inference.export.onnx_encoder import LOWEST, GraphEncoder, Nodes, plain
 from bertsmith.models.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.models.heads.head_blocks import HeadBlocks
+from bertsmith.models.heads.window_reader import layer_config
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.head_inputs import APART, CONCAT, OF_TWO_TEXTS
-from bertsmith.models.parts.part_names import BLOCKS
-from bertsmith.tasks.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
+from bertsmith.models.parts.part_names import BLOCKS, READER
+from bertsmith.tasks.encoding.onnx_session import (
+    INPUTS,
+    PER_SENTENCE,
+    PER_TOKEN,
+    SENTENCES,
+    TEXTS,
+    Output,
+    inputs_of,
+    outputs_of,
+    package,
+)
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
@@ -64,15 +78,18 @@ def build_graph(
         widths["logits"] = [config.vocab_size if "mlm" in parts else 2]
     elif kind not in ("span", "choice"):
         widths["logits"] = [len(tensors["classifier.bias"])]
+    inputs = {name: [*outer, "sequence"] for name in inputs_of(config, reads)}
+    if outputs[0].per == PER_SENTENCE:
+        inputs |= {SENTENCES: [*outer, "sequence"], TEXTS: ["sentences"]}
     infos = []
     for output in outputs:
-        axes = [*outer, "sequence"] if output.per == PER_TOKEN else outer
+        axes = {PER_TOKEN: [*outer, "sequence"], PER_SENTENCE: ["sentences"]}.get(output.per, outer)
         graph.nodes.append(onnx.helper.make_node("Identity", [results[output.name]], [output.name], name=output.name))
         infos.append(value(output.name, real, [*axes, *widths.get(output.name, [])]))
     proto = onnx.helper.make_graph(
         graph.nodes,
         config.model_type,
-        [value(name, integer, [*outer, "sequence"]) for name in inputs_of(config, reads)],
+        [value(name, integer, axes) for name, axes in inputs.items()],
         infos,
         [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()],
     )
@@ -101,7 +118,10 @@ class _Heads:
             )
             inputs = [self.nodes.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
         (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
-        reads_one = reads not in ("mean", CONCAT, *OF_TWO_TEXTS) and all(output.per != PER_TOKEN for output in outputs)
+        of_tokens = all(output.per == PER_TOKEN for output in outputs)
+        of_sentences = all(output.per == PER_SENTENCE for output in outputs)
+        reads_one = reads not in ("mean", CONCAT, *OF_TWO_TEXTS) and not of_sentences
+        reads_one = reads_one and all(output.per != PER_TOKEN for output in outputs)
         reads_one = reads_one and not (reads == "pooler" and self.config.pools_mean)
         # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
         last_token = self.last_token(mask) if kind is not None and reads_one and self.config.is_causal else None
@@ -114,13 +134,17 @@ class _Heads:
         segments_below = segments if self.config.type_vocab_size > 1 else None
         hidden = encoder.hidden(segments_below, reads_one=reads_one, last_token=last_token)  # [B, S or 1, D]
         result = {"last_hidden_state": hidden}
-        if kind in ("span", "tagging") and self.config.pools_tokens:
+        if of_sentences:
+            hidden = self.of_sentences(hidden, mask)  # [R, D]
+        if kind is not None and (of_tokens or of_sentences) and self.config.pools_tokens:
             hidden = self.pool(hidden)
         if kind == "span":
             both = self.nodes.dense(hidden, "span")  # [B, S, 2]
             for column, name in enumerate(("start_logits", "end_logits")):
                 result[name] = self.nodes.node("Gather", both, self.nodes.scalar(column), axis=2)
-        elif kind == "tagging":
+        elif kind is not None and of_sentences:
+            result["logits"] = self.nodes.dense(self.among_sentences(hidden), "classifier")
+        elif kind is not None and of_tokens:
             result["logits"] = self.nodes.dense(hidden, "classifier")
         elif kind is not None:
             read = self.of_rows(hidden, mask, segments, reads)
@@ -196,6 +220,46 @@ class _Heads:
         assert segments is not None, "an input of the graph"
         second = self.nodes.node("Mul", real, self.nodes.node("Cast", segments, to=self.nodes.onnx.TensorProto.FLOAT))
         return self.compared(self.mean(hidden, self.nodes.node("Sub", real, second)), self.mean(hidden, second))
+
+    def of_sentences(self, hidden: str, mask: str) -> str:
+        """The means [R, D] of the hidden states of the tokens of each sentence."""
+        node, nodes = self.nodes.node, self.nodes
+        count = node("Shape", TEXTS)  # [1], R
+        sentences = node("Reshape", node("Mul", SENTENCES, mask), nodes.integers(-1, 1))  # [B * S, 1]
+        real = node("Reshape", self.real(mask), nodes.integers(-1, 1))
+        states = node("Mul", node("Reshape", hidden, nodes.integers(-1, self.config.hidden_size)), real)
+        shape = node("Concat", count, nodes.integers(self.config.hidden_size), axis=0)
+        total, tokens = (
+            node("ScatterND", node("Expand", nodes.real("zero", 0.0), size), sentences, values, reduction="add")
+            for size, values in ((shape, states), (node("Concat", count, nodes.integers(1), axis=0), real))
+        )
+        return node("Div", total, node("Max", tokens, nodes.real("one", 1.0)))
+
+    def among_sentences(self, vectors: str) -> str:
+        """The vectors [R, D] of sentences after the layers over all sentences of their text, if there are such layers.
+
+        Source: `SentenceLayers` of `models/heads/window_reader.py`.
+        """
+        names = [name for name in self.tensors if name.startswith(f"{READER}.layers.")]
+        if not names:
+            return vectors
+        node, nodes, onnx = self.nodes.node, self.nodes, self.nodes.onnx
+        width = self.config.hidden_size
+        same = node("Equal", *(node("Unsqueeze", TEXTS, nodes.integers(axis)) for axis in (1, 0)))  # [R, R]
+        before = node("Trilu", node("Cast", same, to=onnx.TensorProto.INT64), nodes.scalar(-1), upper=0)
+        places = node("ReduceSum", before, nodes.integers(1), keepdims=1)  # [R, 1], in their text
+        # Odd columns are cosines. Angles are computed in fp64, as in the library.
+        columns = np.arange(width)
+        rates = nodes.array("rates of sentences", np.exp(columns // 2 * 2 * (-math.log(10000.0) / width)))
+        phases = nodes.array("phases of sentences", columns % 2 * (math.pi / 2))
+        angles = node("Add", node("Mul", node("Cast", places, to=onnx.TensorProto.DOUBLE), rates), phases)
+        table = node("Cast", node("Sin", angles), to=onnx.TensorProto.FLOAT)
+        states = node("Unsqueeze", node("Add", vectors, table), nodes.integers(0))  # [1, R, D]
+        layers = GraphEncoder(nodes.with_config(layer_config(width)), SENTENCES, TEXTS)
+        bias = layers.masked(node("Unsqueeze", same, nodes.integers(0, 1)))  # [1, 1, R, R]
+        for number in range(1 + max(int(name.split(".")[2]) for name in names)):
+            states = layers.layer(f"{READER}.layers.{number}", states, bias, asking=states, turns=(None, None))
+        return node("Squeeze", states, nodes.integers(0))
 
     def blocks(self, vectors: str) -> str:
         """The hidden units [B, 50] of a head with a hidden layer.

@@ -13,9 +13,9 @@ from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import digest_bytes, digest_file
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
-from bertsmith.tasks.datasets.examples import Example, TextExample
+from bertsmith.tasks.datasets.examples import Example, TextExample, document_of
 from bertsmith.tasks.datasets.text_lines import TextLines
-from bertsmith.tasks.encoding.units import EncodedExamples, Ints
+from bertsmith.tasks.encoding.units import EncodedExamples, Ints, separate_rows
 from bertsmith.tasks.specs import named_tasks
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import ColumnSettings
@@ -28,18 +28,19 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 BUILT_IN = ("sentiment", "claim", "truth")  # presets whose examples come with the package
 NUM_BUILT_IN = 32  # texts from each preset
+SENTENCES_OF_TEXT = 5  # of a text made of built-in ones, for a head on sentences
 NUM_ENDINGS = 3  # rows of a multiple-choice example made of built-in texts
 ODD_LENGTHS = (1, 2, 5, 17)
+ODD_SENTENCE = 7  # tokens of a sentence
 LONGEST_ODD = 1024  # tokens; attention weights and logits of a padded batch of longer ones would take gigabytes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scored:
-    """Labelled examples with everything needed to score logits on them."""
+    """Labelled examples with everything needed, besides their features, to score logits on them."""
 
     task: Task
     examples: Sequence[Example]
-    features: EncodedExamples
     tokenizer: Tokenizer
 
 
@@ -47,10 +48,14 @@ class Scored:
 class Sample:
     """Rows to test a model on."""
 
-    rows: PackedRows  # N rows of text; rows of the same unit are adjacent
-    rows_per_unit: Ints  # int64 [units]; above 1 for the endings of a multiple-choice example and for windows
+    features: EncodedExamples  # N rows; several in a unit are endings of a choice, or windows of a text
     about: dict[str, Any]
     scored: Scored | None = None  # the examples, if they are labelled
+
+    @property
+    def rows(self) -> PackedRows:
+        """The rows of text."""
+        return self.features.rows
 
     def line(self) -> str:
         """A summary for display."""
@@ -109,33 +114,61 @@ def odd_rows(folder: ModelFolder) -> PackedRows:
     )
 
 
+def odd_features(folder: ModelFolder, *, of_sentences: bool) -> EncodedExamples:
+    """The rows of `odd_rows` as one unit; for a head on sentences, as the windows of a text of short sentences."""
+    rows = odd_rows(folder)
+    count = np.array([len(rows)])
+    if not of_sentences:
+        return _in_units(rows, count)
+    within = np.concatenate([np.arange(length) for length in rows.lengths])
+    features = separate_rows(rows, np.flatnonzero(within % ODD_SENTENCE == 0))
+    return dataclasses.replace(features, rows_per_unit=count, windows_of_first=count)
+
+
 def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) -> Sample:
-    """Sentences that come with the package, single and in pairs."""
+    """Sentences that come with the package, single and in pairs; for a head on sentences, as texts of a few."""
     texts: list[str] = []
     for name in BUILT_IN:
         path = named_tasks.bundled_examples(name)
         assert path is not None, "the examples come with the package"
         examples = read_examples(name, path).examples[:NUM_BUILT_IN]
         texts += [example.first for example in examples if isinstance(example, TextExample)]
+    if spec is not None and task_for(spec).head.of_sentences:
+        parts = [texts[first : first + SENTENCES_OF_TEXT] for first in range(0, len(texts), SENTENCES_OF_TEXT)]
+        documents = [document_of(part, id=str(number), location="") for number, part in enumerate(parts)]
+        features = task_for(spec).encode(documents, tokenizer)
+    else:
+        rows = _alone_and_in_pairs(folder, tokenizer, spec, texts)
+        per_unit = NUM_ENDINGS if spec is not None and spec.kind == "choice" else 1
+        features = _in_units(rows, np.full(len(rows) // per_unit, per_unit, dtype=np.int64))
+    about = {
+        "data": "sentences that come with bertsmith",
+        "digest": digest_bytes("\n".join(texts).encode()),
+        "rows": len(features.rows),
+    }
+    return Sample(features=features, about=about)
+
+
+def _alone_and_in_pairs(
+    folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None, texts: Sequence[str]
+) -> PackedRows:
+    """Rows of every other text, and of the same texts with the next one; without segments, of each text alone."""
     limit = folder.config.max_tokens
     if spec is not None:
         limit = min(limit, spec.settings.max_length)
     encoded = [tokenizer.encode(text) for text in texts]
     has_segments = folder.config.type_vocab_size > 1 or (spec is not None and spec.reads in OF_TWO_TEXTS)
     seconds = encoded[::2] if has_segments else None
-    rows = _joined(
+    return _joined(
         pack_rows(encoded[::2], template=tokenizer.template, max_length=limit, model_limit=limit),
         pack_rows(encoded[1::2], seconds, template=tokenizer.template, max_length=limit, model_limit=limit),
     )
-    per_unit = NUM_ENDINGS if spec is not None and spec.kind == "choice" else 1
-    assert len(rows) % per_unit == 0, "whole units"
-    about = {
-        "data": "sentences that come with bertsmith",
-        "digest": digest_bytes("\n".join(texts).encode()),
-        "rows": len(rows),
-    }
-    counts = np.full(len(rows) // per_unit, per_unit, dtype=np.int64)
-    return Sample(rows=rows, rows_per_unit=counts, about=about)
+
+
+def _in_units(rows: PackedRows, rows_per_unit: Ints) -> EncodedExamples:
+    """Rows, all tokens of which are read, as units of these sizes."""
+    assert rows_per_unit.sum() == len(rows), "whole units"
+    return dataclasses.replace(separate_rows(rows, None), rows_per_unit=rows_per_unit)
 
 
 def _labelled(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Sample:
@@ -146,10 +179,9 @@ def _labelled(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Samp
     features = task.encode(examples, tokenizer)
     about = {"data": file.path.name, "digest": digest_file(file.path), **file.chosen, "task": name}
     return Sample(
-        rows=features.rows,
-        rows_per_unit=features.rows_per_unit,
+        features=features,
         about=about | {"examples": len(examples), "rows": len(features.rows)},
-        scored=Scored(task=task, examples=examples, features=features, tokenizer=tokenizer),
+        scored=Scored(task=task, examples=examples, tokenizer=tokenizer),
     )
 
 
@@ -175,4 +207,4 @@ def _texts(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Sample:
     rows = pack_rows(encoded, template=tokenizer.template, max_length=limit, model_limit=limit)
     about = {"data": data.name, "digest": digest_file(data), "texts": len(texts), "rows": len(rows)}
     about |= {"cut_texts": rows.truncated} if rows.truncated else {}
-    return Sample(rows=rows, rows_per_unit=np.ones(len(rows), dtype=np.int64), about=about)
+    return Sample(features=separate_rows(rows, None), about=about)

@@ -18,7 +18,7 @@ from torch import Tensor
 from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
 from bertsmith.models.checkpoints.model_folder import parts_of
-from bertsmith.models.checkpoints.transformers_folder import OF_ROWS, Opening, longest_of
+from bertsmith.models.checkpoints.transformers_folder import EXACT, Opening, longest_of
 from bertsmith.models.model_files.metadata import (
     BEST_EVALUATION,
     CARD,
@@ -370,8 +370,10 @@ def _use(
     opening: Opening,
 ) -> str:
     if library == "onnx":
-        of_rows = f"A session gives the logits of single rows; bertsmith answers with {opening.only_here}. "
-        about = of_rows if opening.in_onnx == OF_ROWS else ""
+        about = ""
+        if opening.in_onnx not in ("", EXACT):
+            session = opening.in_onnx.removeprefix("which ")
+            about = f"A session {session}; bertsmith answers with {opening.only_here}. "
         about += f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
         return f"## Use\n\n```python\n{_SESSION}```\n\n{about} {_PROGRAMS}"
     kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"

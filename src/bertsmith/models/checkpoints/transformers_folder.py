@@ -23,7 +23,7 @@ from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, READER
 
 # In front of the `model_type` of the encoder, in folders that need the code, and in those that only bertsmith reads.
 _WITH_CODE, _ONLY_HERE = "bertsmith-", "bertsmith-only-"
-OF_ROWS = "which gives the logits of single rows"
+EXACT, OF_ROWS = "which is exact", "which gives the logits of single rows"
 _TASKS = {
     "classification": "SequenceClassification",
     "regression": "SequenceClassification",
@@ -31,8 +31,11 @@ _TASKS = {
     "tagging": "TokenClassification",
     "span": "QuestionAnswering",
 }
-# What of a model of these kinds nothing else computes.
-ONLY_HERE = {"extraction": "a head on the sentences of a text", "coreference": "scores of pairs of mentions in a text"}
+# What of a model of these kinds nothing else computes, and what a session of ONNX Runtime has of it.
+ONLY_HERE = {
+    "extraction": ("a head on the sentences of a text", "which takes the sentence of each token, and the text of each"),
+    "coreference": ("scores of pairs of mentions in a text", "which gives the numbers of single pieces"),
+}
 # What `CrossEncoder` applies to the logits; by default a sigmoid to a single one, and nothing to several.
 _ACTIVATIONS = {"regression": "linear.Identity", "multi_label_classification": "activation.Sigmoid"}
 
@@ -47,7 +50,7 @@ class Opening:
             without the head of a task.
         needs_code: whether it is computed by the code in the folder.
         only_here: what the model has that nothing else computes; "" if something does.
-        in_onnx: what a session of ONNX Runtime gives of such a model; "" if it cannot be exported.
+        in_onnx: what a session of ONNX Runtime gives of such a model, or takes; "" if it cannot be exported.
     """
 
     tensors_of: str
@@ -71,8 +74,10 @@ def opening_of(
     task = of_others if metadata.task is None else _TASKS.get(metadata.task, "")
     if DECODER in parts:
         return Opening(tensors_of=tensors_of, only_here="a decoder on the encoder")
-    if only_here := ONLY_HERE.get(metadata.task or ""):
-        return Opening(tensors_of=tensors_of, only_here=only_here)
+    if metadata.task in ONLY_HERE:
+        only_here, in_onnx = ONLY_HERE[metadata.task]
+        has_graph = config.has_graph and OWN_HEAD not in parts
+        return Opening(tensors_of=tensors_of, only_here=only_here, in_onnx=in_onnx if has_graph else "")
     has_head = not {"classifier", "span", OWN_HEAD}.isdisjoint(parts)
     if not (task and has_head and config.in_transformers):
         why = "" if config.in_transformers else f"the architecture {config.display_name}, which transformers lacks"
@@ -100,13 +105,13 @@ def _only_here(config: EncoderConfig, parts: Collection[str], metadata: ModelMet
     if metadata.task not in WHOLE_ROWS:
         return "", ""
     if metadata.reads == APART:
-        return "a head that reads the two texts of a row apart", "which is exact"
+        return "a head that reads the two texts of a row apart", EXACT
     if settings.get("both_orders") and spec.get("pair") is not False:
         return "scores pooled over both orders of a pair", OF_ROWS
     if long_text == "windows":
         return "scores pooled over the windows of a text", OF_ROWS
     if config.is_causal and config.can_pool and metadata.reads == "pooler":
-        return "a head on the last token of a row, where transformers reads the first", "which is exact"
+        return "a head on the last token of a row, where transformers reads the first", EXACT
     return "", ""
 
 

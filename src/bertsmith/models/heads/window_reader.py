@@ -36,7 +36,7 @@ class WindowReader(nn.Module):
     def __init__(self, kind: str, width: int, dropout: float, *, is_pair: bool) -> None:
         super().__init__()
         self.is_pair = is_pair
-        config = _config(width, dropout)
+        config = layer_config(width, dropout)
         self.width = width
         self.layer = Layer(config) if kind == TRANSFORMER else BiLstm(width, -(-width // 2))
         states = width if kind == TRANSFORMER else 2 * -(-width // 2)
@@ -78,7 +78,7 @@ class SentenceLayers(nn.Module):
 
     def __init__(self, layers: int, width: int, dropout: float) -> None:
         super().__init__()
-        config = _config(width, dropout)
+        config = layer_config(width, dropout)
         self.width = width
         self.layers = nn.ModuleList(Layer(config) for _ in range(layers))
 
@@ -104,7 +104,7 @@ class SentenceLayers(nn.Module):
         return states[np.argsort(order).tolist()]
 
 
-def _config(width: int, dropout: float) -> BertConfig:
+def layer_config(width: int, dropout: float = 0.0) -> BertConfig:
     """The shape of a layer over vectors of this width."""
     heads = width // _WIDTH_OF_HEAD
     return BertConfig(

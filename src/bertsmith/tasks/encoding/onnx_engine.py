@@ -22,9 +22,11 @@ from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder
+from bertsmith.models.model_files.metadata import OF_VECTORS
 from bertsmith.models.parts.layer_choice import LayerChoice
-from bertsmith.tasks.encoding.engine import MASKED, NEXT, NEXT_SENTENCE, Engine
+from bertsmith.tasks.encoding.engine import MASKED, NEXT, NEXT_SENTENCE, TASK, Engine
 from bertsmith.tasks.encoding.onnx_session import (
+    PER_SENTENCE,
     PER_TOKEN,
     Hooks,
     Output,
@@ -32,7 +34,8 @@ from bertsmith.tasks.encoding.onnx_session import (
     needs_reduced_range,
     num_threads,
     outputs_of,
-    padded,
+    padded_part,
+    places_of_read,
     unpadded,
 )
 from bertsmith.tasks.encoding.passes import Parallel
@@ -74,12 +77,17 @@ class OnnxModel:
         path: the file of the graph.
         precision: as given.
         parts: the parts beyond embeddings and layers that were exported.
+        kind: of the task whose head the graph has; None if the graph is an encoder, with or without pre-training heads.
+        pooling: of such an encoder, how a task makes vectors of its states; None without such a task.
     """
 
     def __init__(self, folder: OnnxFolder, precision: str) -> None:
         self.path, self.shape, self.parts = folder.graph(precision), folder.shape, folder.shape.parts
         self.precision = precision
-        self.kind = None if folder.metadata.spec is None else str(folder.metadata.spec.get("kind"))
+        spec = folder.metadata.spec or {}
+        is_encoder = spec.get("kind") in (None, *OF_VECTORS)
+        self.kind = None if is_encoder else str(spec["kind"])
+        self.pooling = folder.metadata.reads if spec and is_encoder else None
         self.outputs = {output.name: output for output in outputs_of(self.kind, self.parts)}
         self.session = Session(self.path)
         self._hooks = Hooks()
@@ -131,9 +139,9 @@ class OnnxModel:
         return (self.outputs[name],)
 
     def run(self, part: RowPart, outputs: tuple[Output, ...]) -> list[Logits]:
-        """Outputs of the graph for some rows, one row of each output per token [t, K] or per row [n, K]."""
+        """Outputs of the graph for some rows, of each [t, K] for tokens, [n, K] for rows, or [r, K] for sentences."""
         self._hooks.call()
-        inputs, real = padded(part.features.rows, part.rows, self.shape.pad_token_id)
+        inputs, real = padded_part(part, outputs[0].per, self.shape.pad_token_id)
         if self.kind == "choice":  # every row is an ending by itself: the softmax over endings comes after it
             inputs = {name: array[:, None] for name, array in inputs.items()}
         values = self.session.run(inputs, [output.name for output in outputs])
@@ -192,17 +200,25 @@ class OnnxEngine(Engine):
 
     def width(self, head: str) -> int:
         """See `Engine`."""
+        if head == TASK and self._model.pooling is not None:
+            return self._model.width
         outputs = self._model.outputs_for(head)
         is_one_number = len(outputs) > 1 or self._model.kind == "choice"
         return len(outputs) if is_one_number else self._model.session.width(outputs[0].name)
 
     def compute(self, part: RowPart, head: str) -> Logits:
         """See `Engine`."""
-        return _logits(self._model, part, head)
+        return self._compute(head)(self._model, part)
 
     def parallel(self, head: str) -> Parallel | None:
         """See `Engine`."""
-        return _parallel(self._model, functools.partial(_logits, head=head))
+        return _parallel(self._model, self._compute(head))
+
+    def _compute(self, head: str) -> Callable[[OnnxModel, RowPart], Logits]:
+        """What computes the logits of a head for some rows, or the vectors that are the result of a task."""
+        if head == TASK and self._model.pooling is not None:
+            return functools.partial(_pooled, pooling=self._model.pooling)
+        return functools.partial(_logits, head=head)
 
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> "OnnxEncoder":
         """See `Engine`."""
@@ -290,6 +306,9 @@ class OnnxEncoder(RowEncoder):
 def _logits(model: OnnxModel, part: RowPart, head: str) -> Logits:
     """The logits of a head for some rows, float32 [r, K]."""
     outputs = model.outputs_for(head)
+    if outputs[0].per == PER_SENTENCE:
+        in_order = RowPart(features=part.features, rows=np.sort(part.rows))
+        return model.run(in_order, outputs)[0][np.searchsorted(in_order.chosen, part.chosen)]
     values = model.run(part, outputs)
     logits = values[0] if len(values) == 1 else np.stack(values, axis=-1)
     return logits[places_of_read(part)] if outputs[0].per == PER_TOKEN else logits
@@ -334,15 +353,6 @@ def _parallel(model: OnnxModel, compute: Callable[[OnnxModel, RowPart], Vectors]
         new_compute=lambda: functools.partial(compute, model.on_one_thread),
         before_each=model.call_hooks,
     )
-
-
-def places_of_read(part: RowPart) -> Ints:
-    """The positions that are read in some rows, among the tokens of these rows, int64 [r]."""
-    features = part.features
-    if features.read is None:
-        return np.arange(int(part.lengths.sum()))
-    moved = offsets_of(part.lengths)[:-1] - features.rows.offsets[part.rows]
-    return features.read[part.chosen] + np.repeat(moved, features.read_per_row[part.rows])
 
 
 def _runtime(folder: OnnxFolder, precision: str) -> Runtime:

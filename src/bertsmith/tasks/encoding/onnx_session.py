@@ -1,8 +1,11 @@
 """ONNX graphs from the outside: their inputs and outputs, padded batches, and a session that runs one; without torch.
 
-Letters: B sequences of a padded batch, S tokens of the longest one, N rows, T tokens, K outputs.
+Letters: B sequences of a padded batch, S tokens of the longest one, N rows, T tokens, R sentences, r positions
+that are read in some rows, K outputs.
 
-Inputs and outputs have the names used by `transformers`. Values at padding are not defined.
+Inputs and outputs have the names used by `transformers`. Values at padding are not defined. The graph of a head on
+sentences, which `transformers` lacks, has two more inputs: which sentence each token belongs to, and which text each
+sentence. Sentences are numbered from 0 in a batch, and in a text in their order.
 """
 
 import importlib
@@ -19,12 +22,15 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.processor import hardware
 from bertsmith.models.parts.head_inputs import OF_TWO_TEXTS
-from bertsmith.tasks.encoding.units import Ints
-from bertsmith.text.tokenizers.encoded import places_of
+from bertsmith.tasks.encoding.units import Ints, RowPart
+from bertsmith.text.tokenizers.encoded import offsets_of, places_of
 from bertsmith.text.tokenizers.pack import PackedRows
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-PER_SEQUENCE, PER_TOKEN, PER_ENDING = "sequence", "token", "ending"
+SENTENCES, TEXTS = OF_SENTENCES = ("sentence_ids", "text_ids")
+PER_SEQUENCE, PER_TOKEN, PER_ENDING, PER_SENTENCE = "sequence", "token", "ending", "sentence of a text"
+# What one row of the logits of a kind of task describes; of the others it is a sequence.
+_LOGITS_PER = {"tagging": PER_TOKEN, "coreference": PER_TOKEN, "choice": PER_ENDING, "extraction": PER_SENTENCE}
 
 # On the processor, onnxruntime takes about five times as long for this fused sum and norm as for the two by themselves.
 SLOW_FUSIONS = ("SkipLayerNormFusion",)
@@ -68,7 +74,7 @@ def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
     if kind == "span":
         return (Output("start_logits", PER_TOKEN), Output("end_logits", PER_TOKEN))
     if kind is not None:
-        return (Output("logits", {"tagging": PER_TOKEN, "choice": PER_ENDING}.get(kind, PER_SEQUENCE)),)
+        return (Output("logits", _LOGITS_PER.get(kind, PER_SEQUENCE)),)
     outputs = [Output("logits", PER_TOKEN)] if "mlm" in parts else []
     if "nsp" in parts and "pooler" in parts:
         outputs.append(Output("seq_relationship_logits" if outputs else "logits", PER_SEQUENCE))
@@ -103,8 +109,35 @@ def padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints]
     return dict(zip(INPUTS, (ids, real.astype(np.int64), segments), strict=True)), real
 
 
+def padded_part(part: RowPart, per: str, pad_id: int) -> tuple[dict[str, Ints], Flags]:
+    """The inputs for some rows of encoded examples, and the mask of real tokens; see `padded`.
+
+    Args:
+        per: of the outputs. Outputs per sentence take `OF_SENTENCES`, int64 [B, S] and [R], for rows that ascend.
+    """
+    inputs, real = padded(part.features.rows, part.rows, pad_id)
+    if per == PER_SENTENCE:
+        assert np.all(np.diff(part.rows) > 0), "the sentences of a text are numbered in their order"
+        of_row, units = part.features.read_per_row[part.rows], part.features.rows_per_unit
+        lengths = np.diff(np.append(places_of_read(part), real.sum()))
+        sentences = np.zeros(real.shape, dtype=np.int64)
+        sentences[real] = np.repeat(np.arange(len(lengths)), lengths)
+        inputs[SENTENCES] = sentences
+        inputs[TEXTS] = np.repeat(np.repeat(np.arange(len(units)), units)[part.rows], of_row)
+    return inputs, real
+
+
+def places_of_read(part: RowPart) -> Ints:
+    """The positions that are read in some rows, among the tokens of these rows, int64 [r]."""
+    features = part.features
+    if features.read is None:
+        return np.arange(int(part.lengths.sum()))
+    moved = offsets_of(part.lengths)[:-1] - features.rows.offsets[part.rows]
+    return features.read[part.chosen] + np.repeat(moved, features.read_per_row[part.rows])
+
+
 def unpadded(values: Array, per: str, real: Flags) -> Array:
-    """Padded values without the padding, one row per token, sequence or ending."""
+    """Padded values without the padding, one row per token, sequence, ending or sentence."""
     if per == PER_TOKEN:
         return values[real]
     return values.reshape(-1, 1) if per == PER_ENDING else values
