@@ -18,7 +18,7 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
     tasks = {name: (form, files) for name, form, files in map(parts_of, options.task)}
     if len(tasks) < 2:
         sys.exit("expected two tasks or more; found one; give --task again")
+    if unknown := set(options.first) - tasks.keys():
+        sys.exit(f"expected the name of a task for --first; found {unknown.pop()}; name one of {', '.join(tasks)}")
     options.work.mkdir(parents=True, exist_ok=True)
     _require_same(options)
     matrix = _measured_directly(models, tasks, options) if options.direct else _measured(models, tasks, options)
@@ -69,19 +71,16 @@ def _measured(
     models: Mapping[str, str], tasks: Mapping[str, Any], options: argparse.Namespace
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """The matrix, after every cell that is missing was measured."""
-    for model, second in itertools.product(models, tasks):
-        for first in (NOTHING, *(name for name in tasks if name != second)):
-            for seed in range(1, options.seeds + 1):
-                place = options.work / "cells" / f"{model}_{first}_{second}_{seed}.json"
-                if place.is_file():
-                    continue
-                start = (
-                    models[model] if first == NOTHING else _first(model, models[model], first, tasks[first], options)
-                )
-                found = _score(start, *tasks[second], options, seed)
-                place.parent.mkdir(exist_ok=True)
-                write_json(place, found)
-                print(model, first, second, seed, json.dumps(found), flush=True)
+    for model, first, second in _cells(models, tasks, options):
+        for seed in range(1, options.seeds + 1):
+            place = options.work / "cells" / f"{model}_{first}_{second}_{seed}.json"
+            if place.is_file():
+                continue
+            start = models[model] if first == NOTHING else _first(model, models[model], first, tasks[first], options)
+            found = _score(start, *tasks[second], options, seed)
+            place.parent.mkdir(exist_ok=True)
+            write_json(place, found)
+            print(model, first, second, seed, json.dumps(found), flush=True)
     return _matrix(options, models, tasks)
 
 
@@ -139,9 +138,7 @@ def _matrix(
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """For each model, first task and second task: mean, deviation, values and gain over no first task."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for model, first, second in itertools.product(models, (NOTHING, *tasks), tasks):
-        if first == second:
-            continue
+    for model, first, second in _cells(models, tasks, options):
         cells = [
             read_json(options.work / "cells" / f"{model}_{first}_{second}_{seed}.json")
             for seed in range(1, options.seeds + 1)
@@ -150,6 +147,15 @@ def _matrix(
         found.setdefault(model, {}).setdefault(first, {})[second] = entry
         entry["gain"] = round(entry["mean"] - found[model][NOTHING][second]["mean"], 4)
     return found
+
+
+def _cells(
+    models: Mapping[str, str], tasks: Mapping[str, Any], options: argparse.Namespace
+) -> Iterator[tuple[str, str, str]]:
+    """Each model with each pair of a first task, or none, and a second one."""
+    for model, second in itertools.product(models, [name for name in tasks if name not in options.first]):
+        for first in (NOTHING, *(name for name in options.first or tasks if name != second)):
+            yield model, first, second
 
 
 def _first(
@@ -212,6 +218,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", action="append", required=True, help="NAME=FOLDER; may be repeated")
     parser.add_argument("--task", action="append", required=True, help="NAME[:FORM]=TRAIN,DEV; two or more")
     parser.add_argument("--work", type=Path, required=True, help="folder of what was measured; a run resumes from it")
+    parser.add_argument("--first", action="append", default=[], help="a task that only comes first [all come as both]")
     parser.add_argument("--labels", type=int, default=300, help="of the second task")
     parser.add_argument("--most", type=int, default=8000, help="labels of the first task, at most")
     parser.add_argument(

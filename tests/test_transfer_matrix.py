@@ -52,6 +52,10 @@ def test_every_pair_of_tasks_is_measured_once_and_a_stopped_run_continues(script
     assert len(prepared) == 1, "only the missing cell"
     assert json.loads(removed.read_text())["score"] == json.loads(before)["score"]
     assert again == matrix
+    only = script.main([*command, "--first", "a"])["matrix"]["tiny"]
+    assert only == {first: {"b": matrix[first]["b"]} for first in ("nothing", "a")}
+    with pytest.raises(SystemExit, match="name one of a, b"):
+        script.main([*command, "--first", "c"])
     with pytest.raises(SystemExit, match="others; use another --work"):
         script.main([*command, "--labels", "9"])
 
