@@ -218,6 +218,35 @@ def test_a_column_of_a_data_set_is_a_list_of_texts(run: Path) -> None:
     np.testing.assert_array_equal(model.embed(Column()), model.embed(["anna was here", "anna"]))
 
 
+def test_vectors_of_a_table_are_those_of_its_texts_in_order(run: Path) -> None:
+    model = bertsmith.load(run, device="cpu")
+    rows = rows_of(6)
+    wanted = model.embed([row["text"] for row in rows])
+    for table in (rows, pd.DataFrame(rows, index=[3, 1, 2, 5, 4, 0]), in_features(rows)):
+        np.testing.assert_array_equal(model.embed(table), wanted)
+    with pytest.raises(InputError, match=r"expected a text in row 2 of the table 'texts'; found empty text"):
+        model.embed(pd.DataFrame({"text": ["anna", None]}))
+    with pytest.raises(InputError, match="expected one column of texts in the table 'texts'; found two"):
+        model.embed(pd.DataFrame({"text": ["anna"], "text2": ["was"]}))
+
+
+def test_a_student_and_a_comparison_learn_from_tables(run: Path, tmp_path: Path) -> None:
+    frame = pd.DataFrame(rows_of(40))
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    options: dict[str, Any] = {"systems": ["one-hot"], "seeds": 1, "device": "cpu"}
+    reports = [
+        bertsmith.compare_systems(table, tmp_path / name, **options).report["rows"]
+        for name, table in (("of file", tmp_path / "rows.csv"), ("of frame", frame))
+    ]
+    assert reports[0][0]["values"] == reports[1][0]["values"]
+    texts = frame[["text"]]
+    texts.to_csv(tmp_path / "texts.csv", index=False)
+    for name, files in (("a", (frame, texts)), ("b", (tmp_path / "rows.csv", tmp_path / "texts.csv"))):
+        bertsmith.distill(run, tmp_path / name, train=files[0], unlabelled=files[1], student="n-grams", times=False)
+    students = [(tmp_path / name / "n-grams.safetensors") for name in ("a", "b")]
+    assert students[0].read_bytes() == students[1].read_bytes()
+
+
 def test_missing_values_are_empty_cells_and_numbers_dates_and_lists_are_those_of_a_file(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {

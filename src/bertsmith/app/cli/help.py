@@ -56,6 +56,7 @@ COMMON: Mapping[str, str] = {
 TOPICS: Mapping[str, str] = {
     "AnswerSettings": "Texts to write or choose",
     "ColumnSettings": "Columns and files",
+    "SplitSettings": "Columns and files",
     "TaskSettings": "Rows and predictions",
     "FinetuningSettings": "Model and head",
     "RecipeSettings": "Optimization",

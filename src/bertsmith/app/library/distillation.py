@@ -39,6 +39,7 @@ def distill(request: DistillRequest) -> DistillationReport:
         columns=request.part(ColumnSettings),
         map_labels=request.map_labels,
         limit=request.limit,
+        group_column=request.group_column,
     )
     named = {**request.values(FinetuningSettings), **request.values(RecipeSettings)}
     logits = path_or_none(request.logits)

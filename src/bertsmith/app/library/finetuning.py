@@ -36,7 +36,7 @@ from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.drawn_replies import with_negatives
 from bertsmith.tasks.datasets.examples import TRIPLETS
 from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
-from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
@@ -138,10 +138,11 @@ def read_examples(request: FinetuneRequest) -> Examples:
             settings=settings,
             limit=request.limit,
             map_labels=request.map_labels,
+            group_column=request.group_column,
         )
     data = dataclasses.replace(data, warnings=tuple(warnings))
     spec = spec if request.metric is None else with_metric(spec, request.metric)
-    prepared: dict[str, Any] = {}
+    prepared: dict[str, Any] = request.values(SplitSettings)
     if request.teacher is not None:
         from bertsmith.recipes.sentence_encoders.teacher import taught
 

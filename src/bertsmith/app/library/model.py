@@ -40,10 +40,10 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
-from bertsmith.app.library.table_answers import predicted_table
+from bertsmith.app.library.table_answers import predicted_table, texts_of
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
-from bertsmith.base.core.tables import File
+from bertsmith.base.core.tables import File, Table
 from bertsmith.inference.predictors.completion import Completion
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
@@ -331,7 +331,7 @@ class Model:
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | Table,
         *,
         pooling: str | None = None,
         normalize: bool | None = None,
@@ -343,6 +343,7 @@ class Model:
         returns the number of tokens of each text.
 
         Args:
+            texts: a list or column of texts, or a table in memory with one column of texts.
             pooling: mean, max, cls or pooler; None uses the folder's setting, else mean.
             normalize: divide each vector by its length; None uses the folder's setting, else False.
             prompt: the name of one of the folder's prompts, such as "query", or "none"; None uses its default.
@@ -351,7 +352,7 @@ class Model:
             ConfigError: the pooling or the prompt is unknown.
             CheckpointError: `pooling` is pooler, and the pooler was never trained.
         """
-        vectors, cut = self._embedder_of(pooling, normalize, prompt).embed_counting(checked_texts(texts))
+        vectors, cut = self._embedder_of(pooling, normalize, prompt).embed_counting(checked_texts(texts_of(texts)))
         warn_cut(cut.tolist())
         return vectors
 

@@ -1,12 +1,15 @@
 """Answers of a model to the rows of a table, as a table of the same library."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from bertsmith.app.library.inputs import warn_cut
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import said_once, unseen
 from bertsmith.base.core.settings import require
-from bertsmith.base.core.tables import File, as_file, is_table, like, local_path
+from bertsmith.base.core.tables import File, as_file, has_rows, is_table, like, local_path
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.tasks.datasets.examples import TEXTS, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
@@ -56,6 +59,24 @@ def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -
         [] if table is None else data,
         {name: [answers.get(place, {}).get(name) for place in places] for name in names},
     )
+
+
+def texts_of(values: Any) -> Any:
+    """The texts of the rows of a table in memory; anything else as it is."""
+    if not has_rows(values):
+        return values
+    table = as_file(values, "texts")
+    read = read_examples(TEXTS, table.path, gold=False)
+    for location, reason in read.skipped[:1]:
+        raise InputError(expected=f"a text in {location}", found=reason, fix="fill it in, or leave the row out")
+    examples = cast("Sequence[TextExample]", read.examples)
+    if any(example.second is not None for example in examples):
+        raise InputError(
+            expected=f"one column of texts in {quoted(table.path)}",
+            found="two",
+            fix="name one, as in embed(frame['text'])",
+        )
+    return [example.first for example in examples]
 
 
 def values_of(prediction: Prediction, *, multi_label: bool) -> dict[str, Any]:

@@ -53,6 +53,13 @@ def is_table(value: object) -> bool:
     return value is not None and not isinstance(value, str | os.PathLike)
 
 
+def has_rows(value: object) -> bool:
+    """Whether a value is a table in memory, and not a list or column of texts."""
+    if isinstance(value, list | tuple):
+        return bool(value) and isinstance(value[0], Mapping)
+    return any(hasattr(value, name) for name in ("itertuples", "iter_rows", "column_names", "with_format"))
+
+
 def local_path(file: File) -> Path:
     """The path of a file of a request, which has written a table in memory to one."""
     assert isinstance(file, str | Path), "a table is written where a request is made"

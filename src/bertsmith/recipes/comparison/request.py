@@ -12,13 +12,13 @@ from bertsmith.base.core.settings import Help, help_field
 from bertsmith.base.core.tables import File, local_path
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import PRESETS, require_metric, task_name
-from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
 
 KIND = "classification"  # of a labelled file
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareRequest(Request, TaskSettings, ColumnSettings):
+class CompareRequest(Request, TaskSettings, ColumnSettings, SplitSettings):
     """A labelled file, the systems to compare on it, and what each of them gets: text, minutes, labels, seeds."""
 
     task: Annotated[

@@ -30,7 +30,7 @@ from bertsmith.recipes.comparison.sources import require_same
 from bertsmith.recipes.comparison.systems import System, chosen_systems
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
-from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
@@ -111,6 +111,7 @@ def compare_systems(request: CompareRequest) -> ComparisonResult:
             "systems": names,
             "labels": sorted({*before.get("labels", ()), *counts}),
             "seeds": max(seeds, int(before.get("seeds", 0))),
+            **request.values(SplitSettings),
             "models": None if kept == run.path / MODELS_FOLDER else str(kept),
         }
         if text is None and before.get("text"):
@@ -146,6 +147,7 @@ def _read(request: CompareRequest) -> tuple[TaskSpec, TaskData]:
         columns=request.part(ColumnSettings),
         settings=dataclasses.replace(default_settings(name), **request.values(TaskSettings)),
         map_labels=request.map_labels,
+        group_column=request.group_column,
     )
     return spec if request.metric is None else with_metric(spec, request.metric), data
 

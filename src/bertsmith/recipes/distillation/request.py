@@ -12,7 +12,7 @@ from bertsmith.recipes.distillation.settings import CorpusDistillationSettings, 
 from bertsmith.recipes.finetuning.settings import OF_ONE_TRAINING, FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import task_name
-from bertsmith.tasks.specs.settings import ColumnSettings
+from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.settings import CORPUS, PretrainingDataSettings, PretrainingRunSettings
 
@@ -21,7 +21,7 @@ _OUT = Help("the run folder; the student is saved in RUN/model/", metavar="RUN",
 
 
 @dataclasses.dataclass(frozen=True)
-class DistillRequest(Request, DistillationSettings, FinetuningSettings, RecipeSettings, ColumnSettings):
+class DistillRequest(Request, DistillationSettings, FinetuningSettings, RecipeSettings, ColumnSettings, SplitSettings):
     """A fine-tuned teacher, examples with labels or without, and the settings of the student's training."""
 
     teacher: Annotated[str | Path, _TEACHER]

@@ -43,6 +43,7 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import form_of, official_spec, require_kind, task_name
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import GENERATION, Prediction, TaskSpec
+from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.spec_of_model import require_spec, spec_of
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 from bertsmith.tasks.task_data.task_files import read_examples
@@ -63,6 +64,7 @@ class Sources:
     columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
     map_labels: LabelMap | None = None
     limit: int | None = None
+    group_column: str | None = None  # of which whole groups are held out
 
 
 def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, TaskData, list[Example]]:
@@ -114,8 +116,11 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         train = [train[number] for number in sorted(chosen.tolist())]
     unlabelled = [] if sources.unlabelled is None else _read_unlabelled(sources.unlabelled, name, spec, sources.columns)
     dev, held_out = [] if sources.dev is None else read(sources.dev, training=False), False
+    if sources.train is not None:
+        encoding = sources.columns.encoding
+        groups = groups_of(train, sources.train, sources.group_column, sources.dev, encoding=encoding)
     if sources.dev is None and train:
-        train, dev = split_dev(train, seed=0)
+        train, dev = split_dev(train, seed=0, groups=groups)
         held_out = True
     if spec.pair is None and isinstance(example := next(iter([*train, *unlabelled])), TextExample):
         spec = dataclasses.replace(spec, pair=example.second is not None)

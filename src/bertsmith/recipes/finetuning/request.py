@@ -11,14 +11,14 @@ from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, Finetuning
 from bertsmith.tasks.datasets.examples import PAIRS
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import RANKED, require_metric, task_name
-from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, SplitSettings, TaskSettings
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings):
+class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings, SplitSettings):
     """A base model, a task, its files, and the settings of a fine-tuning run."""
 
     source: Annotated[

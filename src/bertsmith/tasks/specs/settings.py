@@ -183,6 +183,18 @@ class AnswerSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitSettings:
+    """How dev examples are split off a training file."""
+
+    group_column: str | None = help_field(
+        None,
+        "column of a group, such as an author or a patient: the dev examples that are split off the training file are "
+        "those of whole groups",
+        metavar="NAME",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnSettings:
     """The columns that hold the parts of an example, for tasks without a fixed format, and the rows that are read."""
 

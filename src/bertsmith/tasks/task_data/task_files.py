@@ -52,6 +52,7 @@ from bertsmith.tasks.specs.named_tasks import (
 from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import COREFERENCE, TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
+from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 
 _READERS = Registry[Callable[..., ExampleFile]](
@@ -188,6 +189,7 @@ def read_task(
     settings: TaskSettings | None = None,
     limit: int | None = None,
     map_labels: LabelMap | None = None,
+    group_column: str | None = None,
 ) -> tuple[TaskSpec, TaskData]:
     """The spec and data of a task, read from its files.
 
@@ -198,6 +200,7 @@ def read_task(
         columns, settings: which columns are read, and how rows are made; stored with the model.
         limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
         map_labels: new names of the labels in the files.
+        group_column: the column of a group; the dev examples that are held out are those of whole groups.
 
     Raises:
         BertsmithError: the task is unknown, or a file is missing or invalid; the message says which.
@@ -217,10 +220,12 @@ def read_task(
 
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
+    groups = groups_of(examples, train, group_column, dev, encoding=chosen.encoding)
     if dev is None and name == TEXTS:
+        require_other(groups is None, "--group-column", "a task with dev examples", "leave it out")
         data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
     elif dev is None:
-        kept, held = split_dev(examples, seed=0, by_label=name == PAIRS)
+        kept, held = split_dev(examples, seed=0, by_label=name == PAIRS, groups=groups)
         if spec.ranks:
             drawn = cast("Sequence[ChoiceExample]", held)
             short = any(len(example.endings) < FEWEST for example in drawn)

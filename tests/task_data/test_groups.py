@@ -1,0 +1,102 @@
+"""Groups of examples: a dev set that is split off a training file has whole groups."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bertsmith
+from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.task_data.split import split_dev
+from bertsmith.tasks.task_data.task_files import read_task
+from tasks.task_samples import examples_of, write_base_model
+
+
+def table(path: Path, count: int = 40, patients: int = 8) -> Path:
+    rows = [
+        {"text": f"{one.first} {number}", "label": one.label, "patient": f"p{number // 2 % patients}"}  # type: ignore[union-attr]
+        for number, one in enumerate(examples_of("single", count))
+    ]
+    pd.DataFrame(rows).to_csv(path, index=False)
+    return path
+
+
+@given(groups=st.lists(st.integers(0, 9), min_size=2, max_size=60).filter(lambda names: len(set(names)) > 1))
+def test_no_group_is_in_both_parts(groups: list[int]) -> None:
+    texts = [TextExample(id=str(number), first=str(number)) for number in range(len(groups))]
+    kept, held = split_dev(texts, seed=0, groups=list(map(str, groups)))
+    names = [{groups[int(one.id)] for one in part} for part in (kept, held)]
+    assert kept
+    assert held
+    assert not names[0] & names[1]
+    assert sorted(int(one.id) for one in (*kept, *held)) == list(range(len(groups)))
+    assert len(held) <= max(1, round(len(groups) / 10), min(Counter(groups).values()))
+
+
+def test_groups_do_not_change_a_split_without_them() -> None:
+    texts = examples_of("single", 50)
+    assert split_dev(texts, seed=0) == split_dev(texts, seed=0, groups=[str(number) for number in range(50)])
+
+
+def test_examples_of_one_group_are_all_trained_on_or_all_held_out(tmp_path: Path) -> None:
+    path = table(tmp_path / "rows.csv")
+    patients = dict(pd.read_csv(path)[["text", "patient"]].itertuples(index=False))
+    for limit in (None, 30):
+        _, data = read_task("classification", path, None, group_column="patient", limit=limit)
+        of_train, of_dev = ({patients[one.first] for one in part} for part in (data.train, data.dev))  # type: ignore[union-attr]
+        assert of_dev
+        assert not of_train & of_dev
+        assert data.held_out
+        assert len(data.train) + len(data.dev) == (limit or 40)
+    _, plain = read_task("classification", path, None)
+    of_train, of_dev = ({patients[one.first] for one in part} for part in (plain.train, plain.dev))  # type: ignore[union-attr]
+    assert of_train & of_dev  # otherwise this table would show nothing
+
+
+def test_words_with_tags_have_groups_too(tmp_path: Path) -> None:
+    rows = [{"tokens": ["anna", f"w{n}"], "ner_tags": ["B-PER", "O"], "author": str(n % 5)} for n in range(30)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, data = read_task("ner", path, None, group_column="author")
+    of_train, of_dev = ({int(one.words[1][1:]) % 5 for one in part} for part in (data.train, data.dev))  # type: ignore[union-attr]
+    assert len(of_dev) == 1
+    assert not of_train & of_dev
+
+
+def test_a_run_records_the_column_and_is_resumed_with_it_alone(tmp_path: Path) -> None:
+    base, frame = write_base_model(tmp_path / "base"), pd.read_csv(table(tmp_path / "rows.csv"))
+    options: dict[str, Any] = {"train": frame, "seeds": 1, "epochs": 1, "max_length": 32, "device": "cpu"}
+    bertsmith.finetune(base, "classification", tmp_path / "run", group_column="patient", **options)
+    assert json.loads((tmp_path / "run" / "settings.json").read_text())["settings"]["group_column"] == "patient"
+    with pytest.raises(RunError, match="group_column = None"):
+        bertsmith.finetune(base, "classification", tmp_path / "run", resume=True, **options)
+
+
+def test_groups_that_cannot_be_are_refused_in_a_line(tmp_path: Path) -> None:
+    path = table(tmp_path / "rows.csv")
+    one = table(tmp_path / "one.csv", patients=1)
+    of_labels = pd.read_csv(path).assign(patient=lambda rows: rows["label"])
+    of_labels.to_csv(tmp_path / "labels.csv", index=False)
+    pd.read_csv(path).assign(patient=lambda rows: rows["patient"].mask(rows.index == 4)).to_csv(tmp_path / "gap.csv")
+    (tmp_path / "lines.conll").write_text("anna B-PER\nwas O\n\n" * 4)
+    for train, options, message in (
+        (path, {"group_column": "patent"}, "expected the column 'patent' in .*found columns .*"),
+        (path, {"group_column": "patient", "dev": path}, "from the training file, for --group-column; found --dev"),
+        (one, {"group_column": "patient"}, "expected groups of examples of which one .*; found 1 group"),
+        (tmp_path / "labels.csv", {"group_column": "patient"}, "each label being left in another; found 2 groups"),
+        (tmp_path / "gap.csv", {"group_column": "patient"}, "a group in column 'patient'.* line 6 of .*"),
+    ):
+        dev = options.pop("dev", None)
+        with pytest.raises(BertsmithError, match=message) as error:
+            read_task("classification", train, dev, **options)  # type: ignore[arg-type]
+        assert "\n" not in str(error.value)
+    with pytest.raises(BertsmithError, match=r"expected a table"):
+        read_task("ner", tmp_path / "lines.conll", None, group_column="patient")
+    with pytest.raises(ConfigError, match="--group-column needs a task with dev examples"):
+        read_task("texts", path, None, group_column="patient")
