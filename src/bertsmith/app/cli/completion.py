@@ -58,7 +58,7 @@ def _choices() -> dict[str, Sequence[str]]:
     return {
         "--architecture": tuple(ARCHITECTURES),
         "--device": ("auto", "cpu", "cuda"),
-        "--keep": ("best", "last"),
+        "--keep": ("best", "last", "auto"),
         "--model": ("starter",),
         "--objective": tuple(OBJECTIVES),
         "--precision": ("auto", "fp32", "bf16", "int8"),

@@ -322,6 +322,7 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
         chosen = [BEST_EVALUATION] if by_step else []
         if "average_of" in training or "trainings" in training:
             chosen += ["between the seeds and their average" if "average_of" in training else "the best seed"]
+        chosen = ["between the trainings and their linear start"] if "not_kept" in training else chosen
         note += _AGAIN if training.get("trained_on_dev") else _CHOSEN.format(" and ".join(chosen)) if chosen else "."
         note += f" **{weakness[0].upper()}{weakness[1:]}.**" if (weakness := weakness_of(metadata)) else ""
     yield f"## Scores\n\n{table}\n\n{note}"

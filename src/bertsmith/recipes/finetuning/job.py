@@ -237,9 +237,14 @@ class FinetuningJob:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
         require_other(
-            not settings.refit or recipe.keep == "last",
+            not settings.refit or recipe.keep != "best",
             "--refit",
-            "--keep last, as a training on all examples has no dev data to choose by",
+            "--keep last or auto, as a training on all examples has no dev data to choose by",
+        )
+        require_other(
+            recipe.keep != "auto" or settings.start == "linear",
+            "--keep auto",
+            "--start linear, as it compares the trainings with their start",
         )
         self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
@@ -403,7 +408,7 @@ class FinetuningJob:
         predictions = task_for(spec).cross_fitted(self.data.dev, predictions) or predictions
         scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
         collapsed = self.task.is_collapsed(predictions, self.data.dev)
-        if collapsed and self.keep == "last":
+        if collapsed and self.keep != "best":
             # Few dev examples may all deserve the same answer; the training examples hardly do.
             collapsed = self._is_one_answer(model, exact, rank)
         return Judged(spec, scores, collapsed, predictions)

@@ -7,7 +7,8 @@ measure; `FinetuningJob.on_all_examples` is the job that trains on them too.
 
 Sources: Wortsman et al. (2022), "Model soups: averaging weights of multiple fine-tuned models improves accuracy without
 increasing inference time", section 2 (the uniform soup); Wortsman et al. (2022), "Robust fine-tuning of zero-shot
-models", section 3 (the average with the model before fine-tuning).
+models", section 3 (the average with the model before fine-tuning); Hastie, Tibshirani and Friedman, "The Elements of
+Statistical Learning" (2nd edition, 2009), section 7.10 (one standard error).
 """
 
 import dataclasses
@@ -24,16 +25,19 @@ from bertsmith.base.storage.files import read_json_lines
 from bertsmith.models.checkpoints.assembly import load_for_task
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
+from bertsmith.recipes.results.baseline_lines import lines_of_choice
 from bertsmith.recipes.results.comparison import Lines, tested
-from bertsmith.recipes.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, SeedResult
+from bertsmith.recipes.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, START, SeedResult, named
 from bertsmith.tasks.specs.task import TaskSpec
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.job import FinetuningJob
 
+ONE_ERROR = 0.3173  # the p-value of a difference of one standard error
 Trained = tuple[Path, SeedResult, int]  # the folder of a training, its result, and how often it was restarted
 Refit: TypeAlias = "tuple[FinetuningJob, list[Trained]]"  # a job on all examples, and its trainings
 
@@ -42,24 +46,24 @@ class Kept(NamedTuple):
     """The model that is kept of several trainings.
 
     Attributes:
-        name: the folder of its training, or `AVERAGE`.
+        name: the folder of its training, `AVERAGE` or `START`.
         parts: the indices of the trainings that it consists of.
-        weights: the model folder of its training, which is not read, or the average.
+        weights: the model folder of its training, which is not read, or the average, or the start.
         spec: with the values that are fitted to dev examples.
         result: that of the best training; of an average with its own scores, and the cost of all.
         predictions: the file of its predictions on the dev examples; without any, there is none.
         with_start: whether the linear start is one more part of an average.
-        lost: the average that was made and is not kept.
+        others: what was compared and is not kept: the best training, an average, the start.
     """
 
     name: str
     parts: tuple[int, ...]
-    weights: Path | ModelFolder
+    weights: Path | ModelFolder | EncoderForTask
     spec: TaskSpec
     result: SeedResult
     predictions: Path
     with_start: bool = False
-    lost: "Kept | None" = None
+    others: "tuple[Kept, ...]" = ()
 
     @property
     def lines(self) -> Lines:
@@ -77,11 +81,24 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
     """The model that the settings of a job keep of its trainings.
 
     An average is not kept if it collapsed or the best training is better by a paired test: its parts did not end close
-    to each other. Trainings that collapsed are no part of it.
+    to each other. Trainings that collapsed are no part of it. With `keep` auto, the linear start is kept in place of
+    either if it is better by more than one standard error.
 
     Args:
-        out: the run folder, which gets the predictions of an average.
+        out: the run folder, which gets the predictions of an average and of the start.
     """
+    learned = _of_trainings(job, trained, out)
+    if job.keep != "auto" or job.dev is None:
+        return learned
+    start = _started(job, out / START)
+    is_behind = learned.result.collapsed and not start.result.collapsed
+    better = is_behind or _is_better(job, start, learned, ONE_ERROR)
+    kept, other = (start, learned) if better else (learned, start)
+    return kept._replace(others=(*learned.others, other._replace(others=())))
+
+
+def _of_trainings(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept:
+    """The best training, or the average; see `kept_of`."""
     results = [result for _, result, _ in trained]
     best = best_of(job, results)
     path = trained[best][0]
@@ -92,15 +109,23 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
         return one
     several = _averaged(job, trained, parts, one, out / AVERAGE)
     lost = several.result.collapsed or _is_better(job, one, several)
-    return one._replace(lost=several) if lost else several
+    kept, other = (one, several) if lost else (several, one)
+    return kept._replace(others=(other,))
 
 
-def _is_better(job: "FinetuningJob", one: Kept, several: Kept) -> bool:
-    """Whether a training is better than an average, by a paired test on the dev examples; False for too few of them."""
+def _started(job: "FinetuningJob", out: Path) -> Kept:
+    """The linear start as a model; writes its predictions on the dev examples to the folder."""
+    model = job.started_model(job.training.seed).to(choose(job.runtime.device, "fp32").torch_device)
+    result = SeedResult(seed=job.training.seed, scores={}, collapsed=False, best_step=0, steps=0, seconds=0.0, tokens=0)
+    return _judged(job, START, (), model, result, out)
+
+
+def _is_better(job: "FinetuningJob", one: Kept, other: Kept, level: float = LEVEL) -> bool:
+    """Whether a model is better than another, by a paired test on the dev examples; False for too few of them."""
     spec, lines = job.task.spec, one.lines
-    if len(lines) < 2 or one.result.scores[spec.metric] <= several.result.scores[spec.metric]:
+    if len(lines) < 2 or one.result.scores[spec.metric] <= other.result.scores[spec.metric]:
         return False
-    return bool(tested(spec, [lines], [several.lines])["p_value"] < LEVEL)
+    return bool(tested(spec, [lines], [other.lines])["p_value"] < level)
 
 
 def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:
@@ -110,17 +135,28 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
     with_start = job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES
     folder = averaged_weights(job, chosen, with_start)
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
-    judged = job.judge(model, Rank())
-    out.mkdir(exist_ok=True)
-    job.write_predictions(out / PREDICTIONS_FILE, judged.predictions)
     result = dataclasses.replace(
         best.result,
-        scores=judged.scores,
-        collapsed=judged.collapsed,
         seconds=round(sum(result.seconds for _, result, _ in chosen), 3),
         tokens=sum(result.tokens for _, result, _ in chosen),
     )
-    return Kept(AVERAGE, parts, folder, judged.spec, result, out / PREDICTIONS_FILE, with_start)
+    judged = _judged(job, AVERAGE, parts, model, result, out)
+    return judged._replace(weights=folder, with_start=with_start)
+
+
+def _judged(
+    job: "FinetuningJob", name: str, parts: tuple[int, ...], model: EncoderForTask, result: SeedResult, out: Path
+) -> Kept:
+    """A model with its scores on the dev examples; writes its predictions on them, if there are any, to the folder.
+
+    Args:
+        result: its cost.
+    """
+    judged = job.judge(model, Rank())
+    out.mkdir(exist_ok=True)
+    job.write_predictions(out / PREDICTIONS_FILE, judged.predictions)
+    result = dataclasses.replace(result, scores=judged.scores, collapsed=judged.collapsed)
+    return Kept(name, parts, model, judged.spec, result, out / PREDICTIONS_FILE)
 
 
 def averaged_weights(job: "FinetuningJob", trained: Sequence[Trained], with_start: bool) -> ModelFolder:
@@ -153,12 +189,16 @@ def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", Path | ModelFolder, SeedResult] | None:
+def refitted(
+    kept: Kept, again: Refit
+) -> tuple["FinetuningJob", Path | ModelFolder | EncoderForTask, SeedResult] | None:
     """The job, weights and result of a model that is kept, from trainings on all examples, with the scores of before.
 
     None if all of these trainings collapsed: then the model is the one that was scored.
     """
     job, every = again
+    if kept.name == START:
+        return job, job.started_model(job.training.seed), kept.result
     learned = [one for one in every if not one[1].collapsed]
     if not learned:
         warn("every training on all examples collapsed, so the model is the one that was scored")
@@ -182,6 +222,10 @@ def origin_of(
         results: of all trainings; the cost of a single one is that of the model.
     """
     origin: dict[str, Any] = {"average_of": len(kept.parts)} if kept.name == AVERAGE else {}
+    if kept.name == START:
+        origin |= {"layer": "fitted to the vectors of the base model, which is unchanged", "epochs": 0.0}
+    if choice := choice_in_report(job, kept):
+        origin["not_kept"] = "; ".join(lines_of_choice(choice))
     if writer is not job:
         origin |= {"dev_examples": len(job.data.dev), "trained_on_dev": True}
     if len(results) > 1:
@@ -190,9 +234,30 @@ def origin_of(
     return origin
 
 
-def average_in_report(kept: Kept) -> dict[str, Any]:
-    """What report.json says of the average that was made, whether it is kept or not; empty without one."""
-    made = kept if kept.name == AVERAGE else kept.lost
-    if made is None:
-        return {}
-    return {AVERAGE: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}}
+def models_in_report(job: "FinetuningJob", kept: Kept) -> dict[str, Any]:
+    """What report.json says of the average and of the start, as far as they were made, and of the choice."""
+    found: dict[str, Any] = {
+        made.name: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}
+        for made in (kept, *kept.others)
+        if made.name in (AVERAGE, START)
+    }
+    choice = choice_in_report(job, kept)
+    return {**found, "choice": choice} if choice else found
+
+
+def choice_in_report(job: "FinetuningJob", kept: Kept) -> list[dict[str, Any]]:
+    """The paired tests of the model that is kept against the others of `keep` auto; empty for other values."""
+    if job.keep != "auto" or job.dev is None:
+        return []
+    metric = job.task.spec.metric
+    return [
+        {
+            "name": named(other.name, len(other.parts)),
+            "metric": metric,
+            "score": other.result.scores[metric],
+            "of_model": kept.result.scores[metric],
+            "examples": len(kept.lines),
+            **tested(job.task.spec, [kept.lines], [other.lines]),
+        }
+        for other in kept.others
+    ]

@@ -224,7 +224,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         values["reads"] = "mean" if situation.reads_windows else PROBE
     if fitted and given.get("freeze") != "body" and not given.get("reinit_layers"):
         values["start"] = "linear"
-        if small and given.get("keep", "last") == "last" and given.get("patience") is None:
+        if small and given.get("keep") != "best" and given.get("patience") is None:
             values["merge"] = "average"
             values["refit"] = situation.examples < FEW_EXAMPLES
     return values

@@ -7,10 +7,10 @@
     RUN/settings.json        settings, machine, versions, digests of the inputs
     RUN/seed-1/ ...          one training for each seed (see training); seed-1-again-1 where seed 1 collapsed
     RUN/all/seed-1/ ...      the same trainings on all examples, where some had been held out
-    RUN/average/             predictions of the average of their weights
+    RUN/average/             predictions of the average of their weights; those of their start in RUN/start/
     RUN/report.json          scores of every seed, their mean and spread, the best
     RUN/predictions.jsonl    the predictions of the model that is kept on the dev examples, next to the gold labels
-    RUN/model/               the model that is kept: the best one, or the average
+    RUN/model/               the model that is kept: the best one, the average, or the start
     RUN/baselines.json ...   baselines on the same examples (see baselines)
 """
 
@@ -32,9 +32,9 @@ from bertsmith.recipes.finetuning.merging import (
     Kept,
     Refit,
     Trained,
-    average_in_report,
     best_of,
     kept_of,
+    models_in_report,
     origin_of,
     refitted,
 )
@@ -47,6 +47,7 @@ from bertsmith.recipes.results.finished_run import (
     MODEL_FOLDER,
     PREDICTIONS_FILE,
     REPORT_FILE,
+    START,
     SeedResult,
     kept_name,
     kept_scores,
@@ -300,7 +301,7 @@ def _finish(
         "settings": _settings_tried(job, spec, results),
         **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
         "best": kept.name,
-        **average_in_report(kept),
+        **models_in_report(job, kept),
         **({} if final is None else {"trained_on_all": len(written_job.data.train)}),
         **(
             {}
@@ -395,7 +396,7 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
         kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
-    how = "kept" if report["best"] == AVERAGE else f"best by {metric}"
+    how = "kept" if report["best"] in (AVERAGE, START) else f"best by {metric}"
     lines.append(f"{how}: {kept}; {report['tokens_per_second']:,.0f} tokens/s")
     if "trained_on_all" in report:  # missing where there is a dev file
         lines.append(f"the model that is written was trained again, on all {report['trained_on_all']:,} examples")

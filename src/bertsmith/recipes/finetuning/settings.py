@@ -29,7 +29,7 @@ _MANY_STEPS = 10**9  # more than any warm-up
 ENCODER, SHARED, RANDOM = "encoder", "shared", "random"
 DECODER_STARTS = (ENCODER, SHARED, RANDOM)
 CLASS_WEIGHTS = ("none", "balanced")
-KEEPS = ("best", "last")
+KEEPS = ("best", "last", "auto")
 MERGES = ("best", "average")
 PROBE = "probe"
 # What a search tries: the lists of the paper (appendix A.3) and other common ones.
@@ -289,7 +289,8 @@ class RecipeSettings:
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
     keep: str = help_field(
         "best",
-        "the model to keep: best (by evaluation on the dev data) or last; auto: last below 10,000 examples",
+        "the model to keep: best (by evaluation on the dev data), last, or auto: the best of the last ones, their "
+        "average and their linear start, by a paired test on the dev data; --recipe auto: last below 10,000 examples",
     )
     patience: int | None = help_field(None, "stop after this many evaluations without improvement")
     shard: bool = help_field(

@@ -10,7 +10,7 @@ from bertsmith.base.core.progress import counted
 from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.models.parts.head_inputs import APART
 from bertsmith.recipes.results.comparison import clause_of
-from bertsmith.recipes.results.finished_run import AVERAGE, kept_name, kept_scores
+from bertsmith.recipes.results.finished_run import AVERAGE, START, kept_name, kept_scores
 from bertsmith.tasks.specs.task import (
     BAG,
     CEILINGS,
@@ -69,11 +69,13 @@ def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]
         took = counted(max(1, round(one["seconds"])), "second")
         role = "ceiling" if one["name"] in CEILINGS else "baseline"
         lines.append(f"{role}, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
-    return [*lines, *lost_average(report), *mean_line(report, run), *_tie(report), *better_line(report, run)]
+    return [*lines, *lines_of_others(report), *mean_line(report, run), *_tie(report), *better_line(report, run)]
 
 
-def lost_average(report: Mapping[str, Any]) -> list[str]:
-    """The line on an average of several trainings that was not kept, with its score; empty without one."""
+def lines_of_others(report: Mapping[str, Any]) -> list[str]:
+    """The lines on what was compared with the model that is kept: an average with its score, or each with a test."""
+    if choice := report.get("choice"):
+        return lines_of_choice(choice)
     average, metric = report.get(AVERAGE), report["metric"]
     if average is None or report["best"] == AVERAGE or metric not in average["scores"]:
         return []
@@ -81,6 +83,15 @@ def lost_average(report: Mapping[str, Any]) -> list[str]:
     why = "it gives one answer to every example" if average["collapsed"] else why
     of = counted(average["parts"], "training")
     return [f"the average of {of} is not kept: {metric} {average['scores'][metric]:.4f}; {why}"]
+
+
+def lines_of_choice(choice: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line on each model that was compared with the one that is kept, with the paired test."""
+    return [
+        f"{other['name']} is not kept: {other['metric']} {other['score']:.4f} against {other['of_model']:.4f}"
+        f"{clause_of(other, other['metric'])}"
+        for other in choice
+    ]
 
 
 def mean_line(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
@@ -157,13 +168,18 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     said += f"{better['of_model']:.4f}{clause_of(better, better['metric'])}"
     if "folder" in better:
         said += f"; it is saved as a model, {run}/{better['folder']}"
-    if better["name"] == VECTORS and (report or {}).get("settings", {}).get("start") == "linear":
+    if better["name"] == VECTORS and _was_moved(report or {}):
         said += "; the training started from it and made it worse: try {lower}more epochs".format(
             **_given(report or {})
         )
     if better.get("folder") in (BAG_FOLDER, LINEAR_FOLDER):
         return said
     return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE).format(**_given(report or {}))}"
+
+
+def _was_moved(report: Mapping[str, Any]) -> bool:
+    """Whether the model that is kept started from a linear model on its vectors and was trained on."""
+    return report.get("settings", {}).get("start") == "linear" and report.get("best") != START
 
 
 def _given(report: Mapping[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from bertsmith.training.loop.run_folder import RunFolder
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
 COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
 AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
+START = "start"  # the linear model that the trainings start from, in place of the folder of one of them
 TABLE_FILE = "trials.json"  # of a search for settings
 
 
@@ -55,15 +56,24 @@ class FinishedRun:
 
 
 def kept_scores(report: Mapping[str, Any]) -> Mapping[str, float]:
-    """The scores of the model that was kept, from a report.json: those of the best training, or of the average."""
-    if report["best"] == AVERAGE:
-        return dict(report[AVERAGE]["scores"])
+    """The scores of the model that was kept, from a report.json: of a training, the average or the start."""
+    if report["best"] in (AVERAGE, START):
+        return dict(report[report["best"]]["scores"])
     return dict(next(run["scores"] for run in report["runs"] if run["folder"] == report["best"]))
 
 
 def kept_name(report: Mapping[str, Any]) -> str:
-    """The model that was kept, in words: the folder of the best training, or of how many the average is."""
-    return f"the average of {report[AVERAGE]['parts']} trainings" if report["best"] == AVERAGE else str(report["best"])
+    """The model that was kept, in words: the folder of the best training, the start, or of how many the average is."""
+    return named(str(report["best"]), report.get(AVERAGE, {}).get("parts", 0))
+
+
+def named(name: str, parts: int) -> str:
+    """A model of some trainings in words.
+
+    >>> named("average", 3), named("start", 0), named("seed-1", 1)
+    ('the average of 3 trainings', 'the linear start', 'seed-1')
+    """
+    return {AVERAGE: f"the average of {counted(parts, 'training')}", START: "the linear start"}.get(name, name)
 
 
 def warning_lines(report: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from bertsmith.base.core.progress import counted, duration
 from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS, Series, line_chart
-from bertsmith.recipes.results.baseline_lines import better_line, lost_average, mean_line, rows_of_baselines
+from bertsmith.recipes.results.baseline_lines import better_line, lines_of_others, mean_line, rows_of_baselines
 from bertsmith.recipes.results.comparison import Comparison, compare
 from bertsmith.recipes.results.finished_run import COUNTS, FinishedRun, kept_scores, read_run, table_cells
 from bertsmith.recipes.results.published_scores import HEADLINES, PublishedScore, dev_scores
@@ -156,7 +156,7 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
     header.append("its 95% interval")
     tasks = dict.fromkeys(str(run.report.get("task")) for run in shown)
     notes = [html.note(HEADLINES[task].text()) for task in tasks if task in HEADLINES]
-    lost = [(run.name, line) for run in shown for line in lost_average(run.report)]
+    lost = [(run.name, line) for run in shown for line in lines_of_others(run.report)]
     notes += [html.note(html.sentence_case(f"{name}: {line}" if len(shown) > 1 else line)) for name, line in lost]
     return html.section("Scores on the dev examples", html.table(rows, header), *notes)
 

@@ -1,0 +1,138 @@
+"""`--keep auto`: the best of a training, the average and their linear start, by a paired test."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bertsmith
+from bertsmith.app.library.finetuning import finetune
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.finetuning import merging
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.run import summary_lines
+from bertsmith.recipes.finetuning.settings import RecipeSettings
+from bertsmith.recipes.results import comparison
+from bertsmith.recipes.results.finished_run import kept_name, kept_scores
+from bertsmith.recipes.results.report import write_finetuning_report
+from bertsmith.tasks.specs.task import TaskSpec
+from finetuning.test_merging import OPTIONS, tensors_of
+
+AUTO: dict[str, Any] = {**OPTIONS, "keep": "auto"}
+RUINS: dict[str, Any] = {"learning_rate": 0.3, "epochs": 1.0}
+
+
+@pytest.fixture(scope="module")
+def ruined(base: str, mails: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose steps are so long that the trainings forget what they started from."""
+    out = tmp_path_factory.mktemp("runs") / "ruined"
+    finetune(base, "classification", out, train=mails, dev=mails, seeds=2, **{**AUTO, **RUINS})
+    return out
+
+
+def test_the_start_is_kept_where_the_trainings_are_worse(ruined: Path, base: str) -> None:
+    report = read_json(ruined / "report.json")
+    assert report["best"] == "start"
+    assert kept_name(report) == "the linear start"
+    assert kept_scores(report) == report["start"]["scores"]
+    assert kept_scores(report)["accuracy"] > max(run["scores"]["accuracy"] for run in report["runs"])
+    found, before = tensors_of(ruined / "model"), tensors_of(Path(base))
+    shared = found.keys() & before.keys()
+    assert len(shared) > 10
+    assert all(torch.equal(found[name], before[name]) for name in shared)
+
+
+def test_a_kept_start_answers_as_it_was_scored(ruined: Path) -> None:
+    lines = read_json_lines(ruined / "predictions.jsonl")
+    assert lines == read_json_lines(ruined / "start" / "predictions.jsonl")
+    answers = bertsmith.load(ruined).classify([line["texts"][0] for line in lines])
+    assert [answer.label for answer in answers] == [line["prediction"]["label"] for line in lines]
+    found, expected = (
+        [[one["probabilities"][label] for label in answers[0].labels] for one in every]
+        for every in ((answer.to_dict() for answer in answers), (line["prediction"] for line in lines))
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_the_choice_is_said_with_its_paired_test(ruined: Path, tmp_path: Path) -> None:
+    report, lines = read_json(ruined / "report.json"), read_json_lines(ruined / "predictions.jsonl")
+    other = report["choice"][-1]
+    assert other["examples"] == len(lines) == 40
+    loser = next(run for run in report["runs"] if run["folder"] == other["name"]) if "seed" in other["name"] else None
+    scores = report["average"]["scores"] if loser is None else loser["scores"]
+    assert (other["score"], other["of_model"]) == (scores["accuracy"], report["start"]["scores"]["accuracy"])
+    folder = "average" if loser is None else other["name"]
+    spec = TaskSpec.from_dict(load_any(ruined / "model").metadata.spec or {}, "the model")
+    expected = comparison.tested(spec, [lines], [read_json_lines(ruined / folder / "predictions.jsonl")])
+    assert {name: other[name] for name in expected} == expected
+    said = summary_lines(report)
+    line = f"{other['name']} is not kept: accuracy {other['score']:.4f} against {other['of_model']:.4f}; the difference"
+    assert any(one.startswith(line) and f"p = {other['p_value']:.4f}" in one for one in said)
+    assert any(one.startswith("kept: the linear start, ") for one in said)
+    assert not any("made it worse" in one for one in said)
+    card = (ruined / "model" / "README.md").read_text(encoding="utf-8")
+    assert line in card
+    assert "between the trainings and their linear start" in card
+    page = write_finetuning_report([ruined], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"p = {other['p_value']:.4f}" in page
+
+
+def test_trainings_that_are_better_are_kept_and_compared_with_their_start(
+    base: str, mails: Path, tmp_path: Path
+) -> None:
+    auto = finetune(base, "classification", tmp_path / "auto", train=mails, dev=mails, seeds=2, **AUTO).report
+    last = finetune(base, "classification", tmp_path / "last", train=mails, dev=mails, seeds=2, **OPTIONS).report
+    assert auto["best"] == last["best"] != "start"
+    assert [one["name"] for one in auto["choice"]][-1] == "the linear start"
+    assert "choice" not in last
+    assert "start" not in last
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("auto", "last")]
+    assert weights[0] == weights[1]
+
+
+def test_a_start_that_is_kept_is_fitted_again_to_all_examples(
+    base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "_is_better", lambda job, one, other, *level: one.name == "start")
+    started, examples = FinetuningJob.started_model, []
+    monkeypatch.setattr(
+        FinetuningJob, "started_model", lambda job, *given: examples.append(len(job.data.train)) or started(job, *given)
+    )
+    run = tmp_path / "run"
+    report = finetune(base, "classification", run, train=mails, seeds=1, **AUTO).report
+    assert report["best"] == "start"
+    assert report["trained_on_all"] == 40
+    assert report["refit_runs"] == []
+    assert examples == [36, 36, 40]  # a training, the start that was scored, the start that is written
+    written = load_any(run / "model").metadata.training
+    expected = {"examples": 40, "dev_examples": 4, "trained_on_dev": True, "steps": 0, "epochs": 0.0}
+    assert {name: written[name] for name in expected} == expected
+    weights = (run / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(run / "model")
+    (run / "report.json").unlink()
+    finetune(base, "classification", run, train=mails, seeds=1, resume=True, **AUTO)
+    assert (run / "model" / "model.safetensors").read_bytes() == weights
+    assert read_json(run / "report.json")["choice"] == report["choice"]
+
+
+def test_tags_are_compared_with_their_start_too(base: str, tmp_path: Path) -> None:
+    tags = tmp_path / "tags.conll"
+    tags.write_text("the O\nold O\njudge B-PER\n\na O\nmap B-MAP\n\n" * 12, encoding="utf-8")
+    report = finetune(base, "ner", tmp_path / "run", train=tags, seeds=1, **{**AUTO, "epochs": 1.0}).report
+    assert report["start"].keys() == {"scores", "parts", "collapsed"}
+    assert len(report["choice"]) == 1
+
+
+def test_what_auto_cannot_compare_is_refused(base: str, mails: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--keep auto needs --start linear"):
+        finetune(base, "classification", tmp_path / "run", train=mails, start="random", **AUTO)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match=r"--patience needs --keep best"):
+        RecipeSettings(keep="auto", patience=2)
+    with pytest.raises(ConfigError, match=r"unknown keep 'bets'"):
+        RecipeSettings(keep="bets")
