@@ -104,8 +104,8 @@ class FakeModel:
     """
 
     task, labels, width, max_length, embed_length = None, (), 1, 8, 8
-    abilities, shows_attention = ("embed",), True
-    pair, max_question = None, 0
+    abilities, shows_attention, shows_pieces, device = ("embed",), True, True, "cpu"
+    pair, max_question, kinds = None, 0, {}  # type: ignore[var-annotated]
     tokenizer = None
 
     def __init__(self) -> None:

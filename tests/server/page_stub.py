@@ -20,6 +20,8 @@ WEAK = "this model is weak: on its 80 dev examples it was not better than the ba
 CROWDED = "the passages have a mean cosine of 0.95 with one another"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
+KINDS_OF_CODES = {"diagnosis": ["flu", "gout"], "medication": ["rest"]}
+
 
 def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     """One entry of GET /models."""
@@ -40,6 +42,7 @@ MODELS = [
     model_of("replies", "generation", "generate"),
     model_of("extracts", "extraction", "extract"),
     model_of("pronouns", "coreference", "resolve"),
+    model_of("visits", "codes", abilities=["predict_codes", "find_anomalies"], kinds=KINDS_OF_CODES),
 ]
 
 
@@ -125,6 +128,11 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         names = [{**named(pronoun["text"], span), "probability": share} for span, share in shares]
         rest = {"index": 0, "pronoun": named(pronoun["text"], pronoun["pronoun"]), "none_probability": 0.05}
         return {"predictions": [{**names[0], **rest, "candidates": names, "cut_tokens": 0}], "usage": usage}
+    if path.startswith("/codes/"):
+        (subject,) = asked["subjects"]
+        codes = [{"code": "tea", "description": "green", "probability": 0.75}, {"code": "diet", "probability": 0.125}]
+        answer = {"codes": codes, "surprise": 1.5, "unknown_codes": 1, "unlike_training": "no earlier visits"}
+        return {"predictions": [answer] * (1 if path == "/codes/predict" else len(subject["visits"])), "usage": usage}
     if path == "/v1/embeddings":
         data = [{"index": number, "embedding": vector_of(text)} for number, text in enumerate(asked["input"])]
         cut = 16 if "long" in asked["input"] else 0

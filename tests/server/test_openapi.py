@@ -3,6 +3,7 @@
 import json
 import urllib.request
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bertsmith import Model
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.documents import EXAMPLES
 from bertsmith.app.server.settings import ServerSettings
+from server.records import load_record_models
 from server.threads import in_a_thread
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
@@ -22,8 +24,8 @@ MANY = 150
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("examples", [8, pytest.param(MANY, marks=pytest.mark.slow)])
-def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], examples: int) -> None:
-    app = create_app(models, ServerSettings(max_characters=5000, max_texts=50))
+def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], tmp_path: Path, examples: int) -> None:
+    app = create_app({**models, **load_record_models(tmp_path)}, ServerSettings(max_characters=5000, max_texts=50))
     tried: dict[str, set[int]] = {}
     with in_a_thread(app) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
@@ -35,7 +37,7 @@ def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], example
                 tried.setdefault(operation.label, set()).update(statuses(operation, mode, examples))
         # Few random texts have a [MASK] or suit the first model; the examples of the document do.
         answered = {f"POST {path}" for path, example in EXAMPLES.items() if post(f"{address}{path}", example) == 200}
-    assert len(tried) == 18, "every operation was asked"
+    assert len(tried) == 21, "every operation was asked"
     assert all(tried[label] == {200} for label in tried if label.startswith("GET")), tried
     posts = {label for label in tried if label.startswith("POST")}
     assert answered == posts

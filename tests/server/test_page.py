@@ -26,7 +26,8 @@ from server.page_stub import CROWDED, MODELS, PAGE, WEAK, StubServer, stub_serve
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-VIEWS = "fill next classify score choose tag answer write extract resolve compare rerank pieces attention".split()
+VIEWS = "fill next classify score choose tag answer write extract resolve codes anomalies compare rerank".split()
+VIEWS += "pieces attention".split()
 DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
 PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
 PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, joined as in PATH, to picture with
@@ -234,6 +235,22 @@ def test_the_best_text_is_written_above_the_others_and_says_where_it_was_not_end
     section.locator(".actions .go").click()
     visit.answered(section)
     assert not any("maximum length" in line for line in _lines(section, ".answer .remark"))
+
+
+def test_visits_are_written_line_by_line_and_likely_codes_have_bars(visit, stub):
+    section = visit.run("codes")
+    assert _lines(section, ".bars li") == ["tea green 75.0%", "diet 12.5%"]
+    assert _lines(section, ".answer .remark") == [
+        "The model read no earlier visits.",
+        "1 code that the model does not know.",
+    ]
+    visits = [{"codes": {"diagnosis": ["flu"], "medication": ["rest"]}}, {"codes": {"diagnosis": ["gout"]}}]
+    assert stub.asked[-1] == ("/codes/predict", {"model": "visits", "subjects": [{"visits": visits}], "top": 8})
+    section.get_by_label("Visits").fill("flu")
+    section.locator(".actions .go").click()
+    section.get_by_text("Write “flu” with its kind, such as “diagnosis:flu”.").wait_for()
+    section = visit.run("anomalies")
+    assert _lines(section, ".answer h2") == ["Visit 1: surprise 1.50", "Visit 2: surprise 1.50"]
 
 
 def test_numbers_endings_and_next_sentences(visit, stub):

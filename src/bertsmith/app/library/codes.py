@@ -1,19 +1,25 @@
 """Answers of a model of visits: codes that subjects are likely to have, improbable visits, vectors of subjects."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from bertsmith.app.library.record_models import SHOWN_CODES, ReadRecord, RecordAbility, RecordModel, most_improbable
+from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import require_replaceable
 from bertsmith.inference.word_vectors.word_vectors import WORD_VECTOR_FOLDER, WordVectors, save_word_vectors
+from bertsmith.models.checkpoints.hub import model_name
 from bertsmith.models.parts.batch import Batch
 from bertsmith.recipes.codes.encoding import (
     NO_ROW,
@@ -23,15 +29,16 @@ from bertsmith.recipes.codes.encoding import (
     batch_of_rows,
     encode_subjects,
 )
-from bertsmith.recipes.codes.model_folder import CodesModel, read_codes_model
+from bertsmith.recipes.codes.model_folder import TASK, CodesModel, read_codes_model
 from bertsmith.recipes.codes.request import AnomaliesRequest, EmbedSubjectsRequest, PredictCodesRequest
 from bertsmith.recipes.codes.tables import EventSettings, read_subjects
 from bertsmith.recipes.codes.workload import scores_of
-from bertsmith.text.codes.visits import Subject
+from bertsmith.tasks.datasets.blocks import sized_blocks
+from bertsmith.text.codes.visits import Subject, Visit, all_codes, nested_subject
 from bertsmith.text.codes.vocabulary import Code
 
 NOTHING_READ = "no codes that the model reads"
-_TOGETHER = 64  # visits whose masked rows are computed together
+_TOGETHER, _CODES_TOGETHER = 64, 100_000  # visits whose masked rows are computed together, and codes of these rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,28 +99,55 @@ class VisitSurprise:
         return dataclasses.asdict(self)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class SubjectVector:
+    """The vector of a subject, and how many of its codes the model does not know."""
+
+    subject: str
+    vector: npt.NDArray[np.float32]
+    unknown_codes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"subject": self.subject, "vector": self.vector.tolist(), "unknown_codes": self.unknown_codes}
+
+
 class _Reader:
     """A model with subjects as it reads them."""
 
-    def __init__(self, request: PredictCodesRequest | AnomaliesRequest | EmbedSubjectsRequest) -> None:
-        self.codes: CodesModel = read_codes_model(request.model)
-        self.device = choose(request.device, "fp32").torch_device
-        self.model = self.codes.model.to(self.device)
-        self.subjects: list[Subject] = read_subjects(request.events, request.part(EventSettings))[0]
-        vocabulary, kinds = self.codes.vocabulary, self.codes.kinds
-        read = {kind for subject in self.subjects for visit in subject.visits for kind, _ in visit.codes}
-        require(
-            not read.isdisjoint(kinds),
-            expected=f"events of the kinds that the model reads, {' and '.join(kinds)}",
-            found=f"only {', '.join(sorted(read)[:10])}",
-            fix="name the column of the kinds with --kind-column, or use another model",
-        )
-        self.data: EncodedSubjects = encode_subjects(self.subjects, vocabulary, kinds, self.codes.labels)
+    def __init__(self, codes: CodesModel, device: torch.device, subjects: Sequence[Subject]) -> None:
+        self.codes, self.device, self.model, self.subjects = codes, device, codes.model, subjects
+        self.data: EncodedSubjects = encode_subjects(subjects, codes.vocabulary, codes.kinds, codes.labels)
+
+    @staticmethod
+    def of(request: PredictCodesRequest | AnomaliesRequest | EmbedSubjectsRequest) -> "_Reader":
+        """The model and the subjects that a request names."""
+        codes, device = _loaded(request.model, request.device)
+        subjects = read_subjects(request.events, request.part(EventSettings))[0]
+        _require_kinds(codes, subjects, "name the column of the kinds with --kind-column, or use another model")
+        return _Reader(codes, device, subjects)
 
     def chances(self, examples: Sequence[Example]) -> Any:
         """The probabilities [E, labels] of the codes that the model predicts for visits."""
         scores, _ = scores_of(self.model, self.data, examples, self.device, recommends=self.codes.recommends)
+        require_finite(scores, lambda index: examples[index].subject)
         return 1 / (1 + np.exp(-scores))
+
+
+def _loaded(model: str | Path, device: str) -> tuple[CodesModel, torch.device]:
+    codes, chosen = read_codes_model(model), choose(device, "fp32").torch_device
+    codes.model.to(chosen)
+    return codes, chosen
+
+
+def _require_kinds(codes: CodesModel, subjects: Sequence[Subject], fix: str) -> None:
+    read = {kind for kind, _ in all_codes(subjects)}
+    require(
+        not read.isdisjoint(codes.kinds),
+        expected=f"events of the kinds that the model reads, {' and '.join(codes.kinds)}",
+        found=f"only {', '.join(sorted(read)[:10])}" if read else "none",
+        fix=fix,
+    )
 
 
 @takes(PredictCodesRequest)
@@ -126,11 +160,13 @@ def predict_codes(request: PredictCodesRequest) -> list[CodePrediction]:
     Raises:
         BertsmithError: there is no such model, or a row of the events is invalid.
     """
-    reader = _Reader(request)
+    return _predictions(_Reader.of(request), request.top, request.threshold)
+
+
+def _predictions(reader: _Reader, top: int | None, threshold: float | None) -> list[CodePrediction]:
     codes, data = reader.codes, reader.data
-    threshold = request.threshold
     if threshold is None:
-        threshold = 0.0 if request.top else codes.threshold
+        threshold = 0.0 if top else codes.threshold
     examples = [Example(number, len(rows) - int(codes.recommends)) for number, rows in enumerate(data.rows)]
     silent = [bool((_read_rows(codes, rows) == NO_ROW).all()) for rows in data.rows]
     able = [example for example, is_silent in zip(examples, silent, strict=True) if not is_silent]
@@ -139,7 +175,7 @@ def predict_codes(request: PredictCodesRequest) -> list[CodePrediction]:
     for subject, is_silent, unknown, rows in zip(reader.subjects, silent, data.unknown, data.rows, strict=True):
         of_subject = np.zeros(0) if is_silent else next(chances)
         order = np.argsort(-of_subject, kind="stable").tolist()
-        kept = [label for label in order if of_subject[label] >= threshold][: request.top]
+        kept = [label for label in order if of_subject[label] >= threshold][:top]
         best = tuple(PredictedCode.of(codes.label(label), float(of_subject[label])) for label in kept)
         unlike = _unlike_training(codes, rows)
         predictions.append(CodePrediction(subject.name, subject.visits[-1].time, best, unknown, unlike))
@@ -174,13 +210,7 @@ def find_anomalies(request: AnomaliesRequest) -> list[VisitSurprise]:
     Raises:
         BertsmithError: there is no such model, or a row of the events is invalid.
     """
-    reader = _Reader(request)
-    visits = [Example(subject, visit) for subject, rows in enumerate(reader.data.rows) for visit in range(len(rows))]
-    results = list(_surprises(reader, visits))
-    if request.top is None:
-        return results
-    results.sort(key=lambda result: -1.0 if result.surprise is None else -result.surprise)
-    return [result for result in results if result.surprise is not None][: request.top]
+    return most_improbable(_surprises(_Reader.of(request)), request.top)
 
 
 @takes(EmbedSubjectsRequest)
@@ -194,7 +224,21 @@ def embed_subjects(request: EmbedSubjectsRequest) -> WordVectors:
         BertsmithError: there is no such model, or a row of the events is invalid.
     """
     require_replaceable(Path(request.out), WORD_VECTOR_FOLDER if request.replace else False)
-    reader = _Reader(request)
+    reader = _Reader.of(request)
+    data, vectors = reader.data, _vectors(reader)
+    about = {"model": str(request.model), "vectors": f"means over visits of {' and '.join(reader.codes.kinds)}"}
+    if silent := sum(bool((rows == NO_ROW).all()) for rows in data.rows):
+        warn(f"{counted(silent, 'subject')} with {NOTHING_READ}: vectors of zeros")
+    if unknown := sum(data.unknown):
+        warn(f"{counted(unknown, 'code')} not in the vocabulary of the model, read as unknown")
+    names = [subject.name for subject in reader.subjects]
+    result = WordVectors(words=names, vectors=vectors, about=about)
+    save_word_vectors(result, Path(request.out), replace=request.replace)
+    return result
+
+
+def _vectors(reader: _Reader) -> npt.NDArray[np.float32]:
+    """The vectors of subjects, float32 [S, kinds x D]."""
     width, data = reader.model.config.hidden_size, reader.data
     vectors = np.zeros((len(data), len(reader.codes.kinds), width), dtype=np.float32)
     for number, rows in enumerate(data.rows):
@@ -207,20 +251,18 @@ def embed_subjects(request: EmbedSubjectsRequest) -> WordVectors:
                 of_kind = [places[row] for row in rows[:, kind].tolist() if row != NO_ROW]
                 if of_kind:
                     vectors[number, kind] = of_rows[of_kind].mean(axis=0)
-    about = {"model": str(request.model), "vectors": f"means over visits of {' and '.join(reader.codes.kinds)}"}
-    if silent := sum(bool((rows == NO_ROW).all()) for rows in data.rows):
-        warn(f"{counted(silent, 'subject')} with {NOTHING_READ}: vectors of zeros")
-    if unknown := sum(data.unknown):
-        warn(f"{counted(unknown, 'code')} not in the vocabulary of the model, read as unknown")
-    names = [subject.name for subject in reader.subjects]
-    result = WordVectors(words=names, vectors=vectors.reshape(len(data), -1), about=about)
-    save_word_vectors(result, Path(request.out), replace=request.replace)
-    return result
+    require_finite(vectors, lambda index: index)
+    return vectors.reshape(len(data), -1)
 
 
-def _surprises(reader: _Reader, visits: Sequence[Example]) -> Iterator[VisitSurprise]:
-    for start in range(0, len(visits), _TOGETHER):
-        part = visits[start : start + _TOGETHER]
+def _surprises(reader: _Reader) -> Iterator[VisitSurprise]:
+    """The visits of all subjects, in order."""
+    visits = [Example(subject, visit) for subject, rows in enumerate(reader.data.rows) for visit in range(len(rows))]
+
+    def cost(example: Example) -> int:
+        return _masked_codes(reader.codes, reader.subjects[example.subject].visits[example.visit])
+
+    for part in sized_blocks(visits, cost, _TOGETHER, _CODES_TOGETHER):
         chances: list[dict[int, list[float]]] = [{} for _ in part]  # of each visit and code, from each head
         if reader.codes.pretrained:
             _add_masked(reader, part, chances)
@@ -234,6 +276,18 @@ def _surprises(reader: _Reader, visits: Sequence[Example]) -> Iterator[VisitSurp
             surprise = float(-np.mean(np.log([means[id] for id in order]))) if order else None
             predicted = tuple(PredictedCode.of(reader.codes.vocabulary.code(id), means[id]) for id in order)
             yield VisitSurprise(reader.subjects[subject].name, codes.time, surprise, predicted, unknown)
+
+
+def _masked_codes(codes: CodesModel, visit: Visit) -> int:
+    """The codes that are read to judge those of a visit: its rows, each as often as it has codes if they are masked."""
+    lengths = _lengths(codes, visit)
+    return sum(lengths) * (sum(lengths) - len(lengths)) if codes.pretrained else sum(lengths)
+
+
+def _lengths(codes: CodesModel, visit: Visit) -> list[int]:
+    """The lengths of the rows of a visit, at least."""
+    counts = Counter(kind for kind, _ in visit.codes)
+    return [1 + counts[kind] for kind in codes.kinds if counts[kind]]
 
 
 @torch.no_grad()
@@ -266,6 +320,7 @@ def _add_masked(reader: _Reader, visits: Sequence[Example], chances: list[dict[i
     for source, target in sorted(pairs):
         rows = [position for position, number in enumerate(order) if asked[number][1:3] == (source, target)]
         of_pair = reader.model.codes_of_visits(vectors[rows], source, target).double().sigmoid().cpu().numpy()
+        require_finite(of_pair, lambda index, rows=rows: visits[asked[order[rows[index]]][0]].subject)
         for row, of_row in zip(rows, of_pair, strict=True):
             visit, _, _, code = asked[order[row]]
             chances[visit].setdefault(code, []).append(float(of_row[numbers[target][code]]))
@@ -287,3 +342,52 @@ def _set_predicted(reader: _Reader, visits: Sequence[Example], chances: list[dic
         subject, visit = visits[position]
         for label in data.targets[subject][visit].tolist():
             chances[position][reader.codes.labels[label]] = [float(of_visit[label])]
+
+
+def served_codes(path: Path | str, device: str) -> RecordModel:
+    """A model of visits that answers about subjects as the functions here do, without reading it each time."""
+    codes, chosen = _loaded(path, device)
+
+    def reads(tokens_of_visit: Callable[[CodesModel, Visit], int]) -> Callable[[Sequence[Any]], list[ReadRecord]]:
+        def read(records: Sequence[Any]) -> list[ReadRecord]:
+            numbered = enumerate(records, start=1)
+            subjects = [
+                nested_subject({"subject": str(number), **record}, f"subject {number}") for number, record in numbered
+            ]
+            _require_kinds(codes, subjects, "name the kinds of the codes")
+            return [
+                ReadRecord(subject, sum(tokens_of_visit(codes, visit) for visit in subject.visits))
+                for subject in subjects
+            ]
+
+        return read
+
+    def predictions(subjects: Sequence[Subject], **options: Any) -> list[CodePrediction]:
+        return _predictions(_Reader(codes, chosen, subjects), **options)
+
+    def anomalies(subjects: Sequence[Subject]) -> list[list[VisitSurprise]]:
+        surprises = _surprises(_Reader(codes, chosen, subjects))
+        return [list(itertools.islice(surprises, len(subject.visits))) for subject in subjects]
+
+    def vectors(subjects: Sequence[Subject]) -> list[SubjectVector]:
+        reader = _Reader(codes, chosen, subjects)
+        rows = zip(subjects, _vectors(reader), reader.data.unknown, strict=True)
+        return [SubjectVector(subject.name, vector, unknown) for subject, vector, unknown in rows]
+
+    of_visit = reads(lambda codes, visit: sum(_lengths(codes, visit)))
+    known = [codes.vocabulary.code(id) for kind in codes.kinds for id in codes.vocabulary.ids_of_kind(kind).tolist()]
+    return RecordModel(
+        model_name(path),
+        TASK,
+        {
+            "predict_codes": RecordAbility(of_visit, predictions),
+            "find_anomalies": RecordAbility(reads(_masked_codes), anomalies),
+            "embed_subjects": RecordAbility(of_visit, vectors),
+        },
+        hooked=(codes.model.bert,),
+        device=str(chosen),
+        labels=[codes.label(number).name for number in range(len(codes.labels))],
+        kinds={kind: [code.name for code in known if code.kind == kind][:SHOWN_CODES] for kind in codes.kinds},
+        details=[code.kind + code.description for code in known],
+        width=len(codes.kinds) * codes.model.config.hidden_size,
+    )

@@ -100,6 +100,9 @@ class Model:
         weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
+        device: where it is computed.
+        kinds: the kinds of codes that it reads: none, since it reads texts.
+        shows_pieces: whether `pieces` is supported: always, since it reads texts.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
@@ -112,6 +115,9 @@ class Model:
         width: width of the vectors of `embed`; 0 if an ONNX folder has none.
         opening: how `load` opened it, so that a copy or a pickle is loaded again; None for a model made otherwise.
     """
+
+    shows_pieces = True
+    kinds: Mapping[str, Sequence[str]] = {}
 
     def __init__(
         self,
@@ -148,6 +154,7 @@ class Model:
         self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0
+        self.device: str = str(embedder.encoder.runtime.device)
         self.shows_attention: bool = embedder.encoder.shows_attention
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
 

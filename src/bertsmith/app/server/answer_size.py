@@ -20,6 +20,7 @@ _NUMBER = 48  # float32, and up to 22 characters, twice
 _PACKED = 16  # float32 in base64
 _CANDIDATE = 512  # a piece with its probability, under two keys
 _LABEL = 192
+_CODE = 832  # a code with its probability, as an object, and in JSON twice
 _WORD = 960  # a word with its tag, and an entity around it
 _PIECE = 384
 _WEIGHT = 24  # float64, and up to 7 characters, twice
@@ -153,6 +154,39 @@ def echoes(texts: Iterable[Any], count: int) -> AnswerSize:
     return AnswerSize(count * _ITEM + 3 * _json_of(texts))
 
 
+def codes_of_subjects(model: Any, subjects: Sequence[Mapping[str, Any]], top: int | None) -> AnswerSize:
+    """The size of the codes that are predicted for subjects: `top` of the labels of a model, or all of them."""
+    count = min(top or len(model.labels), len(model.labels))
+    each = _ITEM + count * (_CODE + 3 * _longest(model.labels) + 3 * _longest(model.details))
+    return AnswerSize(len(subjects) * each + 3 * _json_of(subjects), fix="lower top, or split it")
+
+
+def codes_of_visits(model: Any, subjects: Sequence[Mapping[str, Any]]) -> AnswerSize:
+    """The size of the visits of subjects with their codes."""
+    size = 0
+    for subject in subjects:
+        visits = subject["visits"]
+        codes = sum(map(len, map(_codes, visits)))
+        size += len(visits) * (_ITEM + 3 * _json(subject.get("subject", ""))) + 3 * _json_of([subject])
+        size += codes * (_CODE + 3 * _longest(model.details))
+    return AnswerSize(size)
+
+
+def vectors_of_subjects(model: Any, subjects: Sequence[Mapping[str, Any]]) -> AnswerSize:
+    """The size of a vector for each subject."""
+    return AnswerSize(len(subjects) * (_ITEM + model.width * _NUMBER) + 3 * _json_of(subjects))
+
+
+def _codes(visit: Mapping[str, Any]) -> list[Any]:
+    codes = visit["codes"]
+    return [code for of_kind in codes.values() for code in of_kind] if isinstance(codes, Mapping) else codes
+
+
+@functools.cache
+def _longest(texts: tuple[str, ...]) -> int:
+    return max(map(_json, texts), default=0)
+
+
 @functools.cache
 def _of_all(labels: tuple[str, ...]) -> int:
     return sum(_LABEL + 3 * _json(label) for label in labels)
@@ -163,4 +197,6 @@ def _json(text: str) -> int:
 
 
 def _json_of(items: Iterable[Any]) -> int:
-    return sum(_json(item) if isinstance(item, str) else _json_of(item) for item in items)
+    """The bytes of all texts in some items; of a record, those of its values."""
+    values = items.values() if isinstance(items, Mapping) else items
+    return sum(_json(item) if isinstance(item, str) else _json_of(item) for item in values)

@@ -11,20 +11,21 @@ from bertsmith.app.server.documents import document_router, page_router
 from bertsmith.app.server.gate import OPEN_PATHS, Gate
 from bertsmith.app.server.host_header import AllowedHosts
 from bertsmith.app.server.prometheus import CONTENT_TYPE, Metrics
+from bertsmith.app.server.record_routes import ROUTES
 from bertsmith.app.server.refusal import json_response, refused
-from bertsmith.app.server.routes import ROUTES
 from bertsmith.app.server.service import Hosts, Service
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.version import __version__
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
+    from bertsmith.app.library.record_models import RecordModel
 
 _COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
 
 
 def create_app(
-    models: "Mapping[str, Model]",
+    models: "Mapping[str, Model | RecordModel]",
     settings: ServerSettings | None = None,
     key: str | None = None,
     allowed: AllowedHosts | None = None,
@@ -113,6 +114,7 @@ def _watch_router(service: Service) -> APIRouter:
                 "task": host.model.task,
                 "abilities": list(host.abilities),
                 "labels": list(host.model.labels),
+                "kinds": host.model.kinds,
                 "pair": host.model.pair,
                 "max_length": host.model.max_length,
                 "embed_length": host.model.embed_length,

@@ -218,5 +218,8 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/next": {"pairs": [["The man went to the store.", "He bought milk."]]},
     "/rerank": {"query": "who was Jim Henson", "passages": ["a puppeteer", "a river"]},
     "/tokenize": {"texts": ["unaffable"]},
+    "/codes/predict": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"]}}]}], "top": 3},
+    "/codes/anomalies": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"], "medication": ["tea"]}}]}]},
+    "/codes/embed": {"subjects": [{"subject": "p1", "visits": [{"codes": {"diagnosis": ["flu"]}}]}]},
     "/attention": {"text": "The man went home.", "pair": "He slept."},
 }

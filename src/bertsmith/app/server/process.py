@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from bertsmith.app.library.loading import load, name_and_source, require_torch_if_needed
+from bertsmith.app.library.loading import name_and_source, require_torch_if_needed
+from bertsmith.app.library.record_models import open_model
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import (
     BACKLOG,
@@ -33,6 +34,7 @@ from bertsmith.base.core.progress import tell, warn
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
+    from bertsmith.app.library.record_models import RecordModel
     from bertsmith.models.heads.own_head import OwnHead
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
@@ -47,18 +49,18 @@ def load_models(
     precision: str = "fp32",
     products: str = "auto",
     head: "type[OwnHead] | None" = None,
-) -> "dict[str, Model]":
+) -> "dict[str, Model | RecordModel]":
     """The models, by the names under which they are served.
 
     Args:
-        sources: anything that `load` accepts, or NAME=SOURCE.
+        sources: anything that `open_model` accepts, or NAME=SOURCE.
         device, precision, products: as in `load`.
         head: the user's head that all of them were fine-tuned with.
     """
-    models: dict[str, Model] = {}
+    models: dict[str, Model | RecordModel] = {}
     for source in sources:
         chosen_name, path = name_and_source(source)
-        model = load(path, device=device, precision=precision, products=products, head=head)
+        model = open_model(path, device=device, precision=precision, products=products, head=head)
         name = chosen_name or model.name
         if name in models:
             raise ConfigError(

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.app.library.record_models import ReadRecord
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.prometheus import Metrics
@@ -31,6 +32,7 @@ from bertsmith.base.core.errors import BertsmithError
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
+    from bertsmith.app.library.record_models import RecordModel
     from bertsmith.tasks.encoding.row_encoder import Hooked
 
 Options = tuple[tuple[str, Any], ...]
@@ -68,7 +70,7 @@ def cancelled_unless(hooked: Iterable["Hooked"], is_wanted: Callable[[], bool]) 
         yield
 
 
-def read_at_most(model: "Model", ability: str, lengths: Sequence[int]) -> int:
+def read_at_most(model: "Model | RecordModel", ability: str, lengths: Sequence[int]) -> int:
     """The tokens that a model reads of rows with these lengths; long texts read in windows are read in full."""
     longest = model.reads_at_most(ability)
     return sum(lengths if longest is None else (min(length, longest) for length in lengths))
@@ -111,6 +113,8 @@ class Work:
         cut = came - sum(self.used) if self.ability in _CUT_BY_LENGTH else 0
         if self.ability in _CUT_BY_ANSWER:
             cut = sum(answer.cut_tokens for answer in self.answers)
+        elif self.read and isinstance(self.read[0], ReadRecord):
+            cut = sum(record.cut_tokens for record in self.read)
         return {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
 
     @property
@@ -146,9 +150,9 @@ class WorkQueue:
         batch_tokens: maximum tokens per batch; one item may exceed it.
     """
 
-    def __init__(self, model: "Model", name: str, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, model: "Model | RecordModel", name: str, settings: ServerSettings, metrics: Metrics) -> None:
         self.model, self.name, self.settings, self.metrics = model, name, settings, metrics
-        self.batch_tokens = settings.tokens_of_batch(str(model.encoder.runtime.device))
+        self.batch_tokens = settings.tokens_of_batch(model.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")
         self._lock = threading.Lock()
         self._line: deque[Work] = deque()

@@ -129,7 +129,7 @@ class ModelRoute:
 ROUTES: list[ModelRoute] = []
 
 
-def _post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
+def post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
     """A decorator that registers a handler as a route for bodies of the schema `request_schema`."""
 
     def register(handler: Handler) -> Handler:
@@ -139,7 +139,7 @@ def _post(path: str, request_schema: type[BaseModel], reply: type[BaseModel]) ->
     return register
 
 
-def _listed(
+def listed(
     host: Host,
     work: Work,
     values: Iterable[Any] | None = None,
@@ -160,7 +160,7 @@ def _listed(
     return Listed(key, shown, others, max(len(work.items), small // _SMALL))
 
 
-@_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
+@post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
 async def embeddings(service: Service, request: Request, body: schemas.EmbeddingsAsked) -> Listed:
     """One vector per text, in OpenAI's format."""
     host, ability = service.hosts.find(body.model, "embed")
@@ -206,7 +206,7 @@ def _require_ids(service: Service, model: Any, rows: Sequence[Sequence[int]], pr
         raise RefusalError(422, f"input: {error}") from None
 
 
-@_post("/predict", schemas.PredictAsked, schemas.PredictReply)
+@post("/predict", schemas.PredictAsked, schemas.PredictReply)
 async def predict(service: Service, request: Request, body: schemas.PredictAsked) -> Listed:
     """The label, the number, the text that is written, the sentences that are chosen, or the best ending."""
     if body.questions is not None:
@@ -226,48 +226,48 @@ async def predict(service: Service, request: Request, body: schemas.PredictAsked
         work = await service.work(request, host, ability, body.texts, size, body.search)
     small = len(work.answers) * len(host.model.labels)
     note = host.model.remark(work.read)
-    return _listed(host, work, small=small, note=note)
+    return listed(host, work, small=small, note=note)
 
 
-@_post("/tag", schemas.TagAsked, schemas.TagReply)
+@post("/tag", schemas.TagAsked, schemas.TagReply)
 async def tag(service: Service, request: Request, body: schemas.TagAsked) -> Listed:
     """The entities of each text, and the tag of each word."""
     host, ability = service.hosts.find(body.model, "tag")
     work = await service.work(request, host, ability, body.texts, answer_size.words(host.model, body.texts))
-    return _listed(host, work, map(_tags, work.answers), small=sum(len(tags.words) for tags in work.answers))
+    return listed(host, work, map(_tags, work.answers), small=sum(len(tags.words) for tags in work.answers))
 
 
-@_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
+@post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
 async def answer(service: Service, request: Request, body: schemas.AnswerAsked) -> Listed:
     """Answers to questions from their contexts, which may have any length."""
     host, ability = service.hosts.find(body.model, "answer")
     questions = [(question.question, question.context) for question in body.questions]
     size = answer_size.answers(host.model, questions, body.n_best)
     work = await service.work(request, host, ability, questions, size, (("n_best", answer_size.MOST_CANDIDATES),))
-    return _listed(host, work, (_answers(candidates, body.n_best) for candidates in work.answers))
+    return listed(host, work, (_answers(candidates, body.n_best) for candidates in work.answers))
 
 
-@_post("/resolve", schemas.ResolveAsked, schemas.ResolveReply)
+@post("/resolve", schemas.ResolveAsked, schemas.ResolveReply)
 async def resolve(service: Service, request: Request, body: schemas.ResolveAsked) -> Listed:
     """The names that pronouns refer to."""
     host, ability = service.hosts.find(body.model, "resolve")
     pronouns = [pronoun.model_dump() for pronoun in body.pronouns]
     size = answer_size.mentions(pronouns)
     work = await service.work(request, host, ability, pronouns, size)
-    return _listed(host, work, small=sum(len(pronoun["candidates"]) for pronoun in pronouns))
+    return listed(host, work, small=sum(len(pronoun["candidates"]) for pronoun in pronouns))
 
 
-@_post("/fill", schemas.FillAsked, schemas.FillReply)
+@post("/fill", schemas.FillAsked, schemas.FillReply)
 async def fill(service: Service, request: Request, body: schemas.FillAsked) -> Listed:
     """The most probable pieces for each [MASK]."""
     host, ability = service.hosts.find(body.model, "fill")
     size = answer_size.candidates(host.model, body.texts, body.top)
     work = await service.work(request, host, ability, body.texts, size, (("top", body.top),))
     candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
-    return _listed(host, work, small=candidates)
+    return listed(host, work, small=candidates)
 
 
-@_post("/complete", language_schemas.CompleteAsked, language_schemas.CompleteReply)
+@post("/complete", language_schemas.CompleteAsked, language_schemas.CompleteReply)
 async def complete(service: Service, request: Request, body: language_schemas.CompleteAsked) -> Listed:
     """The most likely next pieces of each text, and its continuation."""
     host, ability = service.hosts.find(body.model, "complete")
@@ -275,10 +275,10 @@ async def complete(service: Service, request: Request, body: language_schemas.Co
     names = ("top", "tokens", "temperature", "top_k", "top_p", "seed")
     options = tuple((name, getattr(body, name)) for name in names)
     work = await service.work(request, host, ability, body.texts, size, options)
-    return _listed(host, work, small=len(body.texts) * (body.top + body.tokens))
+    return listed(host, work, small=len(body.texts) * (body.top + body.tokens))
 
 
-@_post("/v1/completions", language_schemas.CompletionsAsked, language_schemas.CompletionsReply)
+@post("/v1/completions", language_schemas.CompletionsAsked, language_schemas.CompletionsReply)
 async def completions(service: Service, request: Request, body: language_schemas.CompletionsAsked) -> Listed | Streamed:
     """Continuations, or texts that are written, in OpenAI's format, whole or part by part."""
     host, jobs, common = completion_jobs(service, body)
@@ -288,25 +288,25 @@ async def completions(service: Service, request: Request, body: language_schemas
     return Listed("choices", choices, {**common, "usage": usage}, len(choices))
 
 
-@_post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)
+@post("/perplexity", language_schemas.PerplexityAsked, language_schemas.PerplexityReply)
 async def perplexity(service: Service, request: Request, body: language_schemas.PerplexityAsked) -> Listed:
     """How well a language model predicts each text."""
     host, ability = service.hosts.find(body.model, "perplexity")
     size = answer_size.predicted(len(body.texts))
     work = await service.work(request, host, ability, body.texts, size)
-    return _listed(host, work)
+    return listed(host, work)
 
 
-@_post("/next", schemas.NextAsked, schemas.NextReply)
+@post("/next", schemas.NextAsked, schemas.NextReply)
 async def next_sentence(service: Service, request: Request, body: schemas.NextAsked) -> Listed:
     """The probability that the second text of a pair follows the first."""
     host, ability = service.hosts.find(body.model, "next_sentence")
     size = answer_size.echoes(body.pairs, len(body.pairs))
     work = await service.work(request, host, ability, body.pairs, size)
-    return _listed(host, work)
+    return listed(host, work)
 
 
-@_post("/rerank", schemas.RerankAsked, schemas.RerankReply)
+@post("/rerank", schemas.RerankAsked, schemas.RerankReply)
 async def rerank(service: Service, request: Request, body: schemas.RerankAsked) -> Listed:
     """Passages ranked by relevance to a query."""
     host, ability = service.hosts.find(body.model, "rerank")
@@ -315,18 +315,18 @@ async def rerank(service: Service, request: Request, body: schemas.RerankAsked) 
     work = await service.work(request, host, ability, pairs, size, (("query", body.query),))
     scores, vectors = zip(*work.answers, strict=True)
     note = await asyncio.to_thread(host.model.remark, (), vectors)
-    return _listed(host, work, _ranked(scores, body.top), key="results", note=note)
+    return listed(host, work, _ranked(scores, body.top), key="results", note=note)
 
 
-@_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
+@post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
 async def tokenize(service: Service, request: Request, body: schemas.TokenizeAsked) -> Listed:
     """The pieces of each text, with character offsets."""
     host, ability = service.hosts.find(body.model, "pieces")
     work = await service.work(request, host, ability, body.texts, answer_size.pieces(body.texts))
-    return _listed(host, work, work.answers, key="texts", small=sum(len(text["ids"]) for text in work.answers))
+    return listed(host, work, work.answers, key="texts", small=sum(len(text["ids"]) for text in work.answers))
 
 
-@_post("/attention", schemas.AttentionAsked, schemas.AttentionReply)
+@post("/attention", schemas.AttentionAsked, schemas.AttentionReply)
 async def attention(service: Service, request: Request, body: schemas.AttentionAsked) -> Listed:
     """The attention weights of each head of each layer."""
     host, ability = service.hosts.find(body.model, "attention")

@@ -410,6 +410,9 @@ class ModelShown(BaseModel):
         description="what it can do; each ability has a route, except `features` (library and commands only)"
     )
     labels: list[str]
+    kinds: dict[str, list[str]] = Field(
+        description="the kinds of codes that it reads, each with its most frequent codes; empty if it reads texts"
+    )
     pair: bool | None = Field(
         description="whether it takes pairs of texts; null if it takes both texts and pairs, or neither"
     )

@@ -17,9 +17,10 @@ from bertsmith.app.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
+    from bertsmith.app.library.record_models import RecordModel
 
 EMBED_IDS = "embed_ids"  # the ability `embed` for texts that are sent as token ids
-OF_ALL = ("attention", "pieces")  # what the library does not list among the abilities of a model
+OF_ALL = ("attention", "pieces")  # what the library does not list among the abilities of a model that reads texts
 
 
 class Host:
@@ -37,9 +38,10 @@ class Host:
         text: the queue for the tokenizer alone, in its own thread.
     """
 
-    def __init__(self, name: str, model: "Model", settings: ServerSettings, metrics: Metrics) -> None:
-        self.name, self.model = name, model
-        of_all = (ability for ability in OF_ALL if ability != "attention" or model.shows_attention)
+    def __init__(self, name: str, model: "Model | RecordModel", settings: ServerSettings, metrics: Metrics) -> None:
+        self.name = name
+        self.model: Any = model  # what a route needs of it depends on the ability
+        of_all = (ability for ability in OF_ALL if getattr(model, f"shows_{ability}"))
         self.abilities: tuple[str, ...] = (*model.abilities, *of_all)
         self.work = WorkQueue(model, name, settings, metrics)
         self.text = WorkQueue(model, f"{name} tokenizer", settings, metrics)
@@ -54,7 +56,7 @@ class Hosts:
         metrics: counters to update.
     """
 
-    def __init__(self, models: "Mapping[str, Model]", settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, models: "Mapping[str, Model | RecordModel]", settings: ServerSettings, metrics: Metrics) -> None:
         self.all = [Host(name, model, settings, metrics) for name, model in models.items()]
         self._by_name = {host.name: host for host in self.all}
 
@@ -173,10 +175,14 @@ class Service:
 
 
 def characters(items: Sequence[Any]) -> int:
-    """The total number of characters in some items."""
-    return sum(
-        len(item) if isinstance(item, str) else 1 if isinstance(item, int) else characters(item) for item in items
-    )
+    """The total number of characters in some items, which may be records."""
+    return sum(map(_characters, items))
+
+
+def _characters(item: Any) -> int:
+    if isinstance(item, str | int):
+        return len(item) if isinstance(item, str) else 1
+    return characters(list(item.values()) if isinstance(item, Mapping) else item)
 
 
 async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:

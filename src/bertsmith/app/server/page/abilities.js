@@ -3,6 +3,7 @@
 import { Refused } from "./api.js";
 import * as examples from "./examples.js";
 import { bars, count, decimal, make, marked, percent, piece, pointAt } from "./parts.js";
+import { OF_RECORDS } from "./records.js";
 
 const FIRST = { name: "text", label: "Text", rows: 3 };
 const SECOND = { name: "pair", label: "Second text", rows: 3 };
@@ -163,6 +164,7 @@ export const ABILITIES = [
     }),
     show: showResolved,
   },
+  ...OF_RECORDS,
   {
     id: "compare",
     group: "Vectors",

@@ -1,0 +1,149 @@
+"""Loaded models that answer about records, such as subjects with their visits or facts with a question.
+
+`load` opens models that read texts. `open_model` opens these too: a server gets both from it. What such a model can do
+is a table of its abilities, named after the functions of the library that give the same answers.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.registry import Registry
+from bertsmith.base.machine.runtime import require_torch
+from bertsmith.base.storage.files import read_json
+
+if TYPE_CHECKING:
+    from bertsmith.app.library.codes import VisitSurprise
+    from bertsmith.app.library.model import Model
+    from bertsmith.tasks.encoding.row_encoder import Hooked
+
+SHOWN_CODES = 5  # of each kind, as examples
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReadRecord:
+    """A record as a model has read it.
+
+    Attributes:
+        tokens: the codes or words of it that count, those that are cut included.
+        cut_tokens: those that do not fit into the model.
+    """
+
+    content: Any
+    tokens: int
+    cut_tokens: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RecordAbility:
+    """What a model answers about records.
+
+    Attributes:
+        read: checks the records of a request, which are plain values, and reads them.
+        compute: the answers to the content of some of them, with the options of the request.
+    """
+
+    read: Callable[[Sequence[Any]], list[ReadRecord]]
+    compute: Callable[..., Sequence[Any]]
+
+
+class RecordModel:
+    """A loaded model that answers about records; `read` and `compute` are those of `Model`.
+
+    Args:
+        name: as that of a `Model`.
+        task: what it was trained for.
+        table: its abilities by name.
+        hooked: see `Model`.
+        labels: the names of what it predicts.
+        kinds: the kinds of codes that it reads, each with its most frequent codes.
+        details: what is shown with codes, such as descriptions; how long they are bounds a reply.
+        max_length: the most tokens or facts of a record that are read; 0 if all are.
+        width: of its vectors; 0 if it gives none.
+    """
+
+    pair, weakness, embed_length, max_question = None, "", 0, 0
+    shows_attention = shows_pieces = False
+
+    def __init__(
+        self,
+        name: str,
+        task: str,
+        table: Mapping[str, RecordAbility],
+        *,
+        hooked: "Sequence[Hooked]",
+        device: str,
+        labels: Sequence[str] = (),
+        kinds: Mapping[str, Sequence[str]] | None = None,
+        details: Sequence[str] = (),
+        max_length: int = 0,
+        width: int = 0,
+    ) -> None:
+        self.name, self.task = name, task
+        self._table, self.hooked, self.device = dict(table), tuple(hooked), device
+        self.kinds = dict(kinds or {})
+        self.labels, self.details, self.max_length, self.width = tuple(labels), tuple(details), max_length, width
+
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """The names of its abilities."""
+        return tuple(self._table)
+
+    def read(
+        self, items: Sequence[Any], ability: str, *, prompt: str | None = None
+    ) -> tuple[Sequence[ReadRecord], list[list[int]]]:
+        """The records of a request as the model reads them, and the tokens of each."""
+        records = self._table[ability].read(items)
+        return records, [[record.tokens] for record in records]
+
+    def compute(self, ability: str, items: Sequence[ReadRecord], **options: Any) -> Sequence[Any]:
+        """The answers to records that `read` has read, of one request or of several with the same options."""
+        return self._table[ability].compute([record.content for record in items], **options)
+
+    def reads_at_most(self, ability: str) -> int | None:
+        """None: what is cut off is said by each record."""
+        return None
+
+
+def most_improbable(visits: Iterable["VisitSurprise"], top: int | None) -> "list[VisitSurprise]":
+    """That many visits, the most improbable first; without a number all of them, in their order."""
+    if top is None:
+        return list(visits)
+    judged = [visit for visit in visits if visit.surprise is not None]
+    return sorted(judged, key=lambda visit: -(visit.surprise or 0.0))[:top]
+
+
+# Options of `load`, and their values for a model that is computed in fp32 by torch alone.
+_WITHOUT_PRODUCTS = {"precision": ("fp32",), "products": ("auto", "plain")}
+_OPENERS = Registry[Callable[[Path | str, str], RecordModel]](
+    {"g-bert": "app.library.codes:served_codes", "memory-network": "app.library.memory:served_memory"}
+)
+
+
+def open_model(source: str | Path, *, device: str = "auto", **options: Any) -> "Model | RecordModel":
+    """A model that `load` opens, or one that answers about records, which is computed in fp32.
+
+    Args:
+        options: the other arguments of `load`.
+    """
+    from bertsmith.app.library.loading import load
+
+    kind = _model_type(Path(source))
+    if kind not in _OPENERS:
+        return load(source, device=device, **options)
+    require_torch(source)
+    for name, value in options.items():
+        if value not in _WITHOUT_PRODUCTS.get(name, (None,)):
+            raise ConfigError(
+                expected=f"a model of texts for --{name}", found=f"{kind!r} in '{source}'", fix="leave that option out"
+            )
+    return _OPENERS[kind](source, device)
+
+
+def _model_type(path: Path) -> str:
+    """What `config.json` in a folder, or in the model folder of a run, says; empty if it says nothing."""
+    file = next((file for file in (path / "config.json", path / "model" / "config.json") if file.is_file()), None)
+    values = None if file is None else read_json(file)
+    return str(values.get("model_type", "")) if isinstance(values, Mapping) else ""
