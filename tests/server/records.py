@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from bertsmith.app.library.record_models import RecordModel, open_model
+from bertsmith.app.library.loading import open_model
+from bertsmith.app.library.record_models import RecordModel
 from bertsmith.models.encoders.g_bert import GBertConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.recipes.codes.model_folder import CodesModel, new_model, write_codes_model

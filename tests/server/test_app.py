@@ -328,8 +328,8 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
         assert shown["reviews"] == {
             "name": "reviews", "task": "classification",
             "abilities": [*models["reviews"].abilities, "attention", "pieces"],
-            "labels": ["negative", "positive"], "pair": False, "max_length": 32, "embed_length": 64, "max_question": 0,
-            "width": 32, "weakness": "",
+            "labels": ["negative", "positive"], "kinds": {}, "pair": False, "max_length": 32, "embed_length": 64,
+            "max_question": 0, "width": 32, "weakness": "",
         }  # fmt: skip
         assert [shown[name]["pair"] for name in ("pairs", "stars", "names", "novels")] == [True, False, None, None]
         assert (shown["answers"]["max_question"], shown["sentences"]["embed_length"]) == (9, 20)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import bertsmith
-from bertsmith.app.library.record_models import RecordModel, open_model
+from bertsmith.app.library.loading import open_model
+from bertsmith.app.library.record_models import RecordModel
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import BertsmithError

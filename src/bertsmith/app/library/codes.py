@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertsmith.app.library.record_models import SHOWN_CODES, ReadRecord, RecordAbility, RecordModel, most_improbable
+from bertsmith.app.library.record_models import SHOWN_CODES, ReadRecord, RecordAbility, RecordModel
 from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
@@ -210,7 +210,11 @@ def find_anomalies(request: AnomaliesRequest) -> list[VisitSurprise]:
     Raises:
         BertsmithError: there is no such model, or a row of the events is invalid.
     """
-    return most_improbable(_surprises(_Reader.of(request)), request.top)
+    results = list(_surprises(_Reader.of(request)))
+    if request.top is None:
+        return results
+    results.sort(key=lambda result: -1.0 if result.surprise is None else -result.surprise)
+    return [result for result in results if result.surprise is not None][: request.top]
 
 
 @takes(EmbedSubjectsRequest)
@@ -320,7 +324,7 @@ def _add_masked(reader: _Reader, visits: Sequence[Example], chances: list[dict[i
     for source, target in sorted(pairs):
         rows = [position for position, number in enumerate(order) if asked[number][1:3] == (source, target)]
         of_pair = reader.model.codes_of_visits(vectors[rows], source, target).double().sigmoid().cpu().numpy()
-        require_finite(of_pair, lambda index, rows=rows: visits[asked[order[rows[index]]][0]].subject)
+        require_finite(of_pair, lambda index, rows=rows: visits[asked[order[rows[index]]][0]].subject)  # type: ignore[misc]
         for row, of_row in zip(rows, of_pair, strict=True):
             visit, _, _, code = asked[order[row]]
             chances[visit].setdefault(code, []).append(float(of_row[numbers[target][code]]))

@@ -2,15 +2,19 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.app.library.inspection import verify_model
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.opening import Opening
+from bertsmith.app.library.record_models import RecordModel
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.requests import require_path
 from bertsmith.base.machine.runtime import require_torch
+from bertsmith.base.storage.files import read_json
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
@@ -22,6 +26,11 @@ from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata, rea
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
+# Options of `load`, and their values for a model that is computed in fp32 by torch alone.
+_WITHOUT_PRODUCTS = {"precision": ("fp32",), "products": ("auto", "plain")}
+_OPENERS = Registry[Callable[[Path | str, str], RecordModel]](
+    {"g-bert": "app.library.codes:served_codes", "memory-network": "app.library.memory:served_memory"}
+)
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 
 
@@ -57,6 +66,31 @@ def load(
     model = _loaded(source, **options)
     model.opening = Opening(load, source, options)
     return model
+
+
+def open_model(source: str | Path, *, device: str = "auto", **options: Any) -> Model | RecordModel:
+    """A model that `load` opens, or one that answers about records, which is computed in fp32.
+
+    Args:
+        options: the other arguments of `load`.
+    """
+    kind = _model_type(Path(source))
+    if kind not in _OPENERS:
+        return load(source, device=device, **options)
+    require_torch(source)
+    for name, value in options.items():
+        if value not in _WITHOUT_PRODUCTS.get(name, (None,)):
+            raise ConfigError(
+                expected=f"a model of texts for --{name}", found=f"{kind!r} in '{source}'", fix="leave that option out"
+            )
+    return _OPENERS[kind](source, device)
+
+
+def _model_type(path: Path) -> str:
+    """What `config.json` in a folder, or in the model folder of a run, says; empty if it says nothing."""
+    file = next((file for file in (path / "config.json", path / "model" / "config.json") if file.is_file()), None)
+    values = None if file is None else read_json(file)
+    return str(values.get("model_type", "")) if isinstance(values, Mapping) else ""
 
 
 def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any) -> Model:

@@ -1,22 +1,14 @@
 """Loaded models that answer about records, such as subjects with their visits or facts with a question.
 
-`load` opens models that read texts. `open_model` opens these too: a server gets both from it. What such a model can do
-is a table of its abilities, named after the functions of the library that give the same answers.
+`load` opens models that read texts, `open_model` these too. What such a model can do is a table of its abilities, named
+after the functions of the library that give the same answers.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.registry import Registry
-from bertsmith.base.machine.runtime import require_torch
-from bertsmith.base.storage.files import read_json
-
 if TYPE_CHECKING:
-    from bertsmith.app.library.codes import VisitSurprise
-    from bertsmith.app.library.model import Model
     from bertsmith.tasks.encoding.row_encoder import Hooked
 
 SHOWN_CODES = 5  # of each kind, as examples
@@ -105,45 +97,3 @@ class RecordModel:
     def reads_at_most(self, ability: str) -> int | None:
         """None: what is cut off is said by each record."""
         return None
-
-
-def most_improbable(visits: Iterable["VisitSurprise"], top: int | None) -> "list[VisitSurprise]":
-    """That many visits, the most improbable first; without a number all of them, in their order."""
-    if top is None:
-        return list(visits)
-    judged = [visit for visit in visits if visit.surprise is not None]
-    return sorted(judged, key=lambda visit: -(visit.surprise or 0.0))[:top]
-
-
-# Options of `load`, and their values for a model that is computed in fp32 by torch alone.
-_WITHOUT_PRODUCTS = {"precision": ("fp32",), "products": ("auto", "plain")}
-_OPENERS = Registry[Callable[[Path | str, str], RecordModel]](
-    {"g-bert": "app.library.codes:served_codes", "memory-network": "app.library.memory:served_memory"}
-)
-
-
-def open_model(source: str | Path, *, device: str = "auto", **options: Any) -> "Model | RecordModel":
-    """A model that `load` opens, or one that answers about records, which is computed in fp32.
-
-    Args:
-        options: the other arguments of `load`.
-    """
-    from bertsmith.app.library.loading import load
-
-    kind = _model_type(Path(source))
-    if kind not in _OPENERS:
-        return load(source, device=device, **options)
-    require_torch(source)
-    for name, value in options.items():
-        if value not in _WITHOUT_PRODUCTS.get(name, (None,)):
-            raise ConfigError(
-                expected=f"a model of texts for --{name}", found=f"{kind!r} in '{source}'", fix="leave that option out"
-            )
-    return _OPENERS[kind](source, device)
-
-
-def _model_type(path: Path) -> str:
-    """What `config.json` in a folder, or in the model folder of a run, says; empty if it says nothing."""
-    file = next((file for file in (path / "config.json", path / "model" / "config.json") if file.is_file()), None)
-    values = None if file is None else read_json(file)
-    return str(values.get("model_type", "")) if isinstance(values, Mapping) else ""

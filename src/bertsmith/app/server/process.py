@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from bertsmith.app.library.loading import name_and_source, require_torch_if_needed
-from bertsmith.app.library.record_models import open_model
+from bertsmith.app.library.loading import name_and_source, open_model, require_torch_if_needed
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import (
     BACKLOG,

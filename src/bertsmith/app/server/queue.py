@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from bertsmith.app.library.record_models import ReadRecord
 from bertsmith.app.server.answer_size import AnswerSize
 from bertsmith.app.server.held import Lease
 from bertsmith.app.server.prometheus import Metrics
@@ -113,8 +112,8 @@ class Work:
         cut = came - sum(self.used) if self.ability in _CUT_BY_LENGTH else 0
         if self.ability in _CUT_BY_ANSWER:
             cut = sum(answer.cut_tokens for answer in self.answers)
-        elif self.read and isinstance(self.read[0], ReadRecord):
-            cut = sum(record.cut_tokens for record in self.read)
+        else:  # records say it themselves
+            cut += sum(getattr(item, "cut_tokens", 0) for item in self.read)
         return {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
 
     @property

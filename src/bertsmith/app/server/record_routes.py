@@ -5,7 +5,6 @@ from typing import Any
 
 from fastapi import Request
 
-from bertsmith.app.library.record_models import most_improbable
 from bertsmith.app.server import answer_size
 from bertsmith.app.server import record_schemas as schemas
 from bertsmith.app.server.routes import ROUTES, Listed, listed, post
@@ -31,7 +30,10 @@ async def find_anomalies(service: Service, request: Request, body: schemas.Anoma
     host, ability = service.hosts.find(body.model, "find_anomalies")
     subjects = _records(body.subjects)
     work = await service.work(request, host, ability, subjects, answer_size.codes_of_visits(host.model, subjects))
-    visits = most_improbable((visit for of_subject in work.answers for visit in of_subject), body.top)
+    visits = [visit for of_subject in work.answers for visit in of_subject]
+    if body.top is not None:
+        judged = [visit for visit in visits if visit.surprise is not None]
+        visits = sorted(judged, key=lambda visit: -visit.surprise)[: body.top]
     small = sum(1 + len(visit.codes) for visit in visits)
     return listed(host, work, (visit.to_dict() for visit in visits), small=small)
 
