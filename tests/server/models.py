@@ -104,9 +104,9 @@ class FakeModel:
     """
 
     task, labels, width, max_length, embed_length = None, (), 1, 8, 8
-    abilities, shows_attention, shows_pieces, device = ("embed",), True, True, "cpu"
-    pair, max_question, kinds = None, 0, {}  # type: ignore[var-annotated]
-    tokenizer = None
+    abilities, shows_attention, device = ("embed",), True, "cpu"
+    pair, max_question = None, 0
+    tokenizer = ()
 
     def __init__(self) -> None:
         self.one_by_one = False

@@ -101,8 +101,6 @@ class Model:
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         device: where it is computed.
-        kinds: the kinds of codes that it reads: none, since it reads texts.
-        shows_pieces: whether `pieces` is supported: always, since it reads texts.
         shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
@@ -115,9 +113,6 @@ class Model:
         width: width of the vectors of `embed`; 0 if an ONNX folder has none.
         opening: how `load` opened it, so that a copy or a pickle is loaded again; None for a model made otherwise.
     """
-
-    shows_pieces = True
-    kinds: Mapping[str, Sequence[str]] = {}
 
     def __init__(
         self,

@@ -56,8 +56,8 @@ class RecordModel:
         width: of its vectors; 0 if it gives none.
     """
 
-    pair, weakness, embed_length, max_question = None, "", 0, 0
-    shows_attention = shows_pieces = False
+    pair, tokenizer, weakness, embed_length, max_question = None, None, "", 0, 0
+    shows_attention = False
 
     def __init__(
         self,

@@ -114,7 +114,7 @@ def _watch_router(service: Service) -> APIRouter:
                 "task": host.model.task,
                 "abilities": list(host.abilities),
                 "labels": list(host.model.labels),
-                "kinds": host.model.kinds,
+                "kinds": host.kinds,
                 "pair": host.model.pair,
                 "max_length": host.model.max_length,
                 "embed_length": host.model.embed_length,

@@ -33,6 +33,7 @@ class Host:
         metrics: counters to update.
 
     Attributes:
+        kinds: the kinds of codes that it reads, each with its most frequent codes; none if it reads texts.
         abilities: all that the model supports, with those of `OF_ALL`: the list of every reply that names them.
         work: the queue for the model.
         text: the queue for the tokenizer alone, in its own thread.
@@ -41,8 +42,9 @@ class Host:
     def __init__(self, name: str, model: "Model | RecordModel", settings: ServerSettings, metrics: Metrics) -> None:
         self.name = name
         self.model: Any = model  # what a route needs of it depends on the ability
-        of_all = (ability for ability in OF_ALL if getattr(model, f"shows_{ability}"))
-        self.abilities: tuple[str, ...] = (*model.abilities, *of_all)
+        self.kinds: Mapping[str, Sequence[str]] = getattr(model, "kinds", {})
+        shown = {"attention": model.shows_attention, "pieces": self.model.tokenizer is not None}
+        self.abilities: tuple[str, ...] = (*model.abilities, *(ability for ability in OF_ALL if shown[ability]))
         self.work = WorkQueue(model, name, settings, metrics)
         self.text = WorkQueue(model, f"{name} tokenizer", settings, metrics)
 
