@@ -214,14 +214,14 @@ def _of_mentions(metric: str, lines: Sequence[Line]) -> ScoreRows:
 def _of_texts(metric: str, lines: Sequence[Line]) -> ScoreRows:
     """The values of a score of texts; BLEU and the scores of brackets come from counts."""
     from bertsmith.tasks.metrics.bleu import bleu_of_counts
-    from bertsmith.tasks.metrics.texts import BLEU, COMPLETE, EXACT, values_of_text
+    from bertsmith.tasks.metrics.texts import ANSWER_EXACT, BLEU, COMPLETE, EXACT, values_of_text
 
     rows = np.array([values_of_text(metric, line["prediction"]["text"], line["gold"]) for line in lines])
     if metric == BLEU:
         return ScoreRows(rows=rows, statistic=lambda drawn: bleu_of_counts(drawn.sum(axis=0).tolist(), smoothed=True))
     if metric in _OF_COUNTS:
         return ScoreRows(rows=rows, statistic=_OF_COUNTS[metric])
-    return ScoreRows(rows=rows[:, 0], is_proportion=metric in (EXACT, COMPLETE))
+    return ScoreRows(rows=rows[:, 0], is_proportion=metric in (EXACT, COMPLETE, ANSWER_EXACT))
 
 
 def _is_exact(line: Line) -> int:

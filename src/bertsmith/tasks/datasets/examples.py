@@ -136,12 +136,14 @@ class SequenceExample:
 
     Attributes:
         targets: the right answers, the first of which a training reads; empty if there is no gold.
+        is_answer: whether they answer a question, and are compared as such, too.
         pieces: of the source, if it was tokenized before.
     """
 
     id: str
     source: str
     targets: tuple[str, ...] = ()
+    is_answer: bool = False
     location: str = ""
     pieces: Encoded | None = _PIECES
 

@@ -142,6 +142,7 @@ def _read_questions(
             id=example.id,
             source=source_of_question(example.question, example.context),
             targets=tuple(dict.fromkeys(texts)) if gold else (),
+            is_answer=True,
             location=example.location,
         )
         if isinstance(pair, str):

@@ -4,13 +4,15 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.tasks.metrics.answers import squad_scores
 from bertsmith.tasks.metrics.bleu import bleu_counts, corpus_bleu, words_of
 from bertsmith.tasks.metrics.brackets import BRACKETS, Tree, bracket_counts, bracket_scores, read_tree
 from bertsmith.tasks.metrics.rouge import ROUGE, mean_rouge
 
 BLEU, EXACT, COMPLETE = "bleu", "exact", "complete"
+ANSWERS = ANSWER_EXACT, ANSWER_F1 = "answer_exact", "answer_f1"
 OF_TREES = (*BRACKETS, COMPLETE)
-OF_TEXTS = (*ROUGE, BLEU, EXACT)
+OF_TEXTS = (*ROUGE, BLEU, EXACT, *ANSWERS)
 
 Texts = Sequence[str]
 References = Sequence[Sequence[str]]
@@ -41,9 +43,9 @@ def complete_share(texts: Texts, references: References) -> float:
 def text_scores(names: Sequence[str], texts: Texts, references: References) -> dict[str, float]:
     """The named scores of texts, from 0 to 1."""
     scores: dict[str, float] = {}
-    for family in (ROUGE, BRACKETS):
+    for family, compute in _FAMILIES.items():
         if not set(names).isdisjoint(family):
-            scores |= _FAMILIES[family](texts, references)
+            scores |= compute(texts, references)
     return {name: scores[name] if name in scores else TEXT_METRICS[name](texts, references) for name in names}
 
 
@@ -65,6 +67,13 @@ def _bracket_scores(texts: Texts, references: References) -> dict[str, float]:
     return bracket_scores([_tree(text) for text in texts], [read_tree(others[0]) for others in references])
 
 
+def _answer_scores(texts: Texts, references: References) -> dict[str, float]:
+    """Exact match and F1 of answers to questions, by the rules of SQuAD 1.1; from 0 to 1, as the other scores here."""
+    golds = {str(number): answers for number, answers in enumerate(references)}
+    scores = squad_scores(golds, {str(number): text for number, text in enumerate(texts)})
+    return {name: scores[theirs] / 100 for name, theirs in zip(ANSWERS, ("exact", "f1"), strict=True)}
+
+
 def _tree(text: str) -> Tree | None:
     try:
         return read_tree(text)
@@ -84,6 +93,7 @@ def _one_of(family: tuple[str, ...], name: str, texts: Texts, references: Refere
 _FAMILIES: Mapping[tuple[str, ...], Callable[[Texts, References], dict[str, float]]] = {
     ROUGE: mean_rouge,
     BRACKETS: _bracket_scores,
+    ANSWERS: _answer_scores,
 }
 TEXT_METRICS: Mapping[str, Callable[[Texts, References], float]] = {
     **{name: functools.partial(_one_of, family, name) for family in _FAMILIES for name in family},

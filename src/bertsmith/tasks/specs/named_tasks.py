@@ -179,8 +179,7 @@ def spec_for(
     if name in FORMS:
         return vector_spec(name, examples, settings)
     if name in WRITTEN:
-        usual = tuple(score for score in OF_TEXTS if score != BLEU)
-        scores = {TRANSLATION: (BLEU, EXACT), PARSING: OF_TREES}.get(name, usual)
+        scores = {TRANSLATION: (BLEU, EXACT), PARSING: OF_TREES}.get(name, (*ROUGE, EXACT))
         metric = {TRANSLATION: BLEU, PARSING: "f1"}.get(name, "rougeL")
         labels = constituent_labels(cast("Sequence[SequenceExample]", examples)) if name == PARSING else ()
         return TaskSpec(kind=GENERATION, name=name, labels=labels, metric=metric, metrics=scores, settings=settings)

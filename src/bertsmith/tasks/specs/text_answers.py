@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.tasks.datasets.examples import Example, SequenceExample
-from bertsmith.tasks.metrics.texts import TEXT_METRICS, text_scores
+from bertsmith.tasks.metrics.texts import ANSWERS, TEXT_METRICS, text_scores
 from bertsmith.tasks.specs.task import TaskWithLoss
 
 
@@ -20,8 +20,10 @@ class TaskOfTexts(TaskWithLoss):
         return [list(example.targets) for example in sequences_of(examples)]
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
-        """The metrics of the spec."""
-        return text_scores(self.spec.metrics, [answer.text for answer in predictions], self.golds(examples))
+        """The metrics of the spec and, of texts that answer questions, those of answers."""
+        are_answers = all(example.is_answer for example in sequences_of(examples))
+        names = dict.fromkeys((*self.spec.metrics, *(ANSWERS if are_answers else ())))
+        return text_scores(tuple(names), [answer.text for answer in predictions], self.golds(examples))
 
     def example_scores(self, examples: Sequence[Example], predictions: Sequence[Any]) -> npt.NDArray[np.float64]:
         """The main score of each text alone, float64 [examples]."""
