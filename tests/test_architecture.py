@@ -279,8 +279,8 @@ def test_importing_the_package_is_silent_and_loads_nothing_heavy() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_the_command_line_starts_without_torch() -> None:
-    heavy = {"torch", "matplotlib", "pyarrow"}
+def test_the_command_line_starts_without_torch_and_numpy() -> None:
+    heavy = {"torch", "matplotlib", "numpy", "pyarrow"}
     program = f"import sys, bertsmith.app.cli.app; sys.exit(' '.join({heavy} & set(sys.modules)) or None)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ import torch
 from bertsmith.base.machine import processor
 from bertsmith.base.machine.runtime import choose_inference
 from processors import LIMITS, pretend
-from products import of_choices
+from products import of_choices, of_limits
 
 PROBES = (processor.has_packed_products, processor.packs_bf16, processor.has_int8_products)
 
@@ -83,6 +84,16 @@ def test_failing_and_wrong_operators_are_found(
     assert not processor.has_packed_products()
 
 
+def run_program(file: str, variables: dict[str, str], asked: object = None) -> Any:
+    """What a program of these tests prints as JSON, with these variables and with JSON on its stdin."""
+    paths = os.pathsep.join([str(Path(file).parents[1]), *filter(None, sys.path)])
+    environment = {**os.environ, **variables, "PYTHONPATH": paths}
+    command, lines = [sys.executable, "-W", "ignore", file], json.dumps(asked)
+    result = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return json.loads(result.stdout)
+
+
 ZEN4 = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16")
 
 
@@ -103,6 +114,8 @@ ZEN4 = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16")
         ({"ONEDNN_MAX_CPU_ISA": "", "DNNL_MAX_CPU_ISA": "AVX2"}, ZEN4, 7, False, False),
         ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, ("avx2",), 7, False, False),
         ({"ONEDNN_MAX_CPU_ISA": "unknown"}, ZEN4, 8, True, True),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2 "}, ZEN4, 8, True, True),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2,STRICT"}, ZEN4, 8, True, True),
         ({"MKL_ENABLE_INSTRUCTIONS": "AVX2"}, ZEN4, 8, True, True),
     ],
 )
@@ -131,8 +144,14 @@ def test_limits_of_onednn_take_features_away(
     [
         ({}, True),
         ({"MKL_ENABLE_INSTRUCTIONS": "AVX2"}, False),
+        ({"MKL_ENABLE_INSTRUCTIONS": "AVX2_E1"}, False),
         ({"MKL_ENABLE_INSTRUCTIONS": "AVX512"}, True),
+        ({"MKL_ENABLE_INSTRUCTIONS": "avx2"}, True),
+        ({"MKL_ENABLE_INSTRUCTIONS": "AVX2,STRICT"}, True),
         ({"MKL_CBWR": "AVX2,STRICT"}, False),
+        ({"MKL_CBWR": "BRANCH=AVX2"}, False),
+        ({"MKL_CBWR": "avx2"}, True),
+        ({"MKL_CBWR": "AVX512,STRICT"}, True),
         ({"ONEDNN_MAX_CPU_ISA": "AVX2"}, True),
     ],
 )
@@ -143,6 +162,40 @@ def test_limits_of_mkl_take_features_away(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert processor.for_mkl().has_avx512 == has_avx512
+
+
+def spelled(names: Iterable[str]) -> Iterator[str]:
+    """The names as a person may write them: in any case, with spaces, a part of MKL's syntax, or a slip."""
+    for name in names:
+        yield from (name, name.lower(), name.title(), f" {name}", f"{name} ", f"{name},STRICT", f"BRANCH={name}")
+        yield from (f"{name}, STRICT", f"BRANCH={name},STRICT", name[:-1], f"{name}_", name.replace("_", "-"))
+
+
+@pytest.mark.skipif(not processor.for_onednn().has_avx2, reason="oneDNN has no such limits here")
+def test_a_limit_is_spelled_as_its_library_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """oneDNN says what it uses of this processor, and MKL which branch; that of COMPATIBLE it has on every one."""
+    values = sorted(
+        {"", "ALL", "AVX512_CORE_AMX", "x" * 40, *spelled(name.upper() for name in processor._ONEDNN_LIMITS)}
+    )
+    cases = [{"ONEDNN_MAX_CPU_ISA": value} for value in values]
+    cases += [{"DNNL_MAX_CPU_ISA": value, "ONEDNN_MAX_CPU_ISA": first} for value in values[:9] for first in ("", "x")]
+    compatible = [{"MKL_CBWR": value} for value in spelled(["COMPATIBLE"])]
+    for name in LIMITS:
+        monkeypatch.delenv(name, raising=False)
+    answers = run_program(of_limits.__file__, {"OMP_NUM_THREADS": "1"}, cases + compatible)
+    for limits, (instructions, branch) in zip(cases + compatible, answers, strict=True):
+        with monkeypatch.context() as patch:
+            for name, value in limits.items():
+                patch.setenv(name, value)
+            limited = processor.for_onednn()
+            has_avx512 = "AVX-512" in instructions or "AVX10" in instructions
+            assert limited.has_avx512 == has_avx512, (limits, instructions)
+            assert limited.has_avx2 == (has_avx512 or "AVX2" in instructions), (limits, instructions)
+            assert (limited.int8_bits == 8) == ("DL Boost" in instructions), (limits, instructions)
+            assert limited.has_bf16 == (has_avx512 and "bfloat16" in instructions), (limits, instructions)
+            if "MKL_CBWR" in limits and branch is not None and processor.hardware().has_avx512:
+                assert branch in (*of_limits.OFF_OR_AUTO, of_limits.COMPATIBLE)
+                assert bool(processor.for_mkl().limit) == (branch == of_limits.COMPATIBLE), limits
 
 
 @pytest.mark.parametrize(
@@ -159,12 +212,7 @@ def test_what_is_chosen_under_a_limit_is_what_onednn_computes(
     """In a process of its own, since oneDNN reads its limit once."""
     for name in LIMITS:
         monkeypatch.delenv(name, raising=False)
-    paths = os.pathsep.join([str(Path(of_choices.__file__).parents[1]), *filter(None, sys.path)])
-    command = [sys.executable, "-W", "ignore", of_choices.__file__]
-    environment = {**os.environ, **variables, "PYTHONPATH": paths}
-    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert result.returncode == 0, result.stderr[-2000:]
-    chosen = json.loads(result.stdout)
+    chosen = run_program(of_choices.__file__, variables)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     limited = processor.for_onednn()

@@ -14,7 +14,6 @@ import typer
 
 from bertsmith.app.cli.usage import Refused
 from bertsmith.base.core.errors import InputError, nearest_path
-from bertsmith.base.core.finite import without_nan
 from bertsmith.base.core.progress import counted, visible
 from bertsmith.base.core.requests import AS_IT_IS
 from bertsmith.base.core.settings import require
@@ -186,6 +185,8 @@ def print_json(value: Any) -> None:
     try:
         line = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
+        from bertsmith.base.core.finite import without_nan
+
         line = json.dumps(without_nan(value), ensure_ascii=False, allow_nan=False)
     typer.echo(_JSON_KEEPS.sub(lambda found: f"\\u{ord(found[0]):04x}", line), color=True)
 

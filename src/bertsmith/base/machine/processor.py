@@ -4,7 +4,8 @@ The system says what the processor has. A variable of the environment may limit 
 `ONEDNN_MAX_CPU_ISA` (earlier `DNNL_MAX_CPU_ISA`) oneDNN, which computes packed products, int8 and bf16;
 `MKL_ENABLE_INSTRUCTIONS` and `MKL_CBWR` MKL; `ATEN_CPU_CAPABILITY` the kernels of PyTorch, which report it themselves.
 ONNX Runtime has no such limit. What is chosen here must be what the library then does: with 8 bits per weight where
-only 7 fit, products in int8 are wrong.
+only 7 fit, products in int8 are wrong. So a value counts here only as its library spells it: oneDNN in any case, MKL in
+capitals, neither with spaces around it. Each ignores a value that it does not know.
 
 The operators of oneDNN are not part of torch's documented interface. They are tried on a few numbers once: a version
 that has moved them, or a build without oneDNN, raises an error or computes something else here, in milliseconds, and
@@ -17,7 +18,6 @@ import contextlib
 import functools
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ _AVX2, _AVX512 = frozenset({"avx2"}), frozenset({"avx2", "avx512f"})
 _VNNI = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"})  # products of int8, added in 32 bits
 _BF16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # the last one on Arm
 _NOTHING: frozenset[str] = frozenset()
-# What each limit leaves of them. oneDNN ignores a name that it does not know.
+# What each limit leaves of them.
 _ONEDNN_LIMITS = {
     "sse41": _NOTHING,
     "avx": _NOTHING,
@@ -42,9 +42,10 @@ _ONEDNN_LIMITS = {
     "avx512_core_fp16": _AVX512 | {"avx512_vnni", "avx512_bf16", "avx_vnni"},
     "avx10_1_512": _AVX512 | {"avx512_vnni", "avx512_bf16", "avx_vnni"},
 }
-_MKL_LIMITS = {
-    **dict.fromkeys(("sse2", "sse3", "ssse3", "sse4_1", "sse4_2", "avx", "compatible"), _NOTHING),
-    "avx2": _AVX2,
+_MKL_LIMITS = {"SSE4_2": _NOTHING, "AVX": _NOTHING, "AVX2": _AVX2, "AVX2_E1": _AVX2 | {"avx_vnni"}}
+_CBWR_LIMITS = {  # with BRANCH= in front or not, with STRICT after a comma or not
+    **dict.fromkeys(("COMPATIBLE", "SSE2", "SSE3", "SSSE3", "SSE4_1", "SSE4_2", "AVX"), _NOTHING),
+    "AVX2": _AVX2,
 }
 
 _T, _K, _O = 3, 16, 8
@@ -102,20 +103,22 @@ def for_onednn() -> Processor:
     """The processor as oneDNN uses it."""
     # The first variable that is not empty counts, even if its value is unknown.
     names = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-    return _limited(next((name for name in names if os.environ.get(name)), names[0]), _ONEDNN_LIMITS)
+    variable = next((name for name in names if os.environ.get(name)), names[0])
+    return _limited(variable, _ONEDNN_LIMITS.get(os.environ.get(variable, "").lower()))
 
 
 def for_mkl() -> Processor:
     """The processor as MKL uses it, which computes the plain products of torch in fp32."""
-    limited = _limited("MKL_ENABLE_INSTRUCTIONS", _MKL_LIMITS)
-    return limited if limited.limit else _limited("MKL_CBWR", _MKL_LIMITS)
+    limited = _limited("MKL_ENABLE_INSTRUCTIONS", _MKL_LIMITS.get(os.environ.get("MKL_ENABLE_INSTRUCTIONS", "")))
+    branch = os.environ.get("MKL_CBWR", "").removeprefix("BRANCH=").partition(",")[0]
+    return limited if limited.limit else _limited("MKL_CBWR", _CBWR_LIMITS.get(branch))
 
 
-def _limited(variable: str, limits: Mapping[str, frozenset[str]]) -> Processor:
-    value, features = os.environ.get(variable, ""), _features()
-    kept = limits.get(value.partition(",")[0].strip().lower())
+def _limited(variable: str, kept: frozenset[str] | None) -> Processor:
+    """The processor with what the value of a variable leaves of its features; None: all of them."""
+    features = _features()
     lost = _NOTHING if kept is None else (_AVX512 | _VNNI | _BF16) - kept
-    return Processor(features=features - lost, limit=f"{variable}={value}" if features & lost else "")
+    return Processor(features=features - lost, limit=f"{variable}={os.environ[variable]}" if features & lost else "")
 
 
 def limit_primitives(most: int) -> None:
