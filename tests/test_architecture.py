@@ -323,6 +323,27 @@ sys.exit(" ".join(slow & set(sys.modules) - before) or None)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+def test_words_are_counted_and_lines_tokenized_without_pandas() -> None:
+    """Which `pyarrow.array` imports where it is installed, in half a second."""
+    program = """
+import sys
+from bertsmith.text.tokenizers.normalize import TextRules
+from bertsmith.text.tokenizers.spelled import SpelledLines
+from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from bertsmith.text.vocabularies.learn import learn_vocabulary
+from bertsmith.text.vocabularies.report import vocabulary_report
+from bertsmith.text.vocabularies.word_counts import count_words
+lines = ["the film was good", "the caf\u00e9", "internationalization"] * 9
+counts = count_words(lines, TextRules())
+tokenizer = WordPieceTokenizer(learn_vocabulary(counts, 100))
+vocabulary_report(tokenizer.vocabulary, {"lines": counts})
+assert SpelledLines(tokenizer.vocabulary.pieces).of(tokenizer.encode_batch(lines))
+sys.exit(" ".join({"pandas", "torch"} & set(sys.modules)) or None)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
 def test_the_help_of_every_command_loads_no_slow_package() -> None:
     """One process asks for the help of one command after the other; the first to load such a package is named."""
     program = """

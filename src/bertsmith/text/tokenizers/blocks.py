@@ -1,7 +1,7 @@
 """Texts as blocks of UTF-8 bytes: the first step of the fast path.
 
-Strings are joined into one buffer with Arrow; Arrow arrays are read in place. A long buffer is split into blocks
-between texts, or at white space inside a long text.
+Strings are joined into one buffer; Arrow arrays are read in place. A long buffer is split into blocks between texts, or
+at white space inside a long text.
 """
 
 import dataclasses
@@ -70,15 +70,15 @@ def blocks_of(texts: Strings) -> list[Block]:
 
 def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
     """(the bytes of all texts, the start of each text and the end of the last); a null counts as an empty text."""
+    if not is_arrow(texts):
+        try:
+            return buffer_of_strings(texts)
+        except TypeError:  # a null among them, or bytes
+            pass
     import pyarrow as pa
 
     if not isinstance(texts, pa.Array):
-        try:
-            texts = pa.array(texts, type=pa.large_string())
-        except UnicodeEncodeError:
-            # Python strings may contain lone surrogates, which are not valid text; the text rules handle them.
-            parts = [text.encode("utf-8", "surrogatepass") for text in texts]
-            return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets_of([len(part) for part in parts])
+        texts = pa.array(texts, type=pa.large_string())
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
         texts = texts.cast(pa.large_string())
     if texts.null_count:
@@ -90,6 +90,20 @@ def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
     offsets = np.frombuffer(starts, dtype=width)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     buffer = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
     return buffer[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def buffer_of_strings(texts: Sequence[str]) -> tuple[Bytes, Offsets]:
+    """(the bytes of all texts in UTF-8, the start of each and the end of the last); lone surrogates are kept.
+
+    Not with `pyarrow.array`, which imports pandas where it is installed: half a second.
+    """
+    joined = "".join(texts)
+    if joined.isascii():
+        data, lengths = joined.encode(), np.fromiter(map(len, texts), np.int64, len(texts))
+    else:
+        parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+        data, lengths = b"".join(parts), np.fromiter(map(len, parts), np.int64, len(parts))
+    return np.frombuffer(data, dtype=np.uint8), offsets_of(lengths)
 
 
 def _cut(data: Bytes, offsets: Offsets, begin: int) -> int:

@@ -59,8 +59,8 @@ def bytes_of(keys: Keys) -> Bytes:
 
 def keys_of(strings: Sequence[bytes], width: int) -> Keys:
     """The keys of byte strings of at most `8 * width` bytes."""
-    joined = b"".join(string.ljust(8 * width, b"\0") for string in strings)
-    table = np.frombuffer(joined, dtype="<u8").astype(np.uint64).reshape(-1, width)
+    padded = np.array(strings, dtype=f"S{8 * width}")
+    table = padded.view("<u8").astype(np.uint64).reshape(-1, width)
     return [np.ascontiguousarray(table[:, word]) for word in range(width)]
 
 

@@ -200,9 +200,9 @@ class _Cuts:
 
 def _by_length(vocabulary: Vocabulary, end_of_word: str) -> tuple[list[str], Integers]:
     """(the pieces, longest first, without the special ones; for each id its place there, past the end if special)."""
-    ids = [id for id in range(len(vocabulary)) if id not in vocabulary.special_ids]
     pieces = vocabulary.pieces
-    ids.sort(key=lambda id: (-len(_letters(pieces[id], end_of_word)), pieces[id]))
+    ids = [id for id in sorted(range(len(vocabulary)), key=pieces.__getitem__) if id not in vocabulary.special_ids]
+    ids.sort(key=lambda id: -len(_letters(pieces[id], end_of_word)))
     rank = np.full(len(vocabulary), len(ids), dtype=np.int64)
     rank[ids] = np.arange(len(ids))
     return [pieces[id] for id in ids], rank

@@ -333,14 +333,12 @@ class _Units:
 
 def _value_counts(keys: Keys) -> tuple[Keys, Integers]:
     """The distinct keys and how often each occurs."""
-    if len(keys) == 1:
-        table = pc.value_counts(pa.array(keys[0]))
-        return [table.field(0).to_numpy()], table.field(1).to_numpy()
-    rows = np.stack(keys, axis=1).astype("<u8")
-    strings = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8 * len(keys)), len(rows), [None, pa.py_buffer(rows)])
-    table = pc.value_counts(strings)
-    different = np.frombuffer(table.field(0).buffers()[1], dtype="<u8").astype(np.uint64).reshape(-1, len(keys))
-    return [np.ascontiguousarray(column) for column in different.T], table.field(1).to_numpy()
+    rows, width = np.stack(keys, axis=1).astype("<u8", copy=False), len(keys)
+    kind = pa.uint64() if width == 1 else pa.binary(8 * width)
+    table = pc.value_counts(pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(rows)]))
+    (_, different), (_, counts) = (column.buffers() for column in table.flatten())
+    columns = np.frombuffer(different, dtype="<u8")[: width * len(table)].astype(np.uint64).reshape(-1, width).T
+    return [np.ascontiguousarray(column) for column in columns], np.frombuffer(counts, dtype=np.int64)[: len(table)]
 
 
 def _num_chunks(buffer: Bytes, borders: npt.NDArray[np.int64]) -> int:
