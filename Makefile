@@ -36,10 +36,11 @@ test-times: $(INSTALLED) ## the suite, and its fifty slowest tests with their se
 	$(BIN)/pytest $(SUITE) --durations 50 --durations-min 0.1 $(TEST)
 
 # The tests that multiply numbers, as if the processor had AVX2 alone, and the core of them without vector kernels in
-# torch. oneDNN, torch, MKL and OpenBLAS are limited; ONNX Runtime cannot be. Left out are parsers, settings, messages,
-# files, and processes that are killed or train together, which are the same everywhere. A processor that has AVX2 alone
-# runs `make test` that way anyway.
-AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell
+# torch. oneDNN, torch, MKL, OpenBLAS, NumPy and Numba are limited; ONNX Runtime cannot be. Left out are parsers,
+# settings, messages, files, and processes that are killed or train together, which are the same everywhere. A processor
+# that has AVX2 alone runs `make test` that way anyway.
+AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 OPENBLAS_CORETYPE=Haswell \
+	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR" NUMBA_CPU_NAME=haswell
 NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
 	$(addprefix inference/test_,completion.py mixes.py perplexity.py predictor.py pretraining_heads.py quantization.py streaming.py) \
 	$(addprefix vectors/test_,embedder.py frozen_encoder.py token_features.py) \
@@ -50,7 +51,7 @@ NUMERIC := $(addprefix tests/,test_processor.py model products encoders \
 	$(addprefix finetuning/test_,finetuning.py language_model_loss.py merging.py own_head.py same_training.py \
 		ulmfit.py vector_training.py) translation/test_run.py memory codes video \
 	$(addprefix tasks/test_,copying.py coreference.py extraction.py generation.py response_selection.py) \
-	sentence_encoders \
+	sentence_encoders word_vectors \
 	$(addprefix distillation/test_,corpus_distillation.py losses.py pruning.py students.py task_distillation.py \
 		vector_teaching.py))
 

@@ -22,6 +22,7 @@ from encode_texts import rows_of
 from torch import Tensor, nn
 
 from bertsmith import quantize
+from bertsmith.base.machine.processor import hardware
 from bertsmith.base.storage.files import atomic_folder, digest_file, read_json
 from bertsmith.inference.export.conversion import export
 from bertsmith.models.checkpoints.load import load_any
@@ -141,7 +142,7 @@ class ModelFiles:
             path,
             weight_type=QuantType.QInt8,
             per_channel=careful,
-            reduce_range=careful and not has_flag("avx512_vnni", "avx_vnni"),
+            reduce_range=careful and hardware().int8_bits != 8,
             extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
         )
 
@@ -204,9 +205,3 @@ def silent() -> Iterator[None]:
     ):
         warnings.simplefilter("ignore")
         yield
-
-
-def has_flag(*flags: str) -> bool:
-    """Whether the processor reports one of these features."""
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.exists() and bool(set(flags) & set(cpuinfo.read_text().split()))

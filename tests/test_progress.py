@@ -76,6 +76,16 @@ def test_short_work_has_no_last_line_where_that_is_asked_for(
     assert capsys.readouterr().err == "at least 0 s: 1 row in 0 s\n"
 
 
+def test_the_last_line_has_the_rate_of_what_was_not_done_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_silent", 0)
+    with progress.Progress("reading", 12, "bytes", done=4, how="twice") as shown:
+        shown.advance(8)
+        shown._started -= 4
+    assert capsys.readouterr().err == "reading: 12 bytes in 4 s, 2 bytes/s, twice\n"
+
+
 def test_a_notebook_shows_one_bar_that_is_updated_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in for IPython: a handle that records what it shows."""
     shown: list[dict[str, str]] = []

@@ -230,7 +230,8 @@ class Progress:
         if not _silent and kind is None and spent >= self.least:
             done = f"{amount(self.done)} {self._units(self.done)}"
             how = f", {self.how}" if self.how else ""
-            print(visible(f"{self.label}: {done} in {duration(spent)}{how}{self._tail()}"), file=sys.stderr)
+            rate = f", {self._rate(spent)}" if spent >= 1 else ""
+            print(visible(f"{self.label}: {done} in {duration(spent)}{rate}{how}{self._tail()}"), file=sys.stderr)
 
     def advance(self, count: float = 1, note: str = "") -> None:
         """Counts `count` more units; `note` is shown at the end of the line."""
@@ -259,10 +260,13 @@ class Progress:
             parts[0] += f" of {amount(self.total)} {self._units(self.total)} ({share:.0%})"
         else:
             parts[0] += f" {self._units(self.done)}"
-        parts.append(f"{amount(rate)} {self.unit}/s")
+        parts.append(self._rate(spent))
         if self.total is not None and rate > 0:
             parts.append(f"{duration(max(self.total - self.done, 0) / rate)} left")
         return visible(", ".join(parts) + self._tail())
+
+    def _rate(self, seconds: float) -> str:
+        return f"{amount((self.done - self._already) / seconds)} {self.unit}/s"
 
     def _units(self, count: float) -> str:
         if count != 1:

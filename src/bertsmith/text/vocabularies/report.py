@@ -1,6 +1,7 @@
 """How a vocabulary splits texts, computed from their word counts alone: each distinct word is split once."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -148,13 +149,15 @@ def vocabulary_report(
     cuts = _Cuts(vocabulary, all_words, ids, lengths, end_of_word)
     rows = [cuts.figures(name, words, words.places_in(all_words)) for name, words in texts.items()]
     spare = len(vocabulary.spare_ids)
-    used = set(cuts.pieces[cuts.uses(np.arange(len(all_words)))].tolist()) - set(vocabulary.special_ids)
+    is_used = np.zeros(len(vocabulary), dtype=np.bool_)
+    is_used[cuts.pieces] = True
+    is_used[list(vocabulary.special_ids)] = False
     return VocabularyReport(
         texts=tuple(rows),
         total=cuts.figures(TOTAL, all_words, np.arange(len(all_words))),
         size=len(vocabulary),
         spare=spare,
-        never_used=len(vocabulary) - spare - len(SPECIAL_PIECES) - len(used),
+        never_used=len(vocabulary) - spare - len(SPECIAL_PIECES) - int(np.count_nonzero(is_used)),
         missing_characters=dict(sorted(cuts.missing.items(), key=lambda item: (-item[1], item[0]))),
     )
 
@@ -182,8 +185,9 @@ class _Cuts:
 
     def figures(self, name: str, counts: WordCounts, words: Integers) -> TextFigures:
         """The figures of a text with `counts` of the words whose indices are `words`."""
-        first = np.unique(self._rank[self.pieces[self.uses(words)]])[:_LISTED].tolist()
-        longest = [self._by_length[rank] for rank in first if rank < len(self._by_length)]
+        is_used = np.zeros(len(self._by_length) + 1, dtype=np.bool_)  # the last entry is for special pieces
+        is_used[self._rank[self.pieces[self.uses(words)]]] = True
+        longest = [self._by_length[rank] for rank in np.flatnonzero(is_used[:-1])[:_LISTED].tolist()]
         times = counts.counts
         return TextFigures(
             name=name,
@@ -225,7 +229,9 @@ def _missing_forms(
     is_marked = np.full(len(codes), not end_of_word)
     is_marked[begins + lengths - 1 if end_of_word else begins] = bool(end_of_word)
     codes = 2 * codes + is_marked
-    different, form = np.unique(codes, return_inverse=True)
+    is_met = np.zeros(2 * (sys.maxunicode + 1), dtype=np.bool_)
+    is_met[codes] = True
+    different, form = np.flatnonzero(is_met), (np.cumsum(is_met) - 1)[codes]
     before, after = ("", end_of_word) if end_of_word else (CONTINUATION, "")
     names = [before * (code % 2) + chr(code // 2) + after * (code % 2) for code in different.tolist()]
     is_missing = np.array([name not in vocabulary.index for name in names])
