@@ -39,12 +39,11 @@ from torch import Tensor, nn
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import read_json
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.layers import initialize, linear, norm
 from bertsmith.models.parts.lstm_layer import LstmLayer
-from bertsmith.models.parts.transformer import Layer, Pass, joined
+from bertsmith.models.parts.transformer import Layer, Pass, TransformerEncoder, joined
 from bertsmith.training.loop.optimizer import BertAdam, clip, global_norm
 
 SYMBOLS, VOCABULARY = 16, 32  # the symbols to recall; the others are noise and the mark
@@ -122,7 +121,7 @@ class PreNormLayer(Layer):
         return joined(attended, inner, self.output, None, 0.0)
 
 
-class PreNormModel(BertModel):
+class PreNormModel(TransformerEncoder):
     """A BERT of such layers."""
 
     def new_layer(self, number: int) -> Layer:
@@ -137,7 +136,7 @@ def attention(width: int, depth: int, *, norms_first: bool = False) -> nn.Module
         intermediate_size=4 * width, max_position_embeddings=max(LENGTHS), hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0, type_vocab_size=1,
     )  # fmt: skip
-    return (PreNormModel if norms_first else BertModel)(config, seed=None)
+    return (PreNormModel if norms_first else TransformerEncoder)(config, seed=None)
 
 
 KINDS: dict[str, Callable[[int, int], nn.Module]] = {

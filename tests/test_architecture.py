@@ -58,6 +58,7 @@ SLOW = {
     "bertsmith.recipes.results.report", "bertsmith.tasks.specs.sentence_windows",
     "bertsmith.text.tokenizers.realign", "bertsmith.text.tokenizers.unigram",
     "matplotlib", "matplotlib.figure", "matplotlib.ticker",
+    "safetensors.torch",
     "rich.console", "rich.live", "rich.text", "pyarrow", "pyarrow.parquet",
     # Only texts to write need these.
     "bertsmith.models.heads.decoder", "bertsmith.models.parts.source", "bertsmith.tasks.encoding.generation",

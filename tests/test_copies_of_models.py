@@ -100,7 +100,7 @@ MEMORY = """
 import ctypes, sys, torch
 torch.set_num_threads(1)
 from bertsmith.base.machine.allocator import own_bytes
-from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.models.products.prepared import prepare
 from bertsmith.base.machine.runtime import choose_inference
 from model.examples import random_batch, small_config
@@ -112,7 +112,7 @@ class Counts(ctypes.Structure):
 library = ctypes.CDLL(None)
 library.mallinfo2.restype = Counts
 chosen = choose_inference("cpu", sys.argv[2], sys.argv[1])
-model = BertModel(small_config(num_hidden_layers=2, hidden_size=384, num_attention_heads=12, intermediate_size=1536,
+model = TransformerEncoder(small_config(num_hidden_layers=2, hidden_size=384, num_attention_heads=12, intermediate_size=1536,
     max_position_embeddings=512))
 prepare(model.eval(), chosen)
 for length in range(2, 252, 2):  # each number of rows that is computed

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 
 from bertsmith.base.machine.runtime import choose
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -29,12 +29,12 @@ CONFIG = BertConfig(
 
 def encoder(**arguments: int) -> FrozenEncoder:
     """An encoder with perturbed parameters, in training mode with dropout 0.1."""
-    model = BertModel(CONFIG)
+    model = TransformerEncoder(CONFIG)
     shake(model)
     return FrozenEncoder(model.train(), TOKENIZER, choose("cpu", "fp32"), **arguments)
 
 
-def hidden_states(model: BertModel, ids: Sequence[int]) -> list[torch.Tensor]:
+def hidden_states(model: TransformerEncoder, ids: Sequence[int]) -> list[torch.Tensor]:
     """The hidden states of one row alone."""
     trace = Trace()
     with torch.no_grad():

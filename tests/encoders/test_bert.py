@@ -8,13 +8,13 @@ import torch
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.layers import activation, sinusoidal_positions
 from bertsmith.models.parts.noise import RowNoise
+from bertsmith.models.parts.transformer import TransformerEncoder
 from model.examples import VOCABULARY, random_batch, shake, small_config
 from oracles.padded_bert import pad, padded_peer, peer_name
 
@@ -102,7 +102,7 @@ def test_attentions_equal_those_of_the_padded_reference():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_pruned_last_layer_gives_the_same_as_the_whole_layer(causal):
-    model = BertModel(small_config(is_causal=causal)).double()
+    model = TransformerEncoder(small_config(is_causal=causal)).double()
     shake(model)
     batch = random_batch(LENGTHS)
     positions = np.unique(np.concatenate([batch.first_positions.numpy(), masked_positions(batch)]))
@@ -112,7 +112,7 @@ def test_a_pruned_last_layer_gives_the_same_as_the_whole_layer(causal):
 
 
 def test_a_sequence_gives_the_same_alone_and_in_a_batch():
-    model = BertModel(small_config()).double()
+    model = TransformerEncoder(small_config()).double()
     shake(model)
     batch = random_batch(LENGTHS)
     together = model(batch).split(batch.lengths)
@@ -125,7 +125,7 @@ def test_a_sequence_gives_the_same_alone_and_in_a_batch():
 @pytest.mark.parametrize("causal", [False, True])
 def test_every_layer_output_depends_on_every_token_or_in_a_causal_model_on_those_before_it(causal):
     """One token after the other is changed; another sequence of the batch never changes."""
-    model = BertModel(small_config(is_causal=causal)).double()
+    model = TransformerEncoder(small_config(is_causal=causal)).double()
     shake(model)
     batch = random_batch([9, 4])
 
@@ -152,7 +152,7 @@ def test_without_positions_the_encoder_is_permutation_equivariant():
     """Shuffled words give shuffled outputs; with learned positions they do not."""
     order = torch.tensor([4, 0, 3, 1, 2, 5])
     for positions, equal in (("none", True), ("absolute", False), ("sinusoidal", False)):
-        model = BertModel(small_config(position_embedding_type=positions)).double()
+        model = TransformerEncoder(small_config(position_embedding_type=positions)).double()
         shake(model)
         pieces = np.array([5, 9, 13, 2, 7, 40])
         batch = Batch.from_flat(pieces, np.zeros(6, dtype=np.int64), [6])
@@ -219,7 +219,7 @@ def test_initial_parameters_follow_the_paper_and_are_functions_of_the_seed():
     assert model.encoder.layers[0].query.bias.count_nonzero() == 0
     again = EncoderForPreTraining(new_encoder(model.config), seed=5)
     other = EncoderForPreTraining(new_encoder(model.config), seed=6)
-    alone = BertModel(model.config, seed=5)
+    alone = TransformerEncoder(model.config, seed=5)
     assert torch.equal(table, again.encoder.embeddings.word.weight)
     assert torch.equal(table, alone.embeddings.word.weight)
     assert not torch.equal(table, other.encoder.embeddings.word.weight)
@@ -227,7 +227,7 @@ def test_initial_parameters_follow_the_paper_and_are_functions_of_the_seed():
 
 def test_dropout_noise_of_a_row_does_not_depend_on_other_rows():
     """The noise is a function of (seed, step, row), so a step may be split anywhere."""
-    model = BertModel(small_config()).double()
+    model = TransformerEncoder(small_config()).double()
     batch = random_batch(LENGTHS)
     read = Read.first(batch)
     together = model(batch, read=read, noise=RowNoise(1, 2, batch.row_ids))
@@ -273,7 +273,9 @@ def test_an_unknown_size_suggests_the_nearest():
 
 def test_in_training_the_gradients_of_bf16_are_as_close_to_fp32_as_those_of_autocast():
     """Sums and norms of the residual stream are fp32; in evaluation mode they are bf16."""
-    model = BertModel(small_config(num_hidden_layers=6, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    model = TransformerEncoder(
+        small_config(num_hidden_layers=6, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    )
     shake(model)
     batch = random_batch([24] * 16)
     goal = torch.randn(batch.num_tokens, model.width, generator=torch.Generator().manual_seed(0))
@@ -296,6 +298,6 @@ def test_in_training_the_gradients_of_bf16_are_as_close_to_fp32_as_those_of_auto
 
 
 def test_the_dtype_of_training_in_fp32_and_fp64_is_unchanged():
-    model, batch = BertModel(small_config()), random_batch(LENGTHS)
+    model, batch = TransformerEncoder(small_config()), random_batch(LENGTHS)
     assert torch.equal(model.train()(batch), model.eval()(batch))
     assert model.double().train()(batch).dtype == torch.float64

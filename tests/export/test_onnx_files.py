@@ -12,10 +12,10 @@ import transformers
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import choose
-from bertsmith.inference.export import onnx_graph
-from bertsmith.inference.export import onnx_graph as onnx_export
+from bertsmith.inference.export import onnx_files as onnx_export
 from bertsmith.inference.export.conversion import export
-from bertsmith.inference.export.onnx_graph import build_graph, write_fp32, write_int8
+from bertsmith.inference.export.onnx_files import build_graph, write_fp32, write_int8
+from bertsmith.inference.export.onnx_message import OPSET
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
@@ -287,7 +287,7 @@ def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> No
         folder, _ = task_folder(tmp_path / kind, kind)
         graph = build_graph(folder.config, folder.tensors, SPECS[kind].kind)
         onnx.checker.check_model(graph, full_check=True)
-        assert [(one.domain, one.version) for one in graph.opset_import] == [("", onnx_graph.OPSET)]
+        assert [(one.domain, one.version) for one in graph.opset_import] == [("", OPSET)]
 
         def shape(value: object) -> list[object]:
             return [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]

@@ -11,9 +11,9 @@ from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor
 from bertsmith.models.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import BertConfig
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -127,7 +127,7 @@ def test_low_precision_errors_are_no_larger_than_they_must_be(predictor):
 
 
 def test_an_encoder_is_initialized_the_same_alone_and_under_its_heads():
-    alone, whole = BertModel(CONFIG, seed=4), untrained(CONFIG, seed=4)
+    alone, whole = TransformerEncoder(CONFIG, seed=4), untrained(CONFIG, seed=4)
     for name, value in alone.state_dict().items():
         assert torch.equal(value, whole.encoder.state_dict()[name]), name
 

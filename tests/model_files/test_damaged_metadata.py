@@ -10,9 +10,9 @@ import pytest
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.models.checkpoints.assembly import save_pretrained
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.tasks.specs.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
@@ -23,7 +23,7 @@ SPEC = SPECS["single"]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a classifier."""
     path = tmp_path_factory.mktemp("model") / "model"
-    model = EncoderForTask(BertModel(CONFIG), task_for(SPEC).head)
+    model = EncoderForTask(TransformerEncoder(CONFIG), task_for(SPEC).head)
     about = ModelMetadata(task=SPEC.kind, labels=SPEC.labels, spec=SPEC.to_dict())
     save_pretrained(path, model, TOKENIZER, about, trained=("pooler", "classifier"))
     return path

@@ -4,7 +4,7 @@ import json
 import sys
 
 from bertsmith.base.machine.runtime import Runtime
-from bertsmith.models.encoders.bert import BertModel
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.models.products.calibration import observe, observed_scales
 from bertsmith.models.products.prepared import prepare
 from model.examples import random_batch, shake, small_config
@@ -31,8 +31,8 @@ def states() -> dict[str, list[list[list[float]]]]:
     return found
 
 
-def _model() -> BertModel:
-    model = BertModel(small_config(num_hidden_layers=3, hidden_size=64, intermediate_size=128)).eval()
+def _model() -> TransformerEncoder:
+    model = TransformerEncoder(small_config(num_hidden_layers=3, hidden_size=64, intermediate_size=128)).eval()
     shake(model)
     return model.requires_grad_(False)
 

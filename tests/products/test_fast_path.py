@@ -9,9 +9,9 @@ from torch import Tensor
 
 from bertsmith.base.machine.processor import Processor
 from bertsmith.base.machine.runtime import Runtime
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.models.products import fast_path, packed_linear
 from bertsmith.models.products.calibration import observe, observed_scales
 from bertsmith.models.products.fast_path import PreparedFastPath, float_layers, integer_layers, scripted
@@ -27,7 +27,7 @@ RUNTIMES = {
 }
 
 
-def prepared(precision: str, kept: tuple[str, ...] = ()) -> BertModel:
+def prepared(precision: str, kept: tuple[str, ...] = ()) -> TransformerEncoder:
     """A model with packed products, or with int8 products of fixed scales in all layers but the kept ones."""
     if precision != "int8" and not RUNTIMES[precision].is_packed:
         pytest.skip(f"no packed products in {precision} here")
@@ -38,11 +38,11 @@ def prepared(precision: str, kept: tuple[str, ...] = ()) -> BertModel:
         observed(random_batch([9, 9, 12, 30]))
         scales = observed_scales(observed)
     found = prepare(model, RUNTIMES[precision], kept, scales)
-    assert isinstance(found, BertModel)
+    assert isinstance(found, TransformerEncoder)
     return found
 
 
-def without_fast_paths(model: BertModel) -> BertModel:
+def without_fast_paths(model: TransformerEncoder) -> TransformerEncoder:
     """The model without its fast paths."""
     other = copy.copy(model)
     other.fast_path = None
@@ -153,7 +153,7 @@ def test_only_layers_of_bert_with_products_of_one_kind_have_a_fast_path() -> Non
     assert causal.fast_path is per_token.fast_path is None
 
 
-def depth(model: BertModel) -> int:
+def depth(model: TransformerEncoder) -> int:
     """The layers of a fast path."""
     assert isinstance(model.fast_path, PreparedFastPath)
     return model.fast_path.depth

@@ -10,7 +10,6 @@ from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine import runtime
 from bertsmith.base.machine.runtime import Runtime, choose_inference
 from bertsmith.models.checkpoints.architectures import new_encoder
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Trace
 from bertsmith.models.parts.transformer import TransformerEncoder
@@ -24,8 +23,10 @@ LENGTHS = [5, 7, 7, 1, 12, 12, 12, 3]
 INT8 = Runtime(device="cpu", precision="int8", int8_bits=7)
 
 
-def wide_model(**changes: object) -> BertModel:
-    model = BertModel(small_config(num_hidden_layers=3, hidden_size=64, intermediate_size=128, **changes)).eval()
+def wide_model(**changes: object) -> TransformerEncoder:
+    model = TransformerEncoder(
+        small_config(num_hidden_layers=3, hidden_size=64, intermediate_size=128, **changes)
+    ).eval()
     shake(model)
     return model.requires_grad_(False)
 

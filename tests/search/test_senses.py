@@ -15,9 +15,9 @@ from bertsmith.inference.search.senses import (
     occurrence_vectors,
     plane,
 )
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.encoder import Trace
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.pack import pack_rows
@@ -28,7 +28,7 @@ UNCASED, CASED = TextRules(), TextRules(lowercase=False)
 
 @pytest.fixture(scope="module")
 def encoder() -> FrozenEncoder:
-    return FrozenEncoder(BertModel(CONFIG, seed=2), TOKENIZER, choose("cpu", "fp32"))
+    return FrozenEncoder(TransformerEncoder(CONFIG, seed=2), TOKENIZER, choose("cpu", "fp32"))
 
 
 def find_occurrences(sentences: Iterable[str], word: str, rules: TextRules, **options: int) -> list[Occurrence]:

@@ -16,12 +16,11 @@ import bertsmith
 from bertsmith.base.core.errors import ConfigError, CutWarning, InputError
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.machine.runtime import choose
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.window_reader import SentenceLayers
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.layers import sinusoidal_positions
-from bertsmith.models.parts.transformer import Pass
+from bertsmith.models.parts.transformer import Pass, TransformerEncoder
 from bertsmith.tasks.datasets.documents import read_documents
 from bertsmith.tasks.datasets.examples import DocumentExample, document_of, usual_sentences
 from bertsmith.tasks.encoding.forward import task_logits
@@ -40,7 +39,7 @@ SPECIAL = 2  # tokens around a sentence
 
 
 def model_of(kind: str) -> EncoderForTask:
-    return EncoderForTask(BertModel(CONFIG, seed=3), task_for(SPECS[kind]).head, seed=4).double().eval()
+    return EncoderForTask(TransformerEncoder(CONFIG, seed=3), task_for(SPECS[kind]).head, seed=4).double().eval()
 
 
 def spec_with(kind: str, **settings: Any) -> TaskSpec:

@@ -12,12 +12,11 @@ from bertsmith import OwnHead, convert, finetune, load
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.layers import sinusoidal_positions
-from bertsmith.models.parts.transformer import Pass
+from bertsmith.models.parts.transformer import Pass, TransformerEncoder
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.forward import task_logits
@@ -37,7 +36,7 @@ class Mine(OwnHead):
 
 
 def model_of(kind: str) -> EncoderForTask:
-    return EncoderForTask(BertModel(CONFIG, seed=None), task_for(SPECS[kind]).head, seed=4).eval()
+    return EncoderForTask(TransformerEncoder(CONFIG, seed=None), task_for(SPECS[kind]).head, seed=4).eval()
 
 
 def vector(model: EncoderForTask, text: np.ndarray, reads: str) -> torch.Tensor:

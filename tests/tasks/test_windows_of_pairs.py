@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.machine.runtime import choose
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.specs.kinds import task_for
@@ -78,7 +78,7 @@ def test_every_row_has_a_window_of_both_texts_and_no_token_is_left_out(
 def test_the_logits_of_the_windows_of_a_pair_are_pooled() -> None:
     spec = SPECS["windows of a pair"]
     task = task_for(spec)
-    model = EncoderForTask(BertModel(CONFIG, seed=None), task.head, seed=4).eval()
+    model = EncoderForTask(TransformerEncoder(CONFIG, seed=None), task.head, seed=4).eval()
     long, short = pair(PLAIN[:4] * 3, PLAIN[1:4] * 2), pair(PLAIN[:2], PLAIN[:2])
     examples = [long, short, long]
     features = task.encode(examples, TOKENIZER)

@@ -14,11 +14,11 @@ from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.encoders.bert import BertModel
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch
 from bertsmith.models.parts.config import BertConfig
 from bertsmith.models.parts.frozen_rows import TableWithFrozenRows
+from bertsmith.models.parts.transformer import TransformerEncoder
 from bertsmith.recipes.video import run
 from bertsmith.recipes.video.growth import WORD_TABLE, CodePieces, fitted, grown
 from bertsmith.recipes.video.reader import VideoReader
@@ -76,7 +76,7 @@ def test_the_number_of_parameters_of_bert_large_with_visual_words_is_that_of_the
         intermediate_size=4096,
     )  # fmt: skip
     with torch.device("meta"):
-        model = BertModel(config, seed=None)
+        model = TransformerEncoder(config, seed=None)
     assert sum(parameter.numel() for parameter in model.parameters()) == 356_376_576
 
 

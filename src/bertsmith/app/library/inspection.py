@@ -11,6 +11,7 @@ from bertsmith.base.core.progress import counted
 from bertsmith.base.machine.runtime import require_torch
 from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.hub import shown
+from bertsmith.models.checkpoints.load import load_any, locate
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import (
@@ -114,7 +115,6 @@ def inspect_model(source: str | Path) -> ModelReport:
         BertsmithError: there is no model.
     """
     require_torch(source)
-    from bertsmith.models.checkpoints.load import load_any, locate
     from bertsmith.models.checkpoints.own_folder import read_other_folder
 
     path, kind = locate(_encoder_of(source))
@@ -165,8 +165,6 @@ def verify_model(source: str | Path) -> int:
         folder = Path(place)
     else:
         require_torch(source)
-        from bertsmith.models.checkpoints.load import locate
-
         path, _ = locate(place)
         folder = path if path.is_dir() else path.parent
     read_metadata(folder, verify=True)

@@ -19,9 +19,11 @@ from bertsmith.inference.predictors.loading import load_predictor, load_pretrain
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.hub import model_name
+from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata, read_metadata
+from bertsmith.tasks.task_data.spec_of_model import spec_of
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
@@ -109,9 +111,7 @@ def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any)
             return Model(name, embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
         return Model(name, pretrained=pretrained, parts=exported.shape.parts)
     require_torch(source)
-    from bertsmith.models.checkpoints.load import load_any
     from bertsmith.tasks.encoding.loading import load_frozen_encoder
-    from bertsmith.tasks.task_data.spec_of_model import spec_of
 
     folder = load_any(source)
     if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):

@@ -64,8 +64,9 @@ def not_finite(tensors: "Mapping[str, Tensor]") -> list[str]:
     ['b']
     """
     # A finite sum has only finite terms, and is much faster to compute than a check of each term.
-    return [
-        name
-        for name, tensor in tensors.items()
-        if not math.isfinite(tensor.sum()) and not bool(tensor.isfinite().all())
-    ]
+    with np.errstate(invalid="ignore", over="ignore"):  # they may be arrays of NumPy
+        return [
+            name
+            for name, tensor in tensors.items()
+            if not math.isfinite(tensor.sum()) and not bool((tensor - tensor == 0).all())
+        ]

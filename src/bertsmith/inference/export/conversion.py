@@ -14,7 +14,8 @@ from bertsmith.base.core.progress import tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.storage.files import atomic_folder, digest_file, read_json, require_outside, write_json, write_text
 from bertsmith.inference.export.check import compare, library_model
-from bertsmith.inference.export.onnx_graph import OPSET, write_fp32, write_int8
+from bertsmith.inference.export.onnx_files import write_fp32, write_int8
+from bertsmith.inference.export.onnx_message import OPSET
 from bertsmith.inference.export.readback import check_google, check_huggingface
 from bertsmith.inference.export.record import RECORD, require_equal, require_near, versions
 from bertsmith.inference.export.request import ConvertRequest
@@ -186,17 +187,7 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path,
     longest, needs_segments = longest_of(config, metadata), metadata.reads in OF_TWO_TEXTS
     write_tokenizer(partial, tokenizer, config, longest, needs_segments)
     write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx", opening)
-    shape = OnnxShape(
-        parts=folder.parts,
-        hidden_size=config.hidden_size,
-        num_hidden_layers=config.num_hidden_layers,
-        vocab_size=config.vocab_size,
-        type_vocab_size=config.type_vocab_size,
-        max_tokens=config.max_tokens,
-        pad_token_id=config.pad_token_id,
-        is_causal=config.is_causal,
-        int8_bits=int8_bits,
-    )
+    shape = OnnxShape.of(config, folder.parts, int8_bits)
     write_metadata(partial, tokenizer, with_shape(metadata, shape))
 
 

@@ -10,17 +10,18 @@ texts are read apart, and a window is a mask on the products of all queries and 
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from bertsmith.inference.export.onnx_message import BOOL, Array, Node
 from bertsmith.models.checkpoints.plan import POSITIONS, fixed_positions
-from bertsmith.models.encoders.mpnet import bias_by_distance
-from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.layers import QUICK_GELU_RATE, turn_of
+from bertsmith.models.encoders.mpnet import ranges_of
+from bertsmith.models.parts.config import QUICK_GELU_RATE, EncoderConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOWEST = float(np.finfo(np.float32).min)
 RELATIVE = "bert.embeddings.relative.weight"
@@ -31,10 +32,10 @@ Turn = tuple[str, str]  # cosines and sines, [S, d / 2], or [B, 1, S, d / 2] if 
 class Nodes:
     """A graph under construction."""
 
-    def __init__(self, onnx: Any, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:
-        self.onnx, self.config, self.tensors = onnx, config, tensors
-        self.nodes: list[Any] = []
-        self.arrays: dict[str, npt.NDArray[np.generic]] = {}
+    def __init__(self, config: EncoderConfig, tensors: "Mapping[str, Tensor]") -> None:
+        self.config, self.tensors = config, tensors
+        self.nodes: list[Node] = []
+        self.arrays: dict[str, Array] = {}
 
     def with_config(self, config: EncoderConfig) -> "Nodes":
         """The same graph, for layers of another shape."""
@@ -45,14 +46,14 @@ class Nodes:
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """The name of the value of a new node."""
         name = f"{operator}_{len(self.nodes)}"
-        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], name=name, **attributes))
+        self.nodes.append(Node(operator, inputs, [name], attributes))
         return name
 
     def halves(self, x: str) -> tuple[str, str]:
         """The two halves of the last axis."""
         name = f"Split_{len(self.nodes)}"
         both = f"{name}_first", f"{name}_second"
-        self.nodes.append(self.onnx.helper.make_node("Split", [x], both, name=name, axis=-1, num_outputs=2))
+        self.nodes.append(Node("Split", [x], both, {"axis": -1, "num_outputs": 2}))
         return both
 
     def first(self, x: str, *, axis: int) -> str:
@@ -115,10 +116,17 @@ class Nodes:
         return name
 
 
-def plain(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """The numbers of a tensor in fp32."""
-    result: npt.NDArray[np.float32] = tensor.detach().float().cpu().numpy()
-    return result
+def plain(tensor: "Tensor | npt.NDArray[Any]") -> npt.NDArray[np.float32]:
+    """The numbers of a tensor, or array of NumPy, in fp32."""
+    if not isinstance(tensor, np.ndarray):
+        tensor = tensor.detach().float().cpu().numpy()
+    return tensor.astype(np.float32, copy=False)
+
+
+def needs_library_tables(config: EncoderConfig) -> bool:
+    """Whether the graph holds tables of sines that torch computes: those of another library differ in the last bits."""
+    has_rotary = any(config.rotary_base_of(layer) is not None for layer in range(config.num_hidden_layers))
+    return has_rotary or config.position_embedding_type == "sinusoidal"
 
 
 class GraphEncoder:
@@ -197,6 +205,10 @@ class GraphEncoder:
         if base is None:
             return None
         if base not in self._turns:
+            import torch
+
+            from bertsmith.models.parts.layers import turn_of
+
             nodes, positions = self.nodes, torch.arange(self.config.max_tokens)
             both = []
             for name, table in turn_of(positions, base, self.config.head_size)._asdict().items():
@@ -243,12 +255,9 @@ class GraphEncoder:
         return self._between
 
     def relative(self) -> str:
-        """The bias by distance, [1 or B, A, S, S].
-
-        The library computes the ranges of distance: a logarithm near their ends may round otherwise elsewhere.
-        """
+        """The bias by distance, [1 or B, A, S, S]."""
         nodes, longest = self.nodes, self.config.max_tokens
-        biases = plain(bias_by_distance(nodes.tensors[RELATIVE], longest))  # [A, 2P - 1]
+        biases = plain(nodes.tensors[RELATIVE])[ranges_of(longest)].T  # [A, 2P - 1]
         length = nodes.node("Shape", self.ids, start=1, end=2)
         ends = [
             nodes.node(operator, nodes.integers(longest + more), length) for operator, more in (("Sub", 0), ("Add", -1))
@@ -260,9 +269,7 @@ class GraphEncoder:
     def real_keys(self) -> str:
         """Whether a key is a real token, [B, 1, 1, S]."""
         nodes = self.nodes
-        return nodes.node(
-            "Cast", nodes.node("Unsqueeze", self.mask, nodes.integers(1, 2)), to=nodes.onnx.TensorProto.BOOL
-        )
+        return nodes.node("Cast", nodes.node("Unsqueeze", self.mask, nodes.integers(1, 2)), to=BOOL)
 
     def masked(self, seen: str, bias: str | None = None) -> str:
         """The bias where a key is seen, 0 if there is none, and else the lowest number."""

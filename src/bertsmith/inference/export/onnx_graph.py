@@ -1,4 +1,4 @@
-"""The ONNX graph of a model, built node by node from its parameters, and its files in fp32 and int8.
+"""The ONNX graph of a model, built node by node from its parameters, which are tensors or arrays of NumPy.
 
 Letters: B sequences, S tokens of the longest one, C endings of a choice, R sentences, D width, K labels, V vocabulary.
 
@@ -8,26 +8,20 @@ If only one position of a sequence is read ([CLS], or the last token of a left-t
 layer computes nothing else, as in the library. The encoder is in `onnx_encoder.py`; here are the heads. The inputs of a
 head on sentences are those of `onnx_session.padded_part`.
 
-Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/encoder_with_head.py`;
-`quantize_dynamic` of onnxruntime (int8 weights per column, dynamic uint8 activations).
+Source: the operators of ONNX; `EncoderForTask` and `EncoderForPreTraining` of `models/heads/encoder_with_head.py`.
 """
 
 import math
 from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
-from bertsmith.base.core.errors import CheckpointError
-from bertsmith.base.core.version import __version__
 from bertsmith.inference.export.onnx_encoder import LOWEST, GraphEncoder, Nodes, plain
-from bertsmith.models.checkpoints.model_folder import ModelFolder, parts_of
-from bertsmith.models.heads.head_blocks import HeadBlocks
-from bertsmith.models.heads.window_reader import layer_config
+from bertsmith.inference.export.onnx_message import BOOL, DOUBLE, FLOAT, INTEGER, Graph, Node, Value
+from bertsmith.models.checkpoints.model_folder import parts_of
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.head_inputs import APART, CONCAT, OF_TWO_TEXTS
+from bertsmith.models.parts.head_inputs import APART, BLOCKS_EPSILON, CONCAT, OF_TWO_TEXTS
 from bertsmith.models.parts.part_names import BLOCKS, READER
 from bertsmith.tasks.encoding.onnx_session import (
     INPUTS,
@@ -38,40 +32,33 @@ from bertsmith.tasks.encoding.onnx_session import (
     Output,
     inputs_of,
     outputs_of,
-    package,
 )
-from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 
-# LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
-OPSET = 20
-# A protobuf file must stay below 2 GiB; everything but the weights takes a few thousand bytes.
-LARGEST_FILE = 2**31 - 2**20
-QUANTISED = ("MatMul", "Gather")
+if TYPE_CHECKING:
+    from torch import Tensor
 
-
-def build_graph(
+def graph_of(
     config: EncoderConfig,
-    tensors: Mapping[str, Tensor],
+    tensors: "Mapping[str, Tensor]",
     kind: str | None,
     *,
     reads: str = "pooler",
     tied: bool = True,
-) -> Any:
-    """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
+) -> Graph:
+    """The graph of a model in fp32, with axes named batch, sequence and choices.
 
     Args:
+        tensors: parameters by our name, of torch or NumPy.
         kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
+        reads: what the head reads; see `TaskSpec.reads`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
             separate matrix, which can then be quantized.
     """
-    onnx = package("onnx")
     parts = parts_of(tensors, config)
     outputs = outputs_of(kind, parts)
-    graph = Nodes(onnx, config, tensors)
+    graph = Nodes(config, tensors)
     results = _Heads(graph).forward(kind, outputs, tied=tied, reads=reads)
     outer = ["batch", "choices"] if kind == "choice" else ["batch"]
-    integer, real = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
-    value = onnx.helper.make_tensor_value_info
     width = config.hidden_size
     widths = {"last_hidden_state": [width], "pooler_output": [width], "seq_relationship_logits": [2]}
     if kind is None:
@@ -81,25 +68,17 @@ def build_graph(
     inputs = {name: [*outer, "sequence"] for name in inputs_of(config, reads)}
     if outputs[0].per == PER_SENTENCE:
         inputs |= {SENTENCES: [*outer, "sequence"], TEXTS: ["sentences"]}
-    infos = []
+    values = []
     for output in outputs:
         axes = {PER_TOKEN: [*outer, "sequence"], PER_SENTENCE: ["sentences"]}.get(output.per, outer)
-        graph.nodes.append(onnx.helper.make_node("Identity", [results[output.name]], [output.name], name=output.name))
-        infos.append(value(output.name, real, [*axes, *widths.get(output.name, [])]))
-    proto = onnx.helper.make_graph(
-        graph.nodes,
-        config.model_type,
-        [value(name, integer, axes) for name, axes in inputs.items()],
-        infos,
-        [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()],
-    )
-    versions = [onnx.helper.make_opsetid("", OPSET)]
-    return onnx.helper.make_model(
-        proto,
-        opset_imports=versions,
-        ir_version=onnx.helper.find_min_ir_version_for(versions),
-        producer_name="bertsmith",
-        producer_version=__version__,
+        graph.nodes.append(Node("Identity", [results[output.name]], [output.name], {}))
+        values.append(Value(output.name, FLOAT, [*axes, *widths.get(output.name, [])]))
+    return Graph(
+        name=config.model_type,
+        nodes=graph.nodes,
+        inputs=[Value(name, INTEGER, axes) for name, axes in inputs.items()],
+        outputs=values,
+        arrays=graph.arrays,
     )
 
 
@@ -204,7 +183,7 @@ class _Heads:
             else:
                 vector = self.first_token(hidden)
             is_real = self.nodes.node(
-                "Cast", self.nodes.node("Unsqueeze", mask, self.nodes.integers(2)), to=self.nodes.onnx.TensorProto.BOOL
+                "Cast", self.nodes.node("Unsqueeze", mask, self.nodes.integers(2)), to=BOOL
             )
             seen = self.nodes.node("Where", is_real, hidden, self.nodes.real("lowest", LOWEST))
             largest = self.nodes.node("ReduceMax", seen, self.nodes.integers(1), keepdims=0)
@@ -218,7 +197,7 @@ class _Heads:
                 *(self.nodes.node("Gather", means, self.nodes.scalar(text), axis=0) for text in (0, 1))
             )
         assert segments is not None, "an input of the graph"
-        second = self.nodes.node("Mul", real, self.nodes.node("Cast", segments, to=self.nodes.onnx.TensorProto.FLOAT))
+        second = self.nodes.node("Mul", real, self.nodes.node("Cast", segments, to=FLOAT))
         return self.compared(self.mean(hidden, self.nodes.node("Sub", real, second)), self.mean(hidden, second))
 
     def of_sentences(self, hidden: str, mask: str) -> str:
@@ -243,17 +222,19 @@ class _Heads:
         names = [name for name in self.tensors if name.startswith(f"{READER}.layers.")]
         if not names:
             return vectors
-        node, nodes, onnx = self.nodes.node, self.nodes, self.nodes.onnx
+        from bertsmith.models.heads.window_reader import layer_config
+
+        node, nodes = self.nodes.node, self.nodes
         width = self.config.hidden_size
         same = node("Equal", *(node("Unsqueeze", TEXTS, nodes.integers(axis)) for axis in (1, 0)))  # [R, R]
-        before = node("Trilu", node("Cast", same, to=onnx.TensorProto.INT64), nodes.scalar(-1), upper=0)
+        before = node("Trilu", node("Cast", same, to=INTEGER), nodes.scalar(-1), upper=0)
         places = node("ReduceSum", before, nodes.integers(1), keepdims=1)  # [R, 1], in their text
         # Odd columns are cosines. Angles are computed in fp64, as in the library.
         columns = np.arange(width)
         rates = nodes.array("rates of sentences", np.exp(columns // 2 * 2 * (-math.log(10000.0) / width)))
         phases = nodes.array("phases of sentences", columns % 2 * (math.pi / 2))
-        angles = node("Add", node("Mul", node("Cast", places, to=onnx.TensorProto.DOUBLE), rates), phases)
-        table = node("Cast", node("Sin", angles), to=onnx.TensorProto.FLOAT)
+        angles = node("Add", node("Mul", node("Cast", places, to=DOUBLE), rates), phases)
+        table = node("Cast", node("Sin", angles), to=FLOAT)
         states = node("Unsqueeze", node("Add", vectors, table), nodes.integers(0))  # [1, R, D]
         layers = GraphEncoder(nodes.with_config(layer_config(width)), SENTENCES, TEXTS)
         bias = layers.masked(node("Unsqueeze", same, nodes.integers(0, 1)))  # [1, 1, R, R]
@@ -266,9 +247,9 @@ class _Heads:
 
         Source: `HeadBlocks` of `models/heads/head_blocks.py`.
         """
-        x = self.nodes.norm(vectors, f"{BLOCKS}.norm", HeadBlocks.epsilon)
+        x = self.nodes.norm(vectors, f"{BLOCKS}.norm", BLOCKS_EPSILON)
         x = self.nodes.node("Relu", self.nodes.dense(x, f"{BLOCKS}.hidden"))
-        return self.nodes.norm(x, f"{BLOCKS}.hidden_norm", HeadBlocks.epsilon)
+        return self.nodes.norm(x, f"{BLOCKS}.hidden_norm", BLOCKS_EPSILON)
 
     def compared(self, a: str, b: str) -> str:
         """[a, b, |a - b|, a * b], [B, 4D]."""
@@ -288,7 +269,7 @@ class _Heads:
 
     def real(self, mask: str) -> str:
         """1.0 for real tokens, else 0.0, [B, S]."""
-        return self.nodes.node("Cast", mask, to=self.nodes.onnx.TensorProto.FLOAT)
+        return self.nodes.node("Cast", mask, to=FLOAT)
 
     def pool(self, states: str) -> str:
         """The pooled output for some hidden states, of the same shape.
@@ -312,67 +293,3 @@ class _Heads:
             table = self.nodes.array("mlm.decoder.weight", plain(self.tensors["bert.embeddings.word.weight"]).T)
         scores = self.nodes.node("MatMul", hidden, table)
         return scores if kind == "tied" else self.nodes.node("Add", scores, self.nodes.parameter("mlm.bias"))
-
-
-def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_file: int = LARGEST_FILE) -> None:
-    """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file next to it."""
-    _write(build_graph(folder.config, folder.tensors, kind, reads=_reads(folder)), path, largest_file)
-
-
-def _reads(folder: ModelFolder) -> str:
-    """The pooling that the head of the model reads; the pooler for a model of another tool."""
-    spec = spec_of_head(folder)
-    return "pooler" if spec is None else spec.reads
-
-
-def write_int8(
-    folder: ModelFolder, kind: str | None, path: Path, *, reduced: bool, largest_file: int = LARGEST_FILE
-) -> None:
-    """Writes the graph with matrices and word embeddings in int8.
-
-    Args:
-        reduced: weights use 7 of their 8 bits, so that no sum of two products overflows 16 bits; see
-            `needs_reduced_range`.
-    """
-    onnx, quantization = package("onnx"), package("onnxruntime.quantization")
-    # The decoder of a masked-LM head is transposed and quantized per column, so it cannot share the word embeddings.
-    graph = build_graph(folder.config, folder.tensors, kind, reads=_reads(folder), tied=False)
-    # There is nothing to fold or fuse beforehand; without this mark onnxruntime advises to try.
-    onnx.helper.set_model_props(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
-    plain = path.with_name(f"plain-{path.name}")
-    outside = _write(graph, plain, largest_file)
-    quantization.quantize_dynamic(
-        plain,
-        path,
-        op_types_to_quantize=list(QUANTISED),
-        per_channel=True,
-        reduce_range=reduced,
-        use_external_data_format=outside,
-    )
-    for file in (plain, _data_file(plain)):
-        file.unlink(missing_ok=True)
-    onnx.checker.check_model(str(path), full_check=True)
-
-
-def _write(graph: Any, path: Path, largest_file: int) -> bool:
-    """Writes a graph and checks it; returns whether the weights are in a separate file."""
-    onnx = package("onnx")
-    outside = sum(len(array.raw_data) for array in graph.graph.initializer) > largest_file
-    onnx.save_model(
-        graph,
-        str(path),
-        save_as_external_data=outside,
-        all_tensors_to_one_file=True,
-        location=_data_file(path).name,
-    )
-    try:
-        onnx.checker.check_model(str(path), full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise CheckpointError(
-            expected=f"valid ONNX in {path.name}", found=str(error)[:300], fix="try another version of onnx"
-        ) from None
-    return outside
-
-
-def _data_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.data")

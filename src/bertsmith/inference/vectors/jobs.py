@@ -199,11 +199,15 @@ class JobRecipe:
     of_tokens: bool = False
     text: bool = False
 
-    def job(self) -> VectorJob:
-        """The job, with the model loaded."""
+    def job(self, characters: int | None = None) -> VectorJob:
+        """The job, with the model loaded.
+
+        Args:
+            characters: see `load_encoder`.
+        """
         if self.of_tokens:
             return TokenVectorsOfTexts(load_token_features(self.model, **self.loading))
-        return TextVectors(load_embedder(self.model, **self.loading), text=self.text)
+        return TextVectors(load_embedder(self.model, **self.loading, characters=characters), text=self.text)
 
 
 def write_vectors(

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.machine.runtime import require_torch
+from bertsmith.inference.export.built_graph import encoder_graph
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
+from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
 from bertsmith.models.model_files.tokenizer_files import lowercased
@@ -26,22 +28,27 @@ def load_encoder(
     precision: str = "fp32",
     products: str = "auto",
     int8: "RecordedInt8 | None" = None,
+    characters: int | None = None,
 ) -> tuple[RowEncoder, SentenceRecipe | None]:
     """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
 
     Args:
         source: a model folder, one of sentence-transformers, a Google checkpoint, a run, a hub id or an ONNX folder.
         pooled: texts get one vector each, so every step of the recipe must be supported here.
+        characters: all that the encoder will read, about, of its last layer alone; None if unknown. For a few, torch is
+            not imported; see `encoder_graph`.
     """
     recipe = read_recipe(Path(source), pooled=pooled)
     encoder_path = source if recipe is None else recipe.encoder
-    if is_onnx_folder(encoder_path):
-        exported = read_onnx_folder(encoder_path)
-        engine = OnnxEngine(exported, device=device, precision=precision, products=products)
+    exported, built = read_onnx_folder(encoder_path) if is_onnx_folder(encoder_path) else None, None
+    if exported is None and characters is not None:
+        compute = {"device": device, "precision": precision, "products": products}
+        exported, built = encoder_graph(encoder_path, characters=characters, **compute) or (None, None)
+    if exported is not None:
+        engine = OnnxEngine(exported, device=device, precision=precision, products=products, built=built)
         lower = recipe is not None and recipe.lowercase
         return engine.encoder(lowercased(exported.tokenizer) if lower else exported.tokenizer), recipe
     require_torch(source)
-    from bertsmith.models.checkpoints.load import load_any
     from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
     folder = load_any(encoder_path)
@@ -65,6 +72,7 @@ def load_embedder(
     precision: str = "fp32",
     products: str = "auto",
     int8: "RecordedInt8 | None" = None,
+    characters: int | None = None,
 ) -> Embedder:
     """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
@@ -74,10 +82,11 @@ def load_embedder(
         max_length: None: as the folder says, or the model's positions if it says nothing.
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
         dimensions: how many of the first numbers of each vector are kept; None: as many as the folder says, or all.
+        characters: see `load_encoder`.
     """
-    encoder, recipe = load_encoder(
-        source, pooled=True, device=device, precision=precision, products=products, int8=int8
-    )
+    compute = {"device": device, "precision": precision, "products": products}
+    known = characters if layers == "last" else None
+    encoder, recipe = load_encoder(source, pooled=True, int8=int8, characters=known, **compute)
     said = recipe or SentenceRecipe(encoder=Path(source))
     limit = encoder.model.max_tokens
     if said.pooling == "cls" and pooling is None and encoder.reads_last:

@@ -23,14 +23,15 @@ from bertsmith.models.model_files.tokenizer_files import (
     read_wordpiece,
 )
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.encoder import Encoder
 from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES
 
 if TYPE_CHECKING:
+    from bertsmith.models.parts.encoder import Encoder
     from bertsmith.models.parts.encoder_decoder import EncoderDecoder
 
+_PLAIN_ENCODER = "parts.transformer:TransformerEncoder"
 TokenizerReader = Callable[[Path, ModelMetadata], tuple[Tokenizer | None, list[str]]]
 
 
@@ -39,8 +40,10 @@ class Architecture:
     """The classes and functions of one architecture; their module is imported when they are used.
 
     Attributes:
-        module: below `models.encoders`; it holds the encoder and the table of names.
-        prefix: of the names of its classes, such as "Bert" in `BertConfig` and `BertModel`.
+        module: below `models.encoders`; it holds the table of names and, as a rule, the configuration, and needs no
+            torch for an encoder that can be a graph.
+        prefix: of the names of its classes, such as "Albert" in `AlbertConfig` and `AlbertModel`.
+        encoder_module: below `models.encoders`, of an encoder that is not the plain one of BERT.
         read_tokenizer: reads the tokenizer of a folder, given the content of `bertsmith.json`; returns None if there is
             no vocabulary, and a list of notes on where the rules come from.
     """
@@ -48,6 +51,7 @@ class Architecture:
     module: str
     prefix: str
     read_tokenizer: TokenizerReader = read_tokenizer
+    encoder_module: str = ""
     config_name: str = ""
     table: str = "NAMES"
 
@@ -58,9 +62,10 @@ class Architecture:
         return cast("type[EncoderConfig]", imported(f"models.{name}"))
 
     @property
-    def encoder(self) -> Callable[..., Encoder]:
+    def encoder(self) -> "Callable[..., Encoder]":
         """Its encoder; called with a configuration and the seed for initialization."""
-        return cast("type[Encoder]", imported(f"models.encoders.{self.module}:{self.prefix}Model"))
+        name = f"encoders.{self.encoder_module}:{self.prefix}Model" if self.encoder_module else _PLAIN_ENCODER
+        return cast("type[Encoder]", imported(f"models.{name}"))
 
     @property
     def names(self) -> ParameterNames:
@@ -77,11 +82,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "albert": Architecture(
         module="albert",
         prefix="Albert",
+        encoder_module="albert_model",
         read_tokenizer=functools.partial(read_tokenizer, usual=OF_ALBERT, describe=describe_albert),
     ),
     "modernbert": Architecture(
         module="modernbert",
         prefix="ModernBert",
+        encoder_module="modernbert_model",
         read_tokenizer=functools.partial(read_tokenizer, usual=SPECIAL_PIECES),
     ),
     "xlm-roberta": Architecture(
@@ -91,11 +98,11 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         config_name="encoders.roberta:XlmRobertaConfig",
         table="XLM_NAMES",
     ),
-    "mpnet": Architecture(module="mpnet", prefix="Mpnet"),
-    "awd-lstm": Architecture(module="awd_lstm", prefix="AwdLstm"),
-    "static-vectors": Architecture(module="static", prefix="Static"),
-    "elmo": Architecture(module="elmo", prefix="Elmo", read_tokenizer=read_wordpiece),
-    "bilstm": Architecture(module="bilstm", prefix="BiLstm"),
+    "mpnet": Architecture(module="mpnet", prefix="Mpnet", encoder_module="mpnet_model"),
+    "awd-lstm": Architecture(module="awd_lstm", prefix="AwdLstm", encoder_module="awd_lstm"),
+    "static-vectors": Architecture(module="static", prefix="Static", encoder_module="static"),
+    "elmo": Architecture(module="elmo", prefix="Elmo", encoder_module="elmo", read_tokenizer=read_wordpiece),
+    "bilstm": Architecture(module="bilstm", prefix="BiLstm", encoder_module="bilstm"),
 }
 # Models that write a text from a text.
 ENCODER_DECODERS = Registry[type[EncoderConfig]](
@@ -166,7 +173,7 @@ def read_other_config(values: Any) -> EncoderConfig | None:
     return None if configs is None else configs[kind].from_dict(values)
 
 
-def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> Encoder:
+def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> "Encoder":
     """An encoder of this shape."""
     return architecture_of(config).encoder(config, seed=seed)
 

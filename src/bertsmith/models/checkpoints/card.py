@@ -11,9 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import TYPE_CHECKING, NamedTuple
 
 from bertsmith.base.core.progress import counted
 from bertsmith.base.storage.files import write_text
@@ -33,6 +31,9 @@ from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, part_of
 from bertsmith.text.tokenizers.pipeline import PipelineTokenizer
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LIBRARIES = {  # by the hub's names
     "sentence-transformers": "It also loads in `sentence-transformers`, with the same vectors.",
@@ -172,7 +173,7 @@ _KINDS = {
 def write_card(
     folder: Path,
     config: EncoderConfig,
-    tensors: Mapping[str, Tensor],
+    tensors: "Mapping[str, Tensor]",
     tokenizer: Tokenizer | None,
     metadata: ModelMetadata,
     library: str,
@@ -235,7 +236,7 @@ def _parts(card: str) -> tuple[list[str], str]:
 
 
 def _header(
-    config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str, opening: Opening
+    config: EncoderConfig, tensors: "Mapping[str, Tensor]", metadata: ModelMetadata, library: str, opening: Opening
 ) -> str:
     if metadata.task in _KINDS:
         pipeline = _KINDS[metadata.task].pipeline
@@ -254,7 +255,7 @@ def _header(
     return f"---\n{licence}library_name: {library}{named}{language}{tags}\n---"
 
 
-def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
+def _title(config: EncoderConfig, tensors: "Mapping[str, Tensor]", metadata: ModelMetadata) -> str:
     kind, name = metadata.task or "", str((metadata.spec or {}).get("name", ""))
     model = config.display_name
     if kind in _KINDS:
@@ -267,7 +268,7 @@ def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: Model
 
 
 def _what(
-    config: EncoderConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer | None, metadata: ModelMetadata
+    config: EncoderConfig, tensors: "Mapping[str, Tensor]", tokenizer: Tokenizer | None, metadata: ModelMetadata
 ) -> str:
     count = sum(tensor.numel() for tensor in tensors.values())
     lines = [f"- Encoder: {config.shape_in_words}; {count:,} parameters in total."]
@@ -364,7 +365,7 @@ def _cost(metadata: ModelMetadata) -> Iterator[str]:
 
 def _use(
     config: EncoderConfig,
-    tensors: Mapping[str, Tensor],
+    tensors: "Mapping[str, Tensor]",
     tokenizer: Tokenizer | None,
     metadata: ModelMetadata,
     library: str,
@@ -405,12 +406,12 @@ def _use(
     return "\n\n".join(paragraphs)
 
 
-def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
+def _fills(config: EncoderConfig, tensors: "Mapping[str, Tensor]") -> bool:
     """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
     return any(part_of(name) == "mlm" for name in tensors) and not (config.is_causal or config.two_directions)
 
 
-def _continues(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
+def _continues(config: EncoderConfig, tensors: "Mapping[str, Tensor]") -> bool:
     """Whether the model continues texts; one that reads from right to left predicts the piece before."""
     return config.is_causal and not config.reads_backward and "mlm" in parts_of(tensors, config)
 

@@ -8,10 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import CheckpointError, some
 from bertsmith.base.storage.files import atomic_folder, link_file, read_object, require_file, write_json
@@ -33,11 +30,13 @@ from bertsmith.models.checkpoints.weights import (
     ADAPTER,
     MODEL_FOLDER,
     adapter_error,
+    in_order,
     join_fused,
     read_weights,
     split_fused,
     without_wrappers,
     write_safetensors,
+    zeros_like,
 )
 from bertsmith.models.model_files.metadata import (
     METADATA,
@@ -55,11 +54,23 @@ from bertsmith.models.parts.parameter_names import ParameterNames
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 def read_model_folder(
-    path: Path | str, *, rules: TextRules | None = None, allow_unknown: bool = False, verify: bool = False
+    path: Path | str,
+    *,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    verify: bool = False,
+    as_arrays: bool = False,
 ) -> ModelFolder:
-    """The model in a Hugging Face folder, written by bertsmith or by other tools."""
+    """The model in a Hugging Face folder, written by bertsmith or by other tools.
+
+    Args:
+        as_arrays: see `read_weights`.
+    """
     folder = Path(path)
     source = f"'{shown(folder)}'"
     values = _read_config(folder)
@@ -81,12 +92,12 @@ def read_model_folder(
     if tokenizer is not None:
         tokenizer = with_segments(tokenizer, config.type_vocab_size, folder)
     names = architecture.names
-    weights, unwrapped = without_wrappers(read_weights(folder), names)
+    weights, unwrapped = without_wrappers(read_weights(folder, as_arrays=as_arrays), names)
     notes += unwrapped
     stored = split_fused(weights, names) if names.fused else weights
     for name, bias in names.without_bias.items():
         if name in stored and bias not in stored:
-            stored[bias] = stored[name].new_zeros(len(stored[name]))
+            stored[bias] = zeros_like(stored[name], len(stored[name]))
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     plan = plan_loading(
         shapes,
@@ -102,8 +113,7 @@ def read_model_folder(
     if config.is_causal and not (is_ours or config.always_causal):
         _require_no_first(values, source)
     tensors = {
-        ours: stored[name].T.contiguous() if transposed else stored[name].contiguous()
-        for ours, (name, transposed) in plan.take.items()
+        ours: in_order(stored[name].T if transposed else stored[name]) for ours, (name, transposed) in plan.take.items()
     }
     require_numbers(tensors, source)
     if metadata.task is None:
@@ -139,7 +149,7 @@ def write_model_folder(
     path: Path | str,
     *,
     config: EncoderConfig,
-    tensors: Mapping[str, Tensor],
+    tensors: "Mapping[str, Tensor]",
     tokenizer: Tokenizer | None,
     metadata: ModelMetadata | None = None,
     replace: bool = False,
@@ -213,7 +223,7 @@ def _declared(values: dict[str, Any]) -> tuple[str | None, str | None]:
     return first if isinstance(first, str) else None, problem if isinstance(problem, str) else None
 
 
-def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> tuple[str, ...]:
+def _labels(values: dict[str, Any], tensors: "Mapping[str, Tensor]", source: str) -> tuple[str, ...]:
     """The labels of another tool's classifier, in the order of its rows; empty if it has none."""
     names, (declared, _) = values.get("id2label"), _declared(values)
     if not isinstance(names, dict) or "classifier.bias" not in tensors or (declared or "").endswith("MultipleChoice"):
@@ -249,10 +259,10 @@ def _require_no_first(values: dict[str, Any], source: str) -> None:
 
 
 def _require_tied(
-    values: dict[str, Any], plan: LoadingPlan, stored: Mapping[str, Tensor], names: ParameterNames, source: str
+    values: dict[str, Any], plan: LoadingPlan, stored: "Mapping[str, Tensor]", names: ParameterNames, source: str
 ) -> None:
     """Checks that the decoder of the masked-LM head is the word table, or there is no such head."""
-    untied = [copy for first, copy, _ in plan.copies if not torch.equal(stored[first], stored[copy])]
+    untied = [copy for first, copy, _ in plan.copies if not bool((stored[first] == stored[copy]).all())]
     if untied:
         raise CheckpointError(
             expected=f"a decoder tied to the word table in {source}",

@@ -3,9 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import CheckpointError, VocabularyError, some
 from bertsmith.base.core.finite import not_finite
@@ -18,6 +16,9 @@ from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, PARTS, part_of,
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 # A word table may have a few more rows than there are pieces, to make their number a multiple of one of these.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)
 # If the ids of the pieces are stated, it may have this many more rows, or this share of the pieces.
@@ -29,13 +30,14 @@ class ModelFolder:
     """A model read from disk.
 
     Attributes:
-        tensors: parameters by our name, the encoder's prefixed with `bert.`; dtype as stored.
+        tensors: parameters by our name, the encoder's prefixed with `bert.`; dtype as stored. Arrays of NumPy where the
+            folder was read without torch.
         metadata: the content of `bertsmith.json` (task, labels), or what other tools' files say if there is none.
     """
 
     path: Path
     config: EncoderConfig
-    tensors: dict[str, Tensor]
+    tensors: "dict[str, Tensor]"
     tokenizer: Tokenizer | None
     metadata: ModelMetadata
     report: LoadReport
@@ -100,10 +102,10 @@ def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -
 def tensors_to_write(
     config: EncoderConfig,
     names: ParameterNames,
-    tensors: Mapping[str, Tensor],
+    tensors: "Mapping[str, Tensor]",
     tokenizer: Tokenizer | None,
     metadata: ModelMetadata,
-) -> dict[str, Tensor]:
+) -> "dict[str, Tensor]":
     """The parameters of a model by our full name, checked, with the table of positions that other tools need."""
     source = "the model to be written"
     ours = {with_prefix(name): tensor for name, tensor in tensors.items()}
@@ -117,9 +119,10 @@ def tensors_to_write(
     return ours
 
 
-def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
+def require_numbers(tensors: "Mapping[str, Tensor]", source: str) -> None:
     """Checks that all tensors contain floating-point numbers, none of them infinite or NaN."""
-    wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
+    kinds = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in tensors.items()}
+    wrong = [f"{name} as {kind}" for name, kind in kinds.items() if "float" not in kind]
     if wrong:
         raise CheckpointError(
             expected=f"floating-point weights in {source}",

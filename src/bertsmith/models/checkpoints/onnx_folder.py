@@ -11,6 +11,7 @@ from bertsmith.base.core.errors import CheckpointError, ConfigError, InputError
 from bertsmith.base.core.settings import from_dict, to_dict
 from bertsmith.models.model_files.metadata import METADATA, ModelMetadata, read_metadata
 from bertsmith.models.model_files.tokenizer_files import read_tokenizer, with_segments
+from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 GRAPH, INT8_GRAPH = "model.onnx", "model_int8.onnx"
@@ -37,6 +38,21 @@ class OnnxShape:
     pad_token_id: int
     is_causal: bool
     int8_bits: int = 0
+
+    @staticmethod
+    def of(config: EncoderConfig, parts: tuple[str, ...], int8_bits: int = 0) -> "OnnxShape":
+        """The shape of a model with this configuration."""
+        return OnnxShape(
+            parts=parts,
+            hidden_size=config.hidden_size,
+            num_hidden_layers=config.num_hidden_layers,
+            vocab_size=config.vocab_size,
+            type_vocab_size=config.type_vocab_size,
+            max_tokens=config.max_tokens,
+            pad_token_id=config.pad_token_id,
+            is_causal=config.is_causal,
+            int8_bits=int8_bits,
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

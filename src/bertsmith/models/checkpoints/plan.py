@@ -7,16 +7,16 @@ lost its head scores like one that never learned.
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import CheckpointError, some
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.head_inputs import HIDDEN_UNITS, READER_UNITS
-from bertsmith.models.parts.layers import sinusoidal_positions
 from bertsmith.models.parts.parameter_names import Match, ParameterNames, Skip, block_shapes
 from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, PARTS, READER, part_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Shape = tuple[int, ...]
 
@@ -167,8 +167,10 @@ def plan_loading(
     return LoadingPlan(take, copies, report)
 
 
-def fixed_positions(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Tensor:
+def fixed_positions(config: EncoderConfig, tensors: "Mapping[str, Tensor]") -> "Tensor":
     """The position table [P, D] of a model with sinusoidal positions or none, for tools that need a table."""
+    from bertsmith.models.parts.layers import sinusoidal_positions
+
     word = tensors[WORD_TABLE]
     if config.position_embedding_type == "none":
         return word.new_zeros(config.max_position_embeddings, config.hidden_size)

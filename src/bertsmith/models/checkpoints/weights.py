@@ -4,25 +4,26 @@ Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, a
 tensors.
 """
 
+import json
 import pickle
 import struct
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
 import safetensors
-import safetensors.torch
-import torch
-from torch import Tensor
 
 from bertsmith.base.core.errors import CheckpointError, InputError, some
-from bertsmith.base.processes.sharding import own_rows, whole
 from bertsmith.base.storage.files import FolderKind, atomic_file, digest_bytes, read_json, require_file
 from bertsmith.base.storage.tensor_file import write_tensors
 from bertsmith.models.model_files.metadata import BIN, SAFETENSORS, WEIGHT_FILES
 from bertsmith.models.parts.parameter_names import ParameterNames
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # The files that identify a model folder, so that no other folder is ever overwritten by one.
 MODEL_FOLDER = FolderKind(
@@ -44,16 +45,25 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder by their stored name, on the CPU, in their stored dtype."""
+_NUMPY_TYPES = {
+    "F64": "f8", "F32": "f4", "F16": "f2", "I64": "i8", "I32": "i4", "I16": "i2", "I8": "i1", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
+
+
+def read_weights(folder: Path, *, as_arrays: bool = False) -> "dict[str, Tensor]":
+    """All tensors of a folder by their stored name, on the CPU, in their stored dtype.
+
+    Args:
+        as_arrays: they are arrays of NumPy, so that torch is not needed; only for safetensors, and without bf16.
+    """
     path = weight_file(folder)
     if not path.name.endswith(".index.json"):
-        return _read_file(path)
+        return _read_file(path, as_arrays)
     tensors: dict[str, Tensor] = {}
     wrong: list[str] = []
     for shard, names in _shards(path).items():
         try:
-            read = _read_file(folder / shard)
+            read = _read_file(folder / shard, as_arrays)
         except (CheckpointError, InputError) as error:
             wrong.append(f"{shard} ({error.found})")
             continue
@@ -87,7 +97,7 @@ def weight_file(folder: Path) -> Path:
     )
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_safetensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
     """Writes tensors, one after another; tensors that share memory are written separately.
 
     They may come from the file that is replaced, which are mapped from it as a rule.
@@ -99,12 +109,16 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
+def digest_of_tensors(tensors: "Mapping[str, Tensor]") -> str:
     """`sha256:` and the hexadecimal SHA-256 of named tensors, independent of their order and device.
 
     Run folders record it, so it stays the same for the same names and bytes. Of tensors that are divided among
     processes it is the digest of the whole ones; all of the processes ask for it.
     """
+    import torch
+
+    from bertsmith.base.processes.sharding import own_rows, whole
+
     parts = []
     for name, tensor in sorted(tensors.items()):
         numbers = whole(own_rows(tensor.detach()), tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -121,13 +135,31 @@ def adapter_error(folder: Path) -> CheckpointError:
     )
 
 
-def _read_file(path: Path) -> dict[str, Tensor]:
+def in_order(tensor: Any) -> "Tensor":
+    """The tensor, or array of NumPy, with its rows one after another in memory."""
+    result: Tensor = np.ascontiguousarray(tensor) if isinstance(tensor, np.ndarray) else tensor.contiguous()
+    return result
+
+
+def zeros_like(tensor: Any, count: int) -> "Tensor":
+    """Zeros in the type of a tensor or array of NumPy."""
+    result: Tensor = np.zeros(count, tensor.dtype) if isinstance(tensor, np.ndarray) else tensor.new_zeros(count)
+    return result
+
+
+def _read_file(path: Path, as_arrays: bool) -> "dict[str, Tensor]":
     require_file(path, "model weights")
     if path.suffix == ".safetensors":
         try:
-            return safetensors.torch.load_file(path)
+            if as_arrays:
+                return _mapped(path)
+            from safetensors.torch import load_file
+
+            return load_file(path)
         except (safetensors.SafetensorError, ValueError, KeyError, OverflowError) as error:
             raise _damaged(path, error) from None
+    import torch
+
     try:
         with warnings.catch_warnings():
             # Old files are read like new ones; for damaged ones the error says what a warning would say.
@@ -146,9 +178,27 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     return {name: tensor.detach() for name, tensor in content.items()}
 
 
+def _mapped(path: Path) -> "dict[str, Tensor]":
+    """The tensors of a file in safetensors as arrays of NumPy, which read the pages of it that are used."""
+    with safetensors.safe_open(path, framework="numpy"):
+        pass  # it checks the file
+    content = np.memmap(path, dtype=np.uint8, mode="r")
+    begin = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    header = json.loads(content[8:begin].tobytes())
+    arrays: Any = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            first, end = entry["data_offsets"]
+            kind = np.dtype(_NUMPY_TYPES[entry["dtype"]])
+            arrays[name] = content[begin + first : begin + end].view(np.ndarray).view(kind).reshape(entry["shape"])
+    return cast("dict[str, Tensor]", arrays)
+
+
 def _is_plain(value: Any) -> bool:
     """True for a tensor whose values are all stored; a few bytes can claim to be a view of a huge tensor."""
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type != "cpu":
         return False
     return value.nbytes <= value.untyped_storage().nbytes()
 
@@ -175,10 +225,12 @@ def _shards(path: Path) -> dict[str, set[str]]:
 
 
 def _kinds(content: Any) -> str:
+    import torch
+
     def kinds() -> Iterator[str]:
         for name, value in content.items():
             if not isinstance(name, str) or not _is_plain(value):
-                kind = "an expanded or sparse tensor" if isinstance(value, Tensor) else type(value).__name__
+                kind = "an expanded or sparse tensor" if isinstance(value, torch.Tensor) else type(value).__name__
                 yield f"{name!r}: {kind}"
 
     return ", ".join(list(kinds())[:8]) if isinstance(content, dict) else type(content).__name__
@@ -226,7 +278,7 @@ def _known(originals: Mapping[str, str], names: ParameterNames) -> int:
     return sum(names.from_huggingface(name, stored=originals) is not None for name in originals)
 
 
-def split_fused(stored: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
+def split_fused(stored: "Mapping[str, Tensor]", names: ParameterNames) -> "dict[str, Tensor]":
     """The tensors of a checkpoint, with a name for each layer of a fused one.
 
     The matrices of F layers of O outputs that are stored as one are [K, F*O], or [F*O, K] unless
@@ -237,16 +289,23 @@ def split_fused(stored: Mapping[str, Tensor], names: ParameterNames) -> dict[str
     for name, tensor in stored.items():
         layer, _, last = name.rpartition(".")
         parts = next((parts for end, parts in names.fused.items() if layer.endswith(end)), ())
-        if parts and tensor.dim() and tensor.shape[axis] % len(parts) == 0:
-            pieces = tensor.chunk(len(parts), dim=axis)
+        if parts and tensor.ndim and tensor.shape[axis] % len(parts) == 0:
+            size = tensor.shape[axis] // len(parts)
+            # Of a tensor or an array of NumPy, which have this in common.
+            pieces = [
+                tensor[..., first : first + size] if names.is_transposed else tensor[first : first + size]
+                for first in range(0, size * len(parts), size)
+            ]
             result |= {f"{layer}.{part}.{last}": piece for part, piece in zip(parts, pieces, strict=True)}
         else:
             result[name] = tensor
     return result
 
 
-def join_fused(named: Mapping[str, Tensor], names: ParameterNames) -> dict[str, Tensor]:
+def join_fused(named: "Mapping[str, Tensor]", names: ParameterNames) -> "dict[str, Tensor]":
     """The tensors as Hugging Face stores them, from those with a name for each layer."""
+    import torch
+
     result = dict(named)
     for end, parts in names.fused.items():
         first = f"{end}.{parts[0]}."

@@ -8,17 +8,15 @@ Source: Lan et al. (2020), "ALBERT: A Lite BERT for Self-supervised Learning of 
 the module names of Hugging Face's ALBERT.
 """
 
-import copy
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self, cast
+from collections.abc import Mapping
+from typing import ClassVar
 
 from bertsmith.base.core.settings import help_field, require, require_value
 from bertsmith.models.encoders.electra import require_width
 from bertsmith.models.encoders.post_norm_names import post_norm_layer, post_norm_names
 from bertsmith.models.parts.config import NAMED_SIZES, EncoderConfig
-from bertsmith.models.parts.transformer import Layer, TransformerEncoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,36 +88,6 @@ class AlbertConfig(EncoderConfig):
         """See `EncoderConfig`."""
         groups = "one set" if self.num_hidden_groups == 1 else f"{self.num_hidden_groups} sets"
         return f"{super().shape_in_words}, {groups} of parameters, embeddings of width {self.embedding_size}"
-
-
-class AlbertModel(TransformerEncoder):
-    """Word, segment and position embeddings, a projection, layers that share parameters, a pooler with tanh."""
-
-    config: AlbertConfig
-
-    def __init__(self, config: AlbertConfig, *, seed: int | None = 0) -> None:
-        super().__init__(config, seed=seed)
-        self.depth = config.num_hidden_layers
-
-    @property
-    def stack(self) -> Sequence[Layer]:
-        """The layers in the order in which they are computed, each as often as its parameters are used."""
-        layers = cast("Sequence[Layer]", self.layers)
-        return [layers[self.config.parameters_of(number)] for number in range(self.depth)]
-
-    def lower(self, depth: int) -> Self:
-        """The same encoder without the layers above `depth`; it shares all parameters."""
-        lower = copy.copy(self)
-        lower.depth = depth
-        return lower
-
-    def height(self, name: str) -> int:
-        """See `Encoder.height`; parameters that several layers share are as high as the highest of these."""
-        height = super().height(name)
-        if not name.startswith("layers."):
-            return height
-        groups = [self.config.parameters_of(layer) for layer in range(self.num_layers)]
-        return self.num_layers - groups[::-1].index(height - 1)
 
 
 _ORDER = "the head that tells the order of two texts"

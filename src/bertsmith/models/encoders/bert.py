@@ -5,12 +5,6 @@ module names of Hugging Face's BERT.
 """
 
 from bertsmith.models.parts.parameter_names import ParameterNames, Row, dense, layer_norm, output
-from bertsmith.models.parts.transformer import TransformerEncoder
-
-
-class BertModel(TransformerEncoder):
-    """Word, segment and position embeddings, post-norm layers, a pooler with tanh."""
-
 
 _E, _H, _G = "bert.embeddings", "bert.embeddings", "bert/embeddings"
 _L, _M, _N = "bert.layers.{i}", "bert.encoder.layer.{i}", "bert/encoder/layer_{i}"

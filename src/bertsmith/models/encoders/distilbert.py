@@ -12,7 +12,6 @@ from typing import ClassVar
 from bertsmith.base.core.settings import help_field
 from bertsmith.models.encoders.post_norm_names import post_norm_layer, post_norm_names
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.transformer import TransformerEncoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,10 +45,6 @@ class DistilBertConfig(EncoderConfig):
         if part == "span":
             return self.qa_dropout
         return self.seq_classif_dropout if pooled else self.hidden_dropout_prob
-
-
-class DistilBertModel(TransformerEncoder):
-    """Word and position embeddings, post-norm layers, a pooler with ReLU."""
 
 
 _PARTS = (

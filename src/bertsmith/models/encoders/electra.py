@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 from bertsmith.base.core.settings import help_field, require, require_counts
 from bertsmith.models.encoders.post_norm_names import CLASSIFIER_WITH_POOLER, post_norm_layer, post_norm_names
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.transformer import TransformerEncoder
 
 # What the head for multiple choice reads, as in every published model.
 _SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
@@ -71,10 +70,6 @@ class ElectraConfig(EncoderConfig):
 def require_width(width: int) -> None:
     """Checks that the width of the embeddings is a positive number."""
     require_counts(embedding_size=width)
-
-
-class ElectraModel(TransformerEncoder):
-    """Word, segment and position embeddings, a projection if needed, post-norm layers, a pooler with GELU."""
 
 
 _DETECTS = "the head that detects replaced tokens"

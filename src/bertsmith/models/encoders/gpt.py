@@ -17,7 +17,6 @@ from bertsmith.base.core.settings import help_field, require
 from bertsmith.models.encoders.post_norm_names import post_norm_layer
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.parameter_names import ParameterNames, Row, output
-from bertsmith.models.parts.transformer import TransformerEncoder
 
 _INNER = "n_inner"  # which transformers does not read: it is always four times n_embd
 _DROPOUTS = ("embd_pdrop", "summary_first_dropout")
@@ -105,10 +104,6 @@ class GptConfig(EncoderConfig):
         named = dict.fromkeys(_DROPOUTS, usual) | {name: values[name] for name in _DROPOUTS if values[name] is not None}
         del values[_INNER]
         return {**values, **named, "afn": self.hidden_act.removesuffix("_new")}
-
-
-class GptModel(TransformerEncoder):
-    """Word and position embeddings, post-norm layers in which a token sees itself and those before it."""
 
 
 _T = "transformer"

@@ -5,7 +5,7 @@ Positions of the embeddings start after the padding id, as in RoBERTa.
 
 A classifier of whole texts has a pooler of its own, which Hugging Face stores in the head.
 
-P tokens of the longest sequence, A heads.
+The encoder is in `mpnet_model.py`.
 
 Source: Song et al. (2020), "MPNet: Masked and Permuted Pre-training for Language Understanding"; Raffel et al. (2020),
 "T5", section 2.1, for the ranges of distance; the module names of Hugging Face's MPNet.
@@ -13,12 +13,11 @@ Source: Song et al. (2020), "MPNet: Masked and Permuted Pre-training for Languag
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from bertsmith.base.core.settings import help_field, require_number
 from bertsmith.models.encoders.post_norm_names import (
@@ -28,11 +27,11 @@ from bertsmith.models.encoders.post_norm_names import (
     post_norm_names,
 )
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.layers import Embedding, initialize
 from bertsmith.models.parts.parameter_names import Row
-from bertsmith.models.parts.transformer import Pass, TransformerEncoder
 
-_RANGES, _FARTHEST = 32, 128  # the ranges of distance, and tokens: what is farther away is in the last range
+RANGES = 32  # of distance, half of them for each direction
+# The distance at which each of the wider ranges begins: 8 * 16 ** (k / 8), so that the last one begins below 128.
+_WIDE = (8, 12, 16, 23, 32, 46, 64, 91)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,12 +54,12 @@ class MpnetConfig(EncoderConfig):
     type_vocab_size: int = help_field(0, "segments; MPNet has none")
     layer_norm_eps: float = help_field(1e-5, "added to the variance inside the square root")
     pad_token_id: int = help_field(1, "id of <pad>; positions start after 1, whatever it is")
-    relative_attention_num_buckets: int = help_field(_RANGES, "ranges of distance with a bias of their own")
+    relative_attention_num_buckets: int = help_field(RANGES, "ranges of distance with a bias of their own")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = "relative_attention_num_buckets"
-        require_number(name, self.relative_attention_num_buckets, least=_RANGES)
+        require_number(name, self.relative_attention_num_buckets, least=RANGES)
 
     @functools.cached_property
     def first_position(self) -> int:
@@ -73,47 +72,19 @@ class MpnetConfig(EncoderConfig):
         return super().axes | {"B": self.relative_attention_num_buckets, "A": self.num_attention_heads}
 
 
-class MpnetModel(TransformerEncoder):
-    """Word and position embeddings, post-norm layers with a shared bias by distance, a pooler with tanh."""
+def ranges_of(longest: int) -> npt.NDArray[np.int64]:
+    """The range of distance by the position of the key minus the query's, plus P - 1, int64 [2P - 1].
 
-    config: MpnetConfig
+    Near distances have ranges of their own, then they become ever wider. P is `longest`, in tokens.
 
-    def __init__(self, config: MpnetConfig, *, seed: int | None = 0) -> None:
-        super().__init__(config, seed=None)
-        self.embeddings.relative = Embedding(config.relative_attention_num_buckets, config.num_attention_heads)
-        if seed is not None:
-            initialize(self, config.initializer_range, seed)
-
-    def shared(self, basis: Pass) -> Pass:
-        """The bias of every distance in the batch, once for all layers."""
-        table = self.embeddings.get_submodule("relative").get_parameter("weight")
-        longest = max(basis.batch.lengths) if basis.earlier is None else basis.earlier.longest
-        bias = bias_by_distance(table, longest).to(basis.dtype)
-        return dataclasses.replace(basis, bias=bias)
-
-
-def bias_by_distance(table: Tensor, longest: int) -> Tensor:
-    """The bias [A, 2P - 1] by the position of the key minus the query's, plus P - 1; see `Pass.bias`.
-
-    Args:
-        table: a bias for each range of distance, [ranges, A].
-    """
-    distances = torch.arange(1 - longest, longest, device=table.device)
-    return table[ranges_of(distances)].T
-
-
-def ranges_of(distances: Tensor) -> Tensor:
-    """The range of distance of each key from its query, int64: near ones one by one, then ever wider ones.
-
-    >>> ranges_of(torch.tensor([0, -1, -7, -8, -127, -500, 1, 500])).tolist()
+    >>> ranges_of(501)[[500, 499, 493, 492, 373, 0, 501, 1000]].tolist()
     [0, 1, 7, 8, 15, 15, 17, 31]
     """
-    half = _RANGES // 2
-    single = half // 2
-    far = distances.abs()
-    ratio = torch.log(far.clamp_min(1).float() / single) / math.log(_FARTHEST / single)
-    wide = (single + (ratio * (half - single)).to(torch.int64)).clamp_max(half - 1)
-    return torch.where(far < single, far, wide) + (distances > 0).to(torch.int64) * half
+    distances = np.arange(1 - longest, longest)
+    far, single = np.abs(distances), _WIDE[0]
+    wide = single - 1 + np.searchsorted(_WIDE, far, side="right")
+    ranges: npt.NDArray[np.int64] = np.where(far < single, far, wide) + (distances > 0) * (RANGES // 2)
+    return ranges
 
 
 _PARTS = (

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from bertsmith.base.core.settings import help_field
 from bertsmith.models.encoders.post_norm_names import CLASSIFIER_WITH_POOLER, post_norm_layer, post_norm_names
 from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.transformer import TransformerEncoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,10 +48,6 @@ class XlmRobertaConfig(RobertaConfig):
     display_name: ClassVar[str] = "XLM-RoBERTa"
 
     vocab_size: int = help_field(250002, "pieces in the vocabulary")
-
-
-class RobertaModel(TransformerEncoder):
-    """Word and position embeddings with one constant segment, post-norm layers, a pooler with tanh."""
 
 
 NAMES = dataclasses.replace(

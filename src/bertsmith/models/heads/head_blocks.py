@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bertsmith.models.heads.row_vectors import pool_rows
 from bertsmith.models.parts.batch import Batch, Read
-from bertsmith.models.parts.head_inputs import HIDDEN_UNITS
+from bertsmith.models.parts.head_inputs import BLOCKS_EPSILON, HIDDEN_UNITS
 from bertsmith.models.parts.layers import activation, linear, norm
 from bertsmith.models.parts.noise import Noise, dropped
 
@@ -31,13 +31,13 @@ def concat_of_rows(hidden: Tensor, batch: Batch, read: Read) -> Tensor:
 class HeadBlocks(nn.Module):
     """A norm, a linear layer with ReLU and another norm, in front of the output layer; dropout after both norms."""
 
-    units, epsilon = HIDDEN_UNITS, 1e-5
+    units = HIDDEN_UNITS
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width, eps=self.epsilon)
+        self.norm = nn.LayerNorm(width, eps=BLOCKS_EPSILON)
         self.hidden = nn.Linear(width, HIDDEN_UNITS)
-        self.hidden_norm = nn.LayerNorm(HIDDEN_UNITS, eps=self.epsilon)
+        self.hidden_norm = nn.LayerNorm(HIDDEN_UNITS, eps=BLOCKS_EPSILON)
 
     def forward(self, vectors: Tensor, noise: Noise | None, dropout: float) -> Tensor:
         """The hidden units [N, 50] of the vectors [N, width]."""

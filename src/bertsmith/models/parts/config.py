@@ -14,6 +14,7 @@ from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import imported
 from bertsmith.base.core.settings import help_field, require, require_known, require_number, require_value, to_dict
 
+QUICK_GELU_RATE = 1.702
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh", "linear")
 # Other names of the same functions in `transformers`; some of them round differently in the last digits.
 _SAME_ACTIVATIONS = {

@@ -22,7 +22,7 @@ READS = (
 )
 VECTORS_OF_PAIR = 4
 VECTORS_OF_ROW = {PAIR: VECTORS_OF_PAIR, APART: VECTORS_OF_PAIR, CONCAT: 3}  # of the encoder's width; else one
-HIDDEN_UNITS = 50  # of a head that reads "concat"
+HIDDEN_UNITS, BLOCKS_EPSILON = 50, 1e-5  # of a head that reads "concat"; the latter of its norms
 READER_UNITS, READER_CELLS = 512, 1500  # of a head with a BiLSTM
 SCORES = ("dot", "general", "concat")  # of attention with any score, `scored_attention.py`
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.base.core.randomness import generator
+from bertsmith.models.parts.config import QUICK_GELU_RATE
 from bertsmith.models.parts.part_names import plain
 
 ONEDNN_ACTIVATIONS = {  # those of the activations that oneDNN joins to a product: its name and algorithm
@@ -25,7 +26,6 @@ ONEDNN_ACTIVATIONS = {  # those of the activations that oneDNN joins to a produc
     "relu": ("relu", ""),
     "linear": ("none", ""),
 }
-QUICK_GELU_RATE = 1.702
 
 
 class Embedding(nn.Embedding):

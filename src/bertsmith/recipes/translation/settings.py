@@ -1,7 +1,4 @@
-"""The settings of a translation model: its shape and training, and beam search.
-
-Torch is not imported until a shape is requested: the command line needs the settings, but no model.
-"""
+"""The settings of a translation model: its shape and training, and beam search; torch is not imported."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +10,7 @@ from bertsmith.base.core.settings import (
     require_limits,
     require_number,
 )
+from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS
 from bertsmith.models.parts.head_inputs import require_score
 from bertsmith.text.documents.encodings import UTF_8, require_encoding
 
@@ -94,8 +92,6 @@ class TranslationSettings:
 
     def config(self, pieces: int) -> "EncoderConfig":
         """The shape of the model with a vocabulary of that many pieces."""
-        from bertsmith.models.checkpoints.architectures import ENCODER_DECODERS
-
         architecture = ENCODER_DECODERS[self.kind]
         own: dict[str, Any] = {"score": "general" if self.score is None else self.score}
         if self.kind == "transformer":

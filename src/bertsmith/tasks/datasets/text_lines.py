@@ -94,6 +94,13 @@ class TextLines:
         except UnreadableError as reason:
             raise InputError.at(quoted(self.path), "texts", str(reason), "name a file with text") from None
 
+    @property
+    def plain_bytes(self) -> int | None:
+        """The bytes of the file; None if it is packed, or stdin."""
+        path = Path(self.path)
+        is_packed = self.is_stdin or self.kind == ".parquet" or path.suffix.lower() in COMPRESSIONS
+        return None if is_packed or not path.is_file() else path.stat().st_size
+
     def tell_notes(self) -> None:
         """Writes the notes on the last iteration to stderr."""
         for note in self.notes():

@@ -28,6 +28,7 @@ from bertsmith.tasks.encoding.engine import MASKED, NEXT, NEXT_SENTENCE, TASK, E
 from bertsmith.tasks.encoding.onnx_session import (
     PER_SENTENCE,
     PER_TOKEN,
+    BuiltGraph,
     Hooks,
     Output,
     Session,
@@ -72,24 +73,27 @@ class OnnxModel:
     Args:
         folder: the export.
         precision: auto, fp32 or int8.
+        built: its graph in fp32, if it is in no file.
 
     Attributes:
-        path: the file of the graph.
+        path: the file of the graph, or of the weights that it was built from.
         precision: as given.
         parts: the parts beyond embeddings and layers that were exported.
         kind: of the task whose head the graph has; None if the graph is an encoder, with or without pre-training heads.
         pooling: of such an encoder, how a task makes vectors of its states; None without such a task.
     """
 
-    def __init__(self, folder: OnnxFolder, precision: str) -> None:
-        self.path, self.shape, self.parts = folder.graph(precision), folder.shape, folder.shape.parts
+    def __init__(self, folder: OnnxFolder, precision: str, built: BuiltGraph | None = None) -> None:
+        self._graph = built or folder.graph(precision)
+        self.path = built.path if built else folder.graph(precision)
+        self.shape, self.parts = folder.shape, folder.shape.parts
         self.precision = precision
         spec = folder.metadata.spec or {}
         is_encoder = spec.get("kind") in (None, *OF_VECTORS)
         self.kind = None if is_encoder else str(spec["kind"])
         self.pooling = folder.metadata.reads if spec and is_encoder else None
         self.outputs = {output.name: output for output in outputs_of(self.kind, self.parts)}
-        self.session = Session(self.path)
+        self.session = Session(self._graph)
         self._hooks = Hooks()
 
     @functools.cached_property
@@ -100,7 +104,7 @@ class OnnxModel:
         weights once more, until the model is freed.
         """
         model = copy.copy(self)
-        model.session, model._hooks = Session(self.path, threads=1), Hooks()
+        model.session, model._hooks = Session(self._graph, threads=1), Hooks()
         return model
 
     @property
@@ -156,10 +160,17 @@ class OnnxEngine(Engine):
         device: "auto" or "cpu".
         precision: auto, fp32 or int8.
         products: "auto"; ONNX Runtime alone decides how they are computed.
+        built: see `OnnxModel`.
     """
 
     def __init__(
-        self, folder: OnnxFolder, *, device: str = "auto", precision: str = "fp32", products: str = "auto"
+        self,
+        folder: OnnxFolder,
+        *,
+        device: str = "auto",
+        precision: str = "fp32",
+        products: str = "auto",
+        built: BuiltGraph | None = None,
     ) -> None:
         if device not in ("auto", "cpu"):
             raise ConfigError(
@@ -169,7 +180,7 @@ class OnnxEngine(Engine):
             raise ConfigError(
                 expected="products auto, for an ONNX folder", found=repr(products), fix="omit the choice of products"
             )
-        self._model = OnnxModel(folder, precision)
+        self._model = OnnxModel(folder, precision, built)
         super().__init__(_runtime(folder, precision))
         self.runtime.tell()
 

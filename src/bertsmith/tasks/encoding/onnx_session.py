@@ -35,6 +35,8 @@ _LOGITS_PER = {"tagging": PER_TOKEN, "coreference": PER_TOKEN, "choice": PER_END
 # On the processor, onnxruntime takes about five times as long for this fused sum and norm as for the two by themselves.
 SLOW_FUSIONS = ("SkipLayerNormFusion",)
 
+_ONNX_FLOAT = 1  # its number of fp32
+
 Array = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
 Outputs = dict[str, Array]
@@ -143,30 +145,50 @@ def unpadded(values: Array, per: str, real: Flags) -> Array:
     return values.reshape(-1, 1) if per == PER_ENDING else values
 
 
+class BuiltGraph(NamedTuple):
+    """A graph that is in no file.
+
+    Attributes:
+        path: of the weights that it was built from.
+        message: the model as bytes, without the numbers of its large arrays.
+        arrays: these, by name; sessions compute with them, and do not copy them.
+    """
+
+    path: Path
+    message: bytes
+    arrays: Mapping[str, npt.NDArray[Any]]
+
+
 class Session:
     """A session of ONNX Runtime on the processor, for one graph. It may be used from several threads.
 
     Args:
-        path: the file of the graph.
+        graph: the file of the graph, or a graph in memory.
         threads: how many compute together; None for `num_threads()`.
     """
 
-    def __init__(self, path: Path, threads: int | None = None) -> None:
+    def __init__(self, graph: Path | BuiltGraph, threads: int | None = None) -> None:
         onnxruntime = package("onnxruntime", "which runs ONNX graphs", extra="light")
         # onnxruntime has one exception class per status code, without a common base.
         names_there = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
         self._failures: tuple[type[Exception], ...] = tuple(
             value for value in names_there if isinstance(value, type) and issubclass(value, Exception)
         )
-        self._path, self._version = path, onnxruntime.__version__
+        self._path, content = (graph.path, graph.message) if isinstance(graph, BuiltGraph) else (graph, str(graph))
+        self._version = onnxruntime.__version__
         self._threads = num_threads() if threads is None else threads
         self._process = os.getpid()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.log_severity_level = 3  # errors
+        if isinstance(graph, BuiltGraph):
+            of_numpy = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
+            self._arrays = graph.arrays  # which have to live as long as their values
+            values = [of_numpy(array, _ONNX_FLOAT) for array in graph.arrays.values()]
+            options.add_external_initializers(list(graph.arrays), values)
         try:
             self._session = onnxruntime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
+                content, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
             )
         except self._failures as error:
             raise self._refusal(error) from None

@@ -1,0 +1,173 @@
+"""A model folder answers by a graph built from its weights without torch, and as torch does."""
+
+import dataclasses
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bertsmith.inference.export import built_graph
+from bertsmith.inference.export.built_graph import encoder_graph
+from bertsmith.inference.export.onnx_graph import graph_of
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.checkpoints.huggingface import read_model_folder
+from bertsmith.models.encoders.mpnet import ranges_of
+from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import ACTIVATIONS
+from bertsmith.tasks.encoding.onnx_engine import OnnxEncoder
+from export.export_models import write_task
+from model.examples import shake
+from tasks.architecture_samples import config_of, tokenizer_of
+from tasks.task_samples import CONFIG, TOKENIZER
+
+pytest.importorskip("onnxruntime", reason="needs the extra light")
+
+NEAR = {"rtol": 0, "atol": 1e-5}
+TEXTS = ["the film was good", "a plot", "", "the film was good and the plot was bad and the man was good", "the film"]
+BUILT = ("bert", "distilbert", "roberta", "electra", "albert", "xlm-roberta", "mpnet")
+PLAIN = {"device": "cpu", "precision": "fp32", "products": "auto"}
+
+
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs are built as in a process that has not imported torch."""
+    monkeypatch.setattr(built_graph, "has_torch", lambda: False)
+
+
+def write(
+    folder: Path, architecture: str = "bert", parts: tuple[str, ...] = ("pooler", "mlm"), **changes: object
+) -> None:
+    config = dataclasses.replace(config_of(architecture) if architecture != "bert" else CONFIG, **changes)
+    model = untrained(config, seed=4)
+    shake(model)
+    tokenizer = TOKENIZER if architecture == "bert" else tokenizer_of(architecture)
+    save_pretrained(folder, model, tokenizer, ModelMetadata.from_dict({}), trained=parts)
+    return folder
+
+
+def require_same_vectors(folder: Path, **options: object) -> None:
+    quick, slow = (load_embedder(folder, device="cpu", characters=characters, **options) for characters in (100, None))
+    assert isinstance(quick.encoder, OnnxEncoder)
+    assert not isinstance(slow.encoder, OnnxEncoder)
+    vectors = slow.embed(TEXTS)
+    assert vectors.std() > 100 * NEAR["atol"], "constant vectors prove nothing"
+    np.testing.assert_allclose(quick.embed(TEXTS), vectors, **NEAR)
+    assert quick.settings == slow.settings, "a file that one of them has begun, the other one can continue"
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("architecture", BUILT)
+def test_the_vectors_of_a_built_graph_are_those_of_torch(architecture: str, tmp_path: Path) -> None:
+    write(tmp_path / "model", architecture)
+    for pooling in ("mean", "cls", "max", "pooler"):
+        require_same_vectors(tmp_path / "model", pooling=pooling)
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("seed", range(8))
+def test_models_of_any_shape_have_the_same_vectors(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    heads, size = draw.choice([1, 2, 3, 4]), draw.choice([4, 8, 10])
+    changes = {
+        "hidden_size": heads * size,
+        "num_attention_heads": heads,
+        "intermediate_size": draw.randint(1, 60),
+        "num_hidden_layers": draw.randint(1, 4),
+        "hidden_act": draw.choice(ACTIVATIONS),
+        "layer_norm_eps": draw.choice([1e-12, 1e-5]),
+        "position_embedding_type": draw.choice(["absolute", "none"]),
+    }
+    parts = draw.choice([(), ("pooler",), ("pooler", "mlm", "nsp")])
+    write(tmp_path / "model", parts=parts, **changes)
+    require_same_vectors(tmp_path / "model", normalize=draw.random() < 0.5)
+
+
+@pytest.mark.parametrize("architecture", [*BUILT, "openai-gpt"])
+def test_arrays_give_the_graph_that_tensors_give(architecture: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", architecture, parts=("mlm",))
+    one, other = (read_model_folder(folder, as_arrays=as_arrays) for as_arrays in (True, False))
+    assert all(isinstance(array, np.ndarray) for array in one.tensors.values())
+    assert one.report == other.report
+    first, second = (graph_of(model.config, model.tensors, None) for model in (one, other))
+    assert first.message() == second.message()
+    assert first.arrays.keys() == second.arrays.keys()
+    for name, array in first.arrays.items():
+        np.testing.assert_array_equal(array, second.arrays[name])
+
+
+@pytest.mark.parametrize("kind", ["single", "tags", "answer"])
+@pytest.mark.usefixtures("without_torch")
+def test_the_encoder_below_the_head_of_a_task_gives_its_vectors(kind: str, tmp_path: Path) -> None:
+    write_task(tmp_path / "model", kind)
+    require_same_vectors(tmp_path / "model")
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.bfloat16])
+def test_weights_of_other_types_give_the_vectors_of_torch_or_are_left_to_it(dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = write(tmp_path / "model")
+    file = folder / "model.safetensors"
+    save_file({name: tensor.to(dtype) for name, tensor in load_file(file).items()}, file, {"format": "pt"})
+    (folder / "bertsmith.json").unlink()  # it holds the digest of the file
+    if dtype is torch.bfloat16:
+        assert encoder_graph(folder, characters=1, **PLAIN) is None
+    else:
+        require_same_vectors(folder)
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_what_torch_alone_computes_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "bert")
+    assert encoder_graph(tmp_path / "bert", characters=1000, **PLAIN) is not None
+    assert encoder_graph(tmp_path / "bert", characters=10**12, **PLAIN) is None, "too much"
+    for option in ({"precision": "bf16"}, {"products": "plain"}, {"device": "cuda"}):
+        assert encoder_graph(tmp_path / "bert", characters=1, **PLAIN | option) is None
+    write(tmp_path / "sines", position_embedding_type="sinusoidal")
+    write(tmp_path / "modern", "modernbert")
+    write(tmp_path / "gpt", "openai-gpt", parts=())
+    for name in ("sines", "modern", "gpt", "nowhere"):
+        assert encoder_graph(tmp_path / name, characters=1, **PLAIN) is None
+    monkeypatch.setattr(built_graph, "has_torch", lambda: True)
+    assert encoder_graph(tmp_path / "bert", characters=1, **PLAIN) is None, "nothing is saved"
+    monkeypatch.undo()
+    monkeypatch.setattr(built_graph, "has_torch", lambda: False)
+    (tmp_path / "bert" / "model.safetensors").write_bytes(b"damaged")
+    assert encoder_graph(tmp_path / "bert", characters=1, **PLAIN) is None
+
+
+def test_a_command_embeds_a_text_without_torch(tmp_path: Path) -> None:
+    write(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    program = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "onnx"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+from bertsmith.app.cli.entry import main
+main()
+"""
+    arguments = ("embed", "texts.txt", "--model", "model", "--out", "vectors.npy", "--device", "cpu")
+    command = [sys.executable, "-c", program, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    vectors = load_embedder(tmp_path / "model", device="cpu").embed(TEXTS)
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), vectors, **NEAR)
+
+
+def test_ranges_of_distance_are_those_of_the_logarithm() -> None:
+    """MPNet's ranges, at distances where the logarithm is not close to the next one."""
+    distances = np.arange(-400, 401)
+    far = np.abs(distances)
+    wide = np.log(np.maximum(far, 1) / 8) / np.log(16) * 8
+    is_clear = (far < 8) | (np.abs(wide - wide.round()) > 1e-9)
+    expected = np.where(far < 8, far, np.minimum(8 + np.floor(wide), 15)) + 16 * (distances > 0)
+    np.testing.assert_array_equal(ranges_of(401)[is_clear], expected[is_clear])
+    assert ranges_of(401)[400 - np.array([8, 16, 32, 64, 128])].tolist() == [8, 10, 12, 14, 15]
