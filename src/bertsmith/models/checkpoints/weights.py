@@ -137,14 +137,14 @@ def adapter_error(folder: Path) -> CheckpointError:
 
 def in_order(tensor: Any) -> "Tensor":
     """The tensor, or array of NumPy, with its rows one after another in memory."""
-    result: Tensor = np.ascontiguousarray(tensor) if isinstance(tensor, np.ndarray) else tensor.contiguous()
-    return result
+    result: Any = np.ascontiguousarray(tensor) if isinstance(tensor, np.ndarray) else tensor.contiguous()
+    return cast("Tensor", result)
 
 
 def zeros_like(tensor: Any, count: int) -> "Tensor":
     """Zeros in the type of a tensor or array of NumPy."""
-    result: Tensor = np.zeros(count, tensor.dtype) if isinstance(tensor, np.ndarray) else tensor.new_zeros(count)
-    return result
+    result: Any = np.zeros(count, tensor.dtype) if isinstance(tensor, np.ndarray) else tensor.new_zeros(count)
+    return cast("Tensor", result)
 
 
 def _read_file(path: Path, as_arrays: bool) -> "dict[str, Tensor]":
