@@ -112,8 +112,8 @@ class Counts(ctypes.Structure):
 library = ctypes.CDLL(None)
 library.mallinfo2.restype = Counts
 chosen = choose_inference("cpu", sys.argv[2], sys.argv[1])
-model = TransformerEncoder(small_config(num_hidden_layers=2, hidden_size=384, num_attention_heads=12, intermediate_size=1536,
-    max_position_embeddings=512))
+model = TransformerEncoder(small_config(num_hidden_layers=2, hidden_size=384, num_attention_heads=12,
+    intermediate_size=1536, max_position_embeddings=512))
 prepare(model.eval(), chosen)
 for length in range(2, 252, 2):  # each number of rows that is computed
     model(random_batch([length]))

@@ -37,6 +37,7 @@ from bertsmith.tasks.encoding.onnx_session import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+
 def graph_of(
     config: EncoderConfig,
     tensors: "Mapping[str, Tensor]",
@@ -182,9 +183,7 @@ class _Heads:
                 vector = self.nodes.node("Squeeze", vector, self.nodes.integers(1))
             else:
                 vector = self.first_token(hidden)
-            is_real = self.nodes.node(
-                "Cast", self.nodes.node("Unsqueeze", mask, self.nodes.integers(2)), to=BOOL
-            )
+            is_real = self.nodes.node("Cast", self.nodes.node("Unsqueeze", mask, self.nodes.integers(2)), to=BOOL)
             seen = self.nodes.node("Where", is_real, hidden, self.nodes.real("lowest", LOWEST))
             largest = self.nodes.node("ReduceMax", seen, self.nodes.integers(1), keepdims=0)
             return self.nodes.node("Concat", vector, largest, self.mean(hidden, real), axis=1)  # [B, 3D]
