@@ -131,11 +131,28 @@ def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
     return names
 
 
+def class_weights(value: str) -> str | dict[str, float]:
+    """The weights of labels from LABEL=W,LABEL=W; the name of a rule for them as it is.
+
+    >>> class_weights("Spam=2, Not Spam=0.5"), class_weights("balanced")
+    ({'Spam': 2.0, 'Not Spam': 0.5}, 'balanced')
+    """
+    pairs = [pair.strip() for pair in value.split(",")]
+    option = "--class-weights with LABEL=W,LABEL=W, once for each label"
+    return named_weights(pairs, option, "write --class-weights Spam=2,Ham=0.5") if "=" in value else value
+
+
 def text_weights(pairs: Sequence[str]) -> dict[str, float]:
-    """The weights by file or folder, from TEXT=W; the last `=` separates.
+    """The weights by file or folder, from TEXT=W.
 
     >>> text_weights(["wiki=0.5", "a=b.txt=2"])
     {'wiki': 0.5, 'a=b.txt': 2.0}
+    """
+    return named_weights(pairs, "--weight with TEXT=W, once for each text", "write --weight my-text=2")
+
+
+def named_weights(pairs: Sequence[str], expected: str, fix: str) -> dict[str, float]:
+    """Weights by name, from NAME=W; the last `=` separates.
 
     Raises:
         ConfigError: a part is missing, or W is not a number.
@@ -149,9 +166,9 @@ def text_weights(pairs: Sequence[str]) -> dict[str, float]:
             number = math.nan
         require(
             bool(text) and math.isfinite(number) and text not in weights,
-            expected="--weight with TEXT=W, once for each text",
+            expected=expected,
             found=repr(pair),
-            fix="write --weight my-text=2",
+            fix=fix,
         )
         weights[text] = number
     return weights

@@ -12,6 +12,7 @@ from bertsmith.app.cli.help import TOPICS
 from bertsmith.app.cli.options import (
     MODEL_PARAMETERS,
     VERIFY,
+    class_weights,
     label_map,
     names,
     number_or_auto,
@@ -114,6 +115,7 @@ TYPED: dict[str, Callable[[Any], Any]] = {
     "systems": names,
     "labels": names,
     "weights": text_weights,
+    "class_weights": class_weights,
     "model_vocabulary": vocabulary_size,
     "clusters": number_or_auto,
 }

@@ -139,10 +139,13 @@ def read_examples(request: FinetuneRequest) -> Examples:
             limit=request.limit,
             map_labels=request.map_labels,
             group_column=request.group_column,
+            weight_column=request.weight_column,
         )
     data = dataclasses.replace(data, warnings=tuple(warnings))
     spec = spec if request.metric is None else with_metric(spec, request.metric)
     prepared: dict[str, Any] = request.values(SplitSettings)
+    if request.weight_column is not None:
+        prepared["weight_column"] = request.weight_column
     if request.teacher is not None:
         from bertsmith.recipes.sentence_encoders.teacher import taught
 

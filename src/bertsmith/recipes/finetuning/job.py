@@ -180,9 +180,10 @@ class FinetuningJob:
             settings = dataclasses.replace(settings, reads=reads)
             task = task_for(dataclasses.replace(task.spec, reads=reads))
         head = dataclasses.replace(task.head, own=own_head)
-        if settings.class_weights == "balanced":
+        if settings.class_weights != "none":
             assert train_features.targets is not None, "training examples have labels"
-            task = task.weighted(train_features.targets)
+            named = settings.class_weights
+            task = task.weighted(train_features.targets, None if isinstance(named, str) else named)
         if settings.start == "linear":
             from bertsmith.recipes.finetuning.linear_start import require_linear
 
@@ -299,6 +300,7 @@ class FinetuningJob:
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:
                 gold = b"" if features.targets is None else features.targets.tobytes()
+                gold += b"" if features.weights is None else features.weights.tobytes()
                 found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
         return found
 

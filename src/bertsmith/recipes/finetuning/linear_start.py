@@ -100,7 +100,15 @@ class LinearStart:
             vectors = self._vectors(units, head.reads)
             of_two = head.reads in OF_TWO_TEXTS
             favors = of_two and self._favors_similarity(vectors, targets[units], head.reads, seed)
-            found = fitted(vectors, targets[units], self.outputs, seed, favors=favors, least_spread=LEAST_SPREAD)
+            found = fitted(
+                vectors,
+                targets[units],
+                self.outputs,
+                seed,
+                favors=favors,
+                least_spread=LEAST_SPREAD,
+                weights=None if self.features.weights is None else self.features.weights[units],
+            )
             # Each row adds the bias to a sum of logits.
             times = int(self.features.rows_per_unit.max(initial=1)) if self.pooling == "sum" else 1
             return dataclasses.replace(found, bias=found.bias / np.float32(times))
@@ -217,6 +225,7 @@ def _units(features: EncodedExamples, units: Ints) -> EncodedExamples:
         example_of_row=np.repeat(np.arange(len(units)), counts),
         read=packed.offsets[:-1],
         targets=None,
+        weights=None,
     )
 
 
@@ -279,6 +288,7 @@ def fitted(
     favors: bool,
     penalty: float | None = None,
     least_spread: float = 0.0,
+    weights: Vectors | None = None,
 ) -> LinearModel:
     """The linear model of examples.
 
@@ -287,7 +297,7 @@ def fitted(
         outputs: K.
         favors: whether the penalty favors the similarity of two texts.
         penalty: by default, cross-validation chooses it.
-        least_spread: see `fit_linear`.
+        least_spread, weights: see `fit_linear`.
     """
     known = PENALTIES_WITH_FAVORED if favors else PENALTIES
     return fit_linear(
@@ -297,6 +307,7 @@ def fitted(
         seed=seed,
         penalties=known if penalty is None else (penalty,),
         least_spread=least_spread,
+        weights=weights,
         favored=similarity_directions(vectors) if favors else None,
     )
 

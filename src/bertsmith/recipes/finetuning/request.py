@@ -108,6 +108,12 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         least=0,
         most=100,
     )
+    weight_column: str | None = help_field(
+        None,
+        "classification and regression: column of the training file with the weight of each row in the loss, of which "
+        "only the ratios count; rows of weight 0 are left out. Every score counts each row once",
+        metavar="NAME",
+    )
     negatives: int = help_field(
         3,
         "response-selection with --scorer cross-encoder: wrong replies to draw for each row of the training file",
@@ -137,8 +143,9 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing happens to the model before the trainings of the task: no search, no pre-training."""
-        return not self.search and (self.continue_on, self.continue_minutes, self.continue_steps) == (None, None, None)
+        """Whether the trainings of the task are all there is, and of equal rows: no search, no pre-training."""
+        before = (self.continue_on, self.continue_minutes, self.continue_steps)
+        return not self.search and before == (None, None, None) and self.weight_column is None
 
     def require_setfit_alone(self) -> None:
         """Refuses options that the recipe setfit has no use for."""
@@ -148,6 +155,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--continue-steps": self.continue_steps,
             "--search": self.search or None,
             "--head": self.head,
+            "--weight-column": self.weight_column,
         }
         refused = [name for name, value in others.items() if value is not None]
         fix = f"leave {'it' if len(refused) == 1 else 'them'} out, or choose another --recipe"

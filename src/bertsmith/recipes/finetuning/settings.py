@@ -110,9 +110,13 @@ class FinetuningSettings:
     decoder_rate: float = help_field(
         1.0, "tasks that write text: learning rate of the decoder as a multiple of that of the encoder; auto: 4"
     )
-    class_weights: str = help_field(
+    class_weights: str | Mapping[str, float] = help_field(
         "none",
-        "none, or balanced: every label has the same total weight in the loss of a classification, however rare it is",
+        "none, or balanced: every label has the same total weight in the loss of a classification, however rare it is; "
+        "or weights of labels, such as Spam=2,Ham=0.5 (others: 1), of which only the ratios count",
+        library="none, or balanced: every label has the same total weight in the loss of a classification, however "
+        'rare it is; or weights of labels, such as {"Spam": 2, "Ham": 0.5} (others: 1), of which only the ratios count',
+        kind=str,
     )
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
@@ -192,7 +196,11 @@ class FinetuningSettings:
             ("merge", MERGES),
         ):
             value = getattr(self, name)
-            if value is not None:
+            if isinstance(value, Mapping):
+                for label, weight in value.items():
+                    require_number(f"the weight of {label!r} in {name}", weight, above=0)
+                require(bool(value), expected=f"labels with their weights as {name}", found="none", fix="name some")
+            elif value is not None:
                 require_known(name, value, known)
         require_number("reinit_layers", self.reinit_layers, least=0)
         require(

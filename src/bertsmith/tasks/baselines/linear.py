@@ -87,6 +87,7 @@ def fit_linear(
     least_spread: float = 0.0,
     exclusive: bool = False,
     favored: Vectors | None = None,
+    weights: Vectors | None = None,
 ) -> LinearModel:
     """The linear model that predicts the targets of tasks from vectors.
 
@@ -106,6 +107,7 @@ def fit_linear(
             that weights stay bounded although a column is nearly constant.
         exclusive: targets [E, K] are distributions over labels of which one is right, such as a teacher's.
         favored: directions [J, D] of dense vectors, whose weights are penalized `_FAVOR` times less than all others.
+        weights: of the losses of the examples, float32 [E], with mean 1; by default all are equal.
     """
     assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
     mean, scale = _moments(vectors, least_spread)
@@ -123,18 +125,18 @@ def fit_linear(
         on_fitted = None if score is None else functools.partial(_of_all, score, used, num_outputs)
         # The products are so small that on a busy machine the threads of OpenBLAS mostly spin and wait for each other.
         with _blas().limit(limits=1, user_api="blas"):
-            penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties, on_fitted)
-            weights, biases = _fit(inputs, golds, loss, _TOLERANCE, _MOST_ROUNDS)(penalty)
+            penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties, on_fitted, weights)
+            slopes, biases = _fit(inputs, golds, loss, _TOLERANCE, _MOST_ROUNDS, weights)(penalty)
     else:
         penalty = penalties[0] if len(penalties) == 1 else USUAL_PENALTY
-        weights, biases = np.zeros((0, inputs.shape[1])), np.zeros(0)
+        slopes, biases = np.zeros((0, inputs.shape[1])), np.zeros(0)
     if single and len(used) == 2:
         # One logistic regression for two labels, as a softmax of two outputs.
-        weights, biases = np.concatenate([-weights / 2, weights / 2]), np.concatenate([-biases / 2, biases / 2])
+        slopes, biases = np.concatenate([-slopes / 2, slopes / 2]), np.concatenate([-biases / 2, biases / 2])
     weight, bias = _without_examples(targets, num_outputs, vectors.shape[1])
-    weight[used] = weights[:, : vectors.shape[1]] / scale
+    weight[used] = slopes[:, : vectors.shape[1]] / scale
     if favored is not None:
-        weight[used] += (weights[:, vectors.shape[1] :] / spread) @ favored
+        weight[used] += (slopes[:, vectors.shape[1] :] / spread) @ favored
     bias[used] = biases - weight[used] @ mean
     return LinearModel(weight=weight.astype(np.float32), bias=bias.astype(np.float32), penalty=float(penalty))
 
@@ -211,6 +213,7 @@ def _best_penalty(
     seed: int,
     penalties: Sequence[float],
     score: Score | None,
+    weights: Vectors | None = None,
 ) -> float:
     """The penalty with the best score on held-out folds, then with the lowest loss; the strictest of equal ones."""
     width = inputs.nnz // inputs.shape[0] + 1 if isinstance(inputs, sp.csr_array) else inputs.shape[1]
@@ -220,13 +223,18 @@ def _best_penalty(
     if len(penalties) == 1 or len(held_out) < 2:
         return penalties[0] if len(penalties) == 1 else USUAL_PENALTY
     parts = [(chosen[folds != fold], chosen[folds == fold]) for fold in held_out]
-    fits = [_fit(inputs[train], golds[train], loss, _ROUGHLY, _FEWER_ROUNDS) for train, _ in parts]
+    fits = [
+        _fit(inputs[train], golds[train], loss, _ROUGHLY, _FEWER_ROUNDS, _some(weights, train)) for train, _ in parts
+    ]
     numbers = np.concatenate([dev for _, dev in parts])
     best, reached, setbacks = penalties[0], (-np.inf, -np.inf), 0
     for penalty in penalties:
         parts_of_outputs = [_outputs(inputs[dev], *fit(penalty)) for fit, (_, dev) in zip(fits, parts, strict=True)]
         outputs = np.concatenate(parts_of_outputs)
-        merit = (0.0 if score is None else score(outputs, numbers), -loss(outputs, golds[numbers])[0])
+        merit = (
+            0.0 if score is None else score(outputs, numbers),
+            -loss(outputs, golds[numbers], _some(weights, numbers))[0],
+        )
         if merit > reached:
             best, reached, setbacks = penalty, merit, 0
         else:
@@ -258,11 +266,17 @@ def _folds(classes: Ints, seed: int, most: int) -> tuple[Ints, Ints]:
     return order, np.where(counts[kind] > 1, (rank + kind) % number, -1)
 
 
-def _fit(inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rounds: int) -> _Fit:
+def _some(weights: Vectors | None, numbers: Ints) -> Vectors | None:
+    return None if weights is None else weights[numbers]
+
+
+def _fit(
+    inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rounds: int, weights: Vectors | None = None
+) -> _Fit:
     """A function from a penalty to weights [K, D] and biases [K]; each call starts where the last one ended."""
-    if loss is _squares and not isinstance(inputs, sp.csr_array):
+    if loss is _squares and weights is None and not isinstance(inputs, sp.csr_array):
         return _ridge(inputs, golds)
-    return _descent(inputs, golds, loss, tolerance, rounds)
+    return _descent(inputs, golds, loss, tolerance, rounds, weights)
 
 
 def _ridge(inputs: Vectors, golds: Floats) -> _Fit:
@@ -280,7 +294,9 @@ def _ridge(inputs: Vectors, golds: Floats) -> _Fit:
     return fit
 
 
-def _descent(inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rounds: int) -> _Fit:
+def _descent(
+    inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rounds: int, of_examples: Vectors | None
+) -> _Fit:
     from scipy.optimize import minimize  # the import takes a moment
 
     num_outputs, width = golds.shape[1], inputs.shape[1]
@@ -292,7 +308,7 @@ def _descent(inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rou
 
     def objective(values: Floats, penalty: float) -> tuple[float, Floats]:
         weights, biases = values[:-num_outputs].reshape(num_outputs, width), values[-num_outputs:]
-        total, slopes = loss(_outputs(inputs, weights, biases), golds)  # slopes [E, K]
+        total, slopes = loss(_outputs(inputs, weights, biases), golds, of_examples)  # slopes [E, K]
         by_weight = (inputs.T @ slopes.astype(np.float32)).T.astype(np.float64) + penalty * weights
         gradient = np.concatenate([by_weight.reshape(-1), slopes.sum(axis=0)])
         return (total + penalty / 2 * float((weights**2).sum())) / len(golds), gradient / len(golds)
@@ -311,26 +327,35 @@ def _outputs(inputs: Inputs, weights: Floats, biases: Floats) -> Floats:
     return np.asarray(inputs @ weights.T.astype(np.float32) + biases)
 
 
-_Loss = Callable[[Floats, Floats], tuple[float, Floats]]
+_Loss = Callable[[Floats, Floats, Vectors | None], tuple[float, Floats]]
 
 
-def _squares(outputs: Floats, golds: Floats) -> tuple[float, Floats]:
+def _summed(losses: Floats, slopes: Floats, weights: Vectors | None) -> tuple[float, Floats]:
+    """The sum of losses [E, K] by the weights of the examples, and its slopes."""
+    if weights is None:
+        return float(losses.sum()), slopes
+    by_example = weights.astype(np.float64)[:, None]
+    return float((by_example * losses).sum()), by_example * slopes
+
+
+def _squares(outputs: Floats, golds: Floats, weights: Vectors | None = None) -> tuple[float, Floats]:
     """Half the summed squared error, and its slopes."""
     away = outputs - golds
-    return float((away**2).sum()) / 2, away
+    total, slopes = _summed(away**2, away, weights)
+    return total / 2, slopes
 
 
-def _softmax(logits: Floats, golds: Floats) -> tuple[float, Floats]:
+def _softmax(logits: Floats, golds: Floats, weights: Vectors | None = None) -> tuple[float, Floats]:
     """The summed cross-entropy of logits [E, K], and its slopes."""
     exact = logits.astype(np.float64)
     exact -= exact.max(axis=1, keepdims=True)
     chances = np.exp(exact)
     sums = chances.sum(axis=1, keepdims=True)
-    return float((golds * (np.log(sums) - exact)).sum()), chances / sums - golds
+    return _summed(golds * (np.log(sums) - exact), chances / sums - golds, weights)
 
 
-def _sigmoids(logits: Floats, golds: Floats) -> tuple[float, Floats]:
+def _sigmoids(logits: Floats, golds: Floats, weights: Vectors | None = None) -> tuple[float, Floats]:
     """The summed binary cross-entropy of logits [E, K], and its slopes."""
     exact = logits.astype(np.float64)
     chances = np.exp(-np.logaddexp(0.0, -exact))
-    return float((np.logaddexp(0.0, exact) - golds * exact).sum()), chances - golds
+    return _summed(np.logaddexp(0.0, exact) - golds * exact, chances - golds, weights)

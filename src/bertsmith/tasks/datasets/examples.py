@@ -31,6 +31,7 @@ class TextExample:
     second: str | None = None
     # the name of a class, a number (regression), several names (multi-label), or None if there is no gold
     label: str | float | tuple[str, ...] | None = None
+    weight: float = 1.0  # in the loss of a training, above 0
     location: str = ""
     pieces: Encoded | None = _PIECES  # of each text, if they were tokenized before; see `specs.tokenized`
 

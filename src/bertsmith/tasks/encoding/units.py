@@ -51,6 +51,7 @@ class EncodedExamples:
         targets: the values to predict, or None if there is no gold; the first axis is U, N or R by `targets_per`,
             or the tokens of `target_rows`.
         targets_per: unit, row, position or piece.
+        weights: float32 [U], of the losses of the units in training, with mean 1; None if all are equal.
         windows_of_first: int64 [U], if the head reads all rows of a unit together: how many of them are windows of its
             first text; None if rows do not depend on each other.
         target_rows: for a head that writes, the text to write for each unit, with special tokens; None without gold.
@@ -65,6 +66,7 @@ class EncodedExamples:
     read: Ints | None
     targets: npt.NDArray[np.generic] | None
     targets_per: str
+    weights: npt.NDArray[np.float32] | None = None
     windows_of_first: Ints | None = None
     target_rows: PackedRows | None = None
     writing: Writing | None = None
@@ -126,6 +128,7 @@ class TaskBatch:
         unit_of_row: int64 [n], the unit of each row, numbered within this micro-batch.
         place_in_unit: int64 [n], the index of each row in its unit.
         targets: the targets of these units, rows or positions; None if there is no gold.
+        weights: float32 [u], of the losses of these units; None if all are equal.
         num_units: number of units in this micro-batch.
         step: the optimizer step, for the noise.
         step_targets: number of targets in the whole step, by which losses are divided.
@@ -143,6 +146,11 @@ class TaskBatch:
     step: int
     step_targets: int
     target: Batch | None = None
+    weights: "Tensor | None" = None
+
+    def weighted(self, losses: "Tensor") -> "Tensor":
+        """The sum of the losses of the units, [u], by their weights."""
+        return (losses if self.weights is None else losses * self.weights).sum()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -289,6 +297,7 @@ def _micro_batch(
         step=step,
         step_targets=step_targets,
         target=target,
+        weights=None if features.weights is None else torch.from_numpy(features.weights[units]).to(device),
     )
 
 

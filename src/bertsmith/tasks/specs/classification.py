@@ -9,7 +9,7 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.settings import require_known
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.labels import check_known, labels_of
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
@@ -86,7 +87,7 @@ class ClassificationTask(TaskWithLoss):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        return encode_units(self.spec, texts, self.targets(texts), tokenizer)
+        return encode_units(self.spec, texts, self.targets(texts), tokenizer, training=training)
 
     def targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
         """int64 [E], or float32 [E, K] for multi-label tasks; None without known gold labels."""
@@ -109,11 +110,15 @@ class ClassificationTask(TaskWithLoss):
         assert batch.targets is not None
         scores = pooled_units(logits.float(), batch, self.spec.settings.pooling)  # [E, K]
         if self.spec.multi_label:
-            loss = F.binary_cross_entropy_with_logits(scores, batch.targets, reduction="none").mean(-1).sum()
+            losses = F.binary_cross_entropy_with_logits(scores, batch.targets, reduction="none").mean(-1)
+            loss = batch.weighted(losses)
             correct = ((scores > 0) == (batch.targets > 0)).all(-1).sum()
         else:
             weights = None if self.class_weights is None else torch.from_numpy(self.class_weights).to(scores.device)
-            loss = F.cross_entropy(scores, batch.targets, weight=weights, reduction="sum")
+            if batch.weights is None:
+                loss = F.cross_entropy(scores, batch.targets, weight=weights, reduction="sum")
+            else:
+                loss = batch.weighted(F.cross_entropy(scores, batch.targets, weight=weights, reduction="none"))
             correct = (scores.detach().argmax(-1) == batch.targets).sum()
         count = torch.tensor(batch.num_units, device=logits.device)
         return loss, {"nll": loss.detach(), "correct": correct, "count": count}
@@ -333,13 +338,21 @@ class ClassificationTask(TaskWithLoss):
         scores = multi_label_scores(gold, predicted)
         return scores.get(self.spec.metric, scores["micro_f1"])
 
-    def weighted(self, targets: npt.NDArray[np.generic]) -> "ClassificationTask":
-        """The task with weights inversely proportional to the frequency of a label; their mean over examples is 1."""
+    def weighted(
+        self, targets: npt.NDArray[np.generic], named: Mapping[str, float] | None = None
+    ) -> "ClassificationTask":
+        """The task with weights of its labels, whose mean over examples is 1; see `Task.weighted`."""
         if self.spec.multi_label:
-            super().weighted(targets)
+            super().weighted(targets, named)
         counts = np.bincount(np.asarray(targets, dtype=np.int64), minlength=len(self.spec.labels))
         weights = np.zeros(len(counts), dtype=np.float32)
-        weights[counts > 0] = len(targets) / ((counts > 0).sum() * counts[counts > 0])
+        if named is None:
+            weights[counts > 0] = len(targets) / ((counts > 0).sum() * counts[counts > 0])
+        else:
+            for label in named:
+                require_known("label of --class-weights", label, self.spec.labels)
+            asked = np.array([named.get(label, 1.0) for label in self.spec.labels])
+            weights[:] = asked * (len(targets) / (asked * counts).sum())
         task = ClassificationTask(self.spec)
         task.class_weights = weights
         return task

@@ -72,7 +72,7 @@ class RegressionTask(TaskWithLoss):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
-        return encode_units(self.spec, texts, self.targets(texts), tokenizer)
+        return encode_units(self.spec, texts, self.targets(texts), tokenizer, training=training)
 
     def targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
         """float32 [E]; None without numbers."""
@@ -85,7 +85,7 @@ class RegressionTask(TaskWithLoss):
 
         assert batch.targets is not None
         values = pooled_units(logits.float(), batch, self.spec.settings.pooling)[:, 0]
-        loss = (values - batch.targets).square().sum()
+        loss = batch.weighted((values - batch.targets).square())
         return loss, {"squared_error": loss.detach(), "count": torch.tensor(batch.num_units, device=logits.device)}
 
     def soft_loss(self, logits: "Tensor", wanted: "Tensor", batch: "TaskBatch", temperature: float) -> "Tensor":

@@ -349,11 +349,13 @@ class Task(abc.ABC):
         """
         return None
 
-    def weighted(self, targets: npt.NDArray[np.generic]) -> "Task":
-        """The task with a loss in which all labels of the training examples weigh the same."""
-        raise ConfigError.needs(
-            "--class-weights balanced", "a task of one label for each example", "use --class-weights none"
-        )
+    def weighted(self, targets: npt.NDArray[np.generic], named: Mapping[str, float] | None = None) -> "Task":
+        """The task with a loss in which all labels of the training examples weigh the same in total.
+
+        Args:
+            named: the weight of an example of each label instead, in proportion to each other; 1 for other labels.
+        """
+        raise ConfigError.needs("--class-weights", "a task of one label for each example", "use --class-weights none")
 
     def log_sums(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a training log line, from the sums of `loss`."""

@@ -66,8 +66,10 @@ def encode_units(
     examples: Sequence[TextExample],
     targets: npt.NDArray[np.generic] | None,
     tokenizer: Tokenizer,
+    *,
+    training: bool = False,
 ) -> EncodedExamples:
-    """One unit per example, with its target."""
+    """One unit per example, with its target and, for `training`, its weight."""
     if spec.needs_segments:
         require_segments(spec, tokenizer)
     rows, per_unit, of_first = encode_texts(examples, tokenizer, spec.settings, spec.prompt)
@@ -78,8 +80,15 @@ def encode_units(
         read=rows.offsets[:-1],
         targets=targets,
         targets_per=PER_UNIT,
+        weights=weights_of(examples) if training else None,
         windows_of_first=of_first if spec.settings.long_text in HIERARCHICAL else None,
     )
+
+
+def weights_of(examples: Sequence[TextExample]) -> npt.NDArray[np.float32] | None:
+    """The weights of examples divided by their mean, float32 [E]; None if all are equal."""
+    weights = np.array([example.weight for example in examples])
+    return (weights / weights.mean()).astype(np.float32) if len(set(weights.tolist())) > 1 else None
 
 
 def encode_texts(

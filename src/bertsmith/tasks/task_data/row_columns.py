@@ -1,16 +1,21 @@
 """Columns of a table that say something about its examples besides what they are: groups and weights."""
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import quiet
+from bertsmith.base.core.progress import counted, quiet, tell
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.cells import missing_column
-from bertsmith.tasks.datasets.examples import Example
+from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.datasets.values import brief
 from bertsmith.text.documents.encodings import UTF_8
+
+LARGEST = 1e6  # weight of an example
 
 
 def groups_of(
@@ -30,6 +35,41 @@ def groups_of(
         fix="leave one of the two out",
     )
     return cells_of(examples, path, column, "group", encoding=encoding)
+
+
+def weighted(
+    examples: Sequence[Example], path: Path, column: str, kind: str, *, encoding: str = UTF_8
+) -> tuple[TextExample, ...]:
+    """The examples with the weights in a column of their table; those of weight 0 are left out.
+
+    Args:
+        kind: of their task.
+    """
+    require(
+        kind in ("classification", "regression"),
+        expected="a classification or regression, for --weight-column",
+        found=f"a task of the kind {kind}",
+        fix="leave it out",
+    )
+    kept = []
+    for example, cell in zip(examples, cells_of(examples, path, column, "weight", encoding=encoding), strict=True):
+        try:
+            weight = float(cell)
+        except ValueError:
+            weight = math.nan
+        if not 0 <= weight <= LARGEST:
+            raise InputError.at(
+                example.location, f"a weight from 0 to {LARGEST:g} in column {column!r}", brief(cell), "correct it"
+            )
+        if weight:
+            assert isinstance(example, TextExample), "an example of such a task"
+            kept.append(dataclasses.replace(example, weight=weight))
+    if not kept:
+        raise InputError.at(quoted(path), f"a weight above 0 in column {column!r}", "none", "correct it")
+    left_out = len(examples) - len(kept)
+    note = f"; {counted(left_out, 'example')} of weight 0 left out" if left_out else ""
+    tell(f"{quoted(path)}: weights of the loss from {column!r}{note}; scores count every example once")
+    return tuple(kept)
 
 
 def cells_of(examples: Sequence[Example], path: Path, column: str, content: str, *, encoding: str = UTF_8) -> list[str]:

@@ -52,7 +52,7 @@ from bertsmith.tasks.specs.named_tasks import (
 from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import COREFERENCE, TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
-from bertsmith.tasks.task_data.row_columns import groups_of
+from bertsmith.tasks.task_data.row_columns import groups_of, weighted
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 
 _READERS = Registry[Callable[..., ExampleFile]](
@@ -190,6 +190,7 @@ def read_task(
     limit: int | None = None,
     map_labels: LabelMap | None = None,
     group_column: str | None = None,
+    weight_column: str | None = None,
 ) -> tuple[TaskSpec, TaskData]:
     """The spec and data of a task, read from its files.
 
@@ -201,6 +202,7 @@ def read_task(
         limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
         map_labels: new names of the labels in the files.
         group_column: the column of a group; the dev examples that are held out are those of whole groups.
+        weight_column: the column with the weights of training examples of a classification or regression.
 
     Raises:
         BertsmithError: the task is unknown, or a file is missing or invalid; the message says which.
@@ -219,6 +221,8 @@ def read_task(
         from bertsmith.tasks.specs.sentence_windows import with_surroundings
 
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
+    if weight_column is not None:
+        everything = weighted(everything, train, weight_column, spec.kind, encoding=chosen.encoding)
     examples = _drawn(everything, limit)
     groups = groups_of(examples, train, group_column, dev, encoding=chosen.encoding)
     if dev is None and name == TEXTS:
