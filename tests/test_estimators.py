@@ -146,6 +146,16 @@ def test_vectors_are_those_of_the_embedder(base):
     assert vectorizer.transform([]).shape == (0, 64)
 
 
+def test_heavier_texts_decide_what_a_classifier_learns(base):
+    texts, labels = ["anna was here", "anna was here", "was", "was"] * 8, ["spam", "ham", "spam", "ham"] * 8
+    for weights, label in (([9, 1, 1, 1], "spam"), ([1, 9, 1, 1], "ham"), (np.array([0, 0.5, 1, 1]), "ham")):
+        model = BertsmithClassifier(base, **{**QUICK, "learning_rate": 1e-3})
+        assert model.fit(texts, labels, sample_weight=list(weights) * 8).predict(["anna was here"]) == [label]
+    for wrong in ([1.0], [-1.0] * 32, [0] * 32, [float("nan")] * 32):
+        with pytest.raises(LabelError, match=r"a weight from 0 to 1e\+06 for each of 32 texts"):
+            model.fit(texts, labels, sample_weight=wrong)
+
+
 def test_truncation_warns_at_the_line_of_the_caller(base):
     texts, labels = sample(12)
     long = [*texts, "film " * 40]

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -93,6 +94,34 @@ def test_a_fine_tuned_model_answers_as_its_predictor(folders, kind):
     answers = getattr(model, METHODS[kind])(items, **options)
     assert answers == load_predictor(folders[kind], device="cpu").predict(examples)
     assert type(answers) is list
+
+
+def row_of(kind, item, number):
+    """An item as a row of a table."""
+    if kind == "tags":
+        return {"tokens": list(item)}
+    if kind == "choice":
+        endings = {f"ending{place}": ending for place, ending in enumerate(item[1])}
+        return {"sent1": item[0], "sent2": "", **endings}
+    if METHODS[kind] == "answer":
+        return {"id": str(number), "question": item[0], "context": item[1]}
+    return {"text": item} if isinstance(item, str) else dict(zip(("text", "text2"), item, strict=True))
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_the_rows_of_a_table_are_answered_as_the_items_of_a_list(folders, kind):
+    items = [item_of(example) for example in examples_of(kind, 6, seed=2)]
+    model = load(folders[kind], device="cpu")
+    answers = [answer.to_dict() for answer in getattr(model, METHODS[kind])(items)]
+    frame = pd.DataFrame([row_of(kind, item, number) for number, item in enumerate(items)], index=list("fedcba"))
+    table = model.predict(frame)
+    assert list(table.index) == list(frame.index)
+    name = {"several labels": "chosen", "number": "value", "tags": "tags"}.get(kind, "label")
+    name = name if name in answers[0] else "text"
+    assert table["prediction"].tolist() == [answer[name] for answer in answers]
+    if "probability" in table:
+        chances = [answer.get("probability") or max(leaves(answer["probabilities"])) for answer in answers]
+        assert table["probability"].tolist() == pytest.approx(chances, abs=BATCH_TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", METHODS)

@@ -42,6 +42,7 @@ from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.specs.whole_texts import encode_texts
+from bertsmith.tasks.task_data.row_columns import LARGEST_WEIGHT
 from bertsmith.tasks.task_data.split import TaskData, split_dev
 
 Vectors = npt.NDArray[np.float32]
@@ -181,21 +182,29 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         self.seeds, self.seed, self.device, self.precision = seeds, seed, device, precision
         self.settings, self.verbose = settings, verbose
 
-    def fit(self, X: Texts, y: Sequence[Any]) -> "BertsmithClassifier":
+    def fit(self, X: Texts, y: Sequence[Any], sample_weight: Sequence[float] | None = None) -> "BertsmithClassifier":
         """The classifier, fine-tuned on texts X [E] with classes y [E].
 
         Texts of more than `max_length` tokens are truncated, with a `CutWarning` after the training.
 
+        Args:
+            sample_weight: of the texts in the loss, [E]; only the ratios count, and texts of weight 0 are left out.
+
         Raises:
             InputError: X is empty, or contains something other than texts.
-            LabelError: y has another length, missing values, or fewer than two classes.
+            LabelError: y has another length, missing values, or fewer than two classes; or there is not a weight from
+                0 to 1e6 for each text, one of them above 0.
             ValueError: y contains numbers that are not classes.
             BertsmithError: the model or a setting is invalid.
         """
         texts = text_examples(X)
         numbers = self._numbers(y, len(texts))
         names = _names(self.classes_)
-        examples = [dataclasses.replace(text, label=names[number]) for text, number in zip(texts, numbers, strict=True)]
+        examples = [
+            dataclasses.replace(text, label=names[number], weight=weight)
+            for text, number, weight in zip(texts, numbers, _weights(sample_weight, len(texts)), strict=True)
+            if weight
+        ]
         require_number("dev_share", self.dev_share, least=0, below=1)
         train, dev = split_dev(examples, self.seed, self.dev_share) if self.dev_share else (examples, [])
         names_of = ("epochs", "batch_size", "learning_rate", "seed", "max_length", "device", "precision")
@@ -281,6 +290,20 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             number = "1 class" if len(self.classes_) else "none"
             raise LabelError(expected="at least two classes", found=number, fix="add texts of another class")
         return np.asarray(numbers, dtype=np.int64)
+
+
+def _weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    """The weight of each text."""
+    if weights is None:
+        return [1.0] * count
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (count,) or not ((values >= 0) & (values <= LARGEST_WEIGHT)).all() or not values.any():
+        raise LabelError(
+            expected=f"a weight from 0 to {LARGEST_WEIGHT:g} for each of {count} texts, one of them above 0",
+            found=repr(values.tolist())[:60],
+            fix="correct sample_weight",
+        )
+    return [float(weight) for weight in values]
 
 
 def _names(classes: npt.NDArray[Any]) -> list[str]:

@@ -6,7 +6,6 @@ from typing import Any, cast
 from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import said_once, unseen
-from bertsmith.base.core.settings import require
 from bertsmith.base.core.tables import File, as_file, has_rows, is_table, like, local_path
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.tasks.datasets.examples import TEXTS, TextExample
@@ -27,6 +26,7 @@ from bertsmith.tasks.specs.predictions import (
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.task_data.row_columns import places_of
 from bertsmith.tasks.task_data.task_files import read_examples
 
 PREDICTION, PROBABILITY = "prediction", "probability"
@@ -40,24 +40,16 @@ def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -
     name = form_of(spec)
     name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
     with said_once():  # the file is read twice
-        places = [row.location for row in read_table(path, encoding=columns.encoding)]
+        rows = [row.location for row in read_table(path, encoding=columns.encoding)]
         examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
     predictions = predictor.predict(examples, unseen)
     warn_cut(prediction.cut_tokens for prediction in predictions)
-    answers = {
-        example.location: values_of(prediction, multi_label=spec.multi_label)
-        for example, prediction in zip(examples, predictions, strict=True)
-    }
-    require(
-        answers.keys() <= set(places) and len(answers) == len(examples),
-        expected=f"an example in each row of {quoted(path)}",
-        found=f"{len(examples):,} in {len(places):,} rows",
-        fix="use the method of the task, such as answer",
-    )
-    names = next(iter(answers.values()))
+    values = [values_of(prediction, multi_label=spec.multi_label) for prediction in predictions]
+    answers = dict(zip(places_of(examples, path, rows), values, strict=True))
+    names = values[0]
     return like(
         [] if table is None else data,
-        {name: [answers.get(place, {}).get(name) for place in places] for name in names},
+        {name: [answers.get(row, {}).get(name) for row in rows] for name in names},
     )
 
 

@@ -15,7 +15,25 @@ from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.text.documents.encodings import UTF_8
 
-LARGEST = 1e6  # weight of an example
+LARGEST_WEIGHT = 1e6  # weight of an example
+
+
+def places_of(examples: Sequence[Example], path: Path, rows: Sequence[str]) -> Sequence[str]:
+    """The place of the row of each example.
+
+    Args:
+        rows: the places of all rows of their table.
+    """
+    places = [example.location for example in examples]
+    if len(set(places)) == len(places) and set(rows).issuperset(places):
+        return places
+    if len(places) == len(rows) and set(rows).isdisjoint(places):
+        return rows  # questions are found by their ids, and none is left out
+    raise InputError(
+        expected=f"one example in each row of {quoted(path)}",
+        found=f"{counted(len(places), 'example')} in {counted(len(rows), 'row')}",
+        fix="name a table with a row for each example",
+    )
 
 
 def groups_of(
@@ -57,9 +75,12 @@ def weighted(
             weight = float(cell)
         except ValueError:
             weight = math.nan
-        if not 0 <= weight <= LARGEST:
+        if not 0 <= weight <= LARGEST_WEIGHT:
             raise InputError.at(
-                example.location, f"a weight from 0 to {LARGEST:g} in column {column!r}", brief(cell), "correct it"
+                example.location,
+                f"a weight from 0 to {LARGEST_WEIGHT:g} in column {column!r}",
+                brief(cell),
+                "correct it",
             )
         if weight:
             assert isinstance(example, TextExample), "an example of such a task"
@@ -84,14 +105,8 @@ def cells_of(examples: Sequence[Example], path: Path, column: str, content: str,
     if column not in columns:
         raise missing_column(column, quoted(path), list(columns))
     cells = []
-    for example in examples:
-        if example.location not in rows:
-            raise InputError(
-                expected=f"an example in each row of {quoted(path)}, with the column {column!r}",
-                found=f"one in {example.location}",
-                fix="name a table with a row for each example",
-            )
-        cell = rows[example.location].cell(column).strip()
+    for example, location in zip(examples, places_of(examples, path, list(rows)), strict=True):
+        cell = rows[location].cell(column).strip()
         if not cell:
             raise InputError.at(example.location, f"a {content} in column {column!r}", "none", "fill it in")
         cells.append(cell)
