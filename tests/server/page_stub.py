@@ -3,6 +3,7 @@
 import json
 import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,7 @@ WEAK = "this model is weak: on its 80 dev examples it was not better than the ba
 CROWDED = "the passages have a mean cosine of 0.95 with one another"
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
+PARTS = [" and", " the café", " closed"]  # of a text that is streamed
 KINDS_OF_CODES = {"diagnosis": ["flu", "gout"], "medication": ["rest"]}
 
 
@@ -31,7 +33,7 @@ def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ..
 
 
 MODELS = [
-    model_of("novels", None, "fill", "next_sentence", "rerank"),
+    model_of("novels", None, "fill", "complete", "next_sentence", "rerank"),
     model_of("reviews", "classification", "classify", labels=("negative", "positive")),
     model_of("mails", "classification", "classify", labels=("Not Spam", "Spam"), weakness=WEAK),
     model_of("same", "classification", "classify", "rerank", labels=("different", "same"), pair=None),
@@ -107,6 +109,10 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
     if path == "/fill":
         gap = [{"piece": piece, "probability": p} for piece, p in (("head", 0.62), ("##room", 0.2), ("town", 0.01))]
         return {"predictions": [{"gaps": [gap] * asked["texts"][0].count("[MASK]")}], "usage": usage}
+    if path == "/complete":
+        following = [{"piece": piece, "probability": p} for piece, p in (("on", 0.5), ("off", 0.25))]
+        said = {"text": asked["texts"][0], "next": following, "continuation": "".join(PARTS), "direction": "forward"}
+        return {"predictions": [said], "usage": usage}
     if path == "/next":
         return {"predictions": [{"probability": 0.875}], "usage": usage}
     if path == "/tag":
@@ -160,7 +166,10 @@ class StubServer(ThreadingHTTPServer):
         models: what it says it has.
         key: what it wants to be shown, if anything.
         refusal: status, body and headers of what it answers to every POST, if anything.
+        refused_streams: the same for a text in parts.
         asked: (path, body) of every POST.
+        goes_on: after the first part of a stream, the others are sent once it is set.
+        has_left: whether the page has left a stream before its end.
     """
 
     daemon_threads = True
@@ -174,7 +183,10 @@ class StubServer(ThreadingHTTPServer):
         self.models: list[dict[str, Any]] = MODELS
         self.key: str | None = None
         self.refusal: tuple[int, bytes, dict[str, str]] | None = None
+        self.refused_streams: tuple[int, bytes, dict[str, str]] | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.goes_on, self.has_left = threading.Event(), threading.Event()
+        self.goes_on.set()
 
     @property
     def address(self) -> str:
@@ -203,8 +215,32 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.refusal is not None:
             status, answer, headers = self.server.refusal
             self._send(status, answer, more=headers)
+        elif body.get("stream") and self.server.refused_streams is not None:
+            status, answer, headers = self.server.refused_streams
+            self._send(status, answer, more=headers)
+        elif body.get("stream"):
+            self._stream()
         else:
             self._send(200, json.dumps(answer_of(self.path, body, self.server.models)).encode())
+
+    def _stream(self) -> None:
+        """Sends the parts of a text as events, one of them cut inside a letter, and the end."""
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        events = [{"choices": [{"index": 0, "text": part}]} for part in (*PARTS, "")]
+        contents = [json.dumps(event, ensure_ascii=False) for event in events]
+        try:
+            for content in (*contents, "[DONE]"):
+                sent = f"data: {content}\n\n".encode()
+                cut = sent.find("é".encode()) + 1
+                self.wfile.write(sent[:cut])
+                time.sleep(0.05 if cut else 0)
+                self.wfile.write(sent[cut:])
+                while not self.server.goes_on.wait(0.02):
+                    self.wfile.write(b": waiting\n\n")
+        except OSError:
+            self.server.has_left.set()
 
     def _let_in(self) -> bool:
         if self.server.key in (None, (self.headers["authorization"] or "").removeprefix("Bearer ")):

@@ -22,11 +22,14 @@ from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
-from server.page_stub import CROWDED, MODELS, PAGE, WEAK, StubServer, stub_server, vector_of
+from server.page_stub import CROWDED, MODELS, PAGE, PARTS, WEAK, StubServer, stub_server, vector_of
+from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-VIEWS = "fill next classify score choose tag answer write extract resolve codes anomalies compare rerank".split()
+VIEWS = (
+    "fill complete next classify score choose tag answer write extract resolve codes anomalies compare rerank".split()
+)
 VIEWS += "pieces attention".split()
 DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
 PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
@@ -235,6 +238,73 @@ def test_the_best_text_is_written_above_the_others_and_says_where_it_was_not_end
     section.locator(".actions .go").click()
     visit.answered(section)
     assert not any("maximum length" in line for line in _lines(section, ".answer .remark"))
+
+
+def test_a_text_is_shown_while_it_is_written_and_then_its_answer(visit, stub):
+    stub.goes_on.clear()
+    section = visit.open("write")
+    section.locator(".actions .go").click()
+    section.get_by_text("and", exact=True).wait_for()
+    assert _lines(section, ".actions .go") == ["Stop"]
+    assert section.locator(".answer[aria-busy]").evaluate("(e) => getComputedStyle(e).opacity") == "1"
+    assert [path for path, _ in stub.asked] == ["/v1/completions"]
+    stub.goes_on.set()
+    visit.answered(section)
+    assert (_lines(section, ".verdict"), _lines(section, ".actions .go")) == (["At ten."], ["Write"])
+    text = section.get_by_label("Text").input_value()
+    assert stub.asked == [
+        ("/v1/completions", {"model": "replies", "prompt": text, "stream": True}),
+        ("/predict", {"model": "replies", "texts": [text]}),
+    ]
+
+
+def test_a_text_grows_behind_its_beginning(visit, stub):
+    section = visit.open("complete")
+    section.evaluate("""(section) => {
+        window.shown = [];
+        const answer = section.querySelector(".answer");
+        const observer = new MutationObserver(() => window.shown.push(answer.querySelector(".text")?.textContent));
+        observer.observe(answer, {childList: true, subtree: true});
+    }""")
+    section.locator(".actions .go").click()
+    visit.answered(section)
+    shown, text = visit.page.evaluate("window.shown.filter(Boolean)"), section.get_by_label("Text").input_value()
+    assert text + PARTS[0] in shown
+    assert shown[-1] == text + "".join(PARTS)
+    assert shown == sorted(shown, key=len), "no part is lost or changed"
+    assert _lines(section, ".bars li") == ["on 50.0%", "off 25.0%"]
+    body = {"model": "novels", "max_tokens": 24, "top_p": 0.9, "prompt": text, "stream": True}
+    assert stub.asked[0] == ("/v1/completions", body)
+    assert stub.asked[1][1] == {"model": "novels", "texts": [text], "top": 8, "tokens": 24, "top_p": 0.9}
+
+
+def test_a_text_that_is_being_written_can_be_stopped(visit, stub):
+    stub.goes_on.clear()
+    section = visit.open("write")
+    section.locator(".actions .go").click()
+    section.get_by_text("and", exact=True).wait_for()
+    section.get_by_role("button", name="Stop").click()
+    section.get_by_role("button", name="Write").wait_for()
+    assert (_lines(section, ".verdict"), _lines(section, ".remark")) == (["and"], ["Stopped."])
+    assert section.locator(".answer[aria-busy]").count() == 0
+    assert stub.has_left.wait(20), "the server is told"
+    assert [path for path, _ in stub.asked] == ["/v1/completions"]
+    stub.goes_on.set()
+    section.locator(".actions .go").click()
+    visit.answered(section)
+    section.get_by_text("At ten.").wait_for()
+
+
+def test_a_model_that_cannot_send_its_text_in_parts_answers_at_once(browser, stub):
+    visit = Visit(browser, stub.address)
+    stub.refused_streams = (422, b'{"error": {"message": "expected a model that reads forward", "type": "x"}}', {})
+    assert _lines(visit.run("complete"), ".bars li")[0] == "on 50.0%"
+    stub.refused_streams = (429, b'{"error": {"message": "too much is waiting", "type": "x"}}', {})
+    section = visit.open("write")
+    section.locator(".actions .go").click()
+    section.get_by_role("alert").get_by_text("too much is waiting.").wait_for()
+    assert stub.asked[-1][0] == "/v1/completions", "nothing else is asked"
+    visit.context.close()
 
 
 def test_visits_are_written_line_by_line_and_likely_codes_have_bars(visit, stub):
@@ -641,6 +711,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """An untrained model for each ability."""
     folder = tmp_path_factory.mktemp("models")
     write_base_model(folder / "base")
+    write_architecture(folder / "stories", "openai-gpt")
     for kind in (
         "single",
         "pair",
@@ -668,10 +739,12 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_every_view_works_on_the_real_server(browser, tiny_models):
     with _real_server(tiny_models) as address, _visit(browser, address) as visit:
         visit.open()
+        of_records = re.findall(r'\bid: "(\w+)"', (PAGE / "records.js").read_text(encoding="utf-8"))
+        views = [view for view in VIEWS if view not in of_records]
         assert [link.get_attribute("href") for link in visit.page.locator("nav a").all()] == [
-            f"#{view}" for view in VIEWS
+            f"#{view}" for view in views
         ]
-        for view in VIEWS:
+        for view in views:
             section = visit.run(view)
             assert section.get_by_role("alert").count() == 0, section.get_by_role("alert").inner_text()
             assert re.match(r"[\d,]+ tokens received, ", _lines(section, ".usage")[0]), view
@@ -710,6 +783,16 @@ def test_what_is_shown_is_what_the_library_says(browser, tiny_models):
         [result] = tiny_models["single"].classify(_written(section, "Text"))
         assert _lines(section, ".verdict") == [result.label]
         assert _bars(section) == near(dict(zip(result.labels, result.probabilities, strict=True)))
+        section = visit.run("complete")
+        [completed] = tiny_models["stories"].complete(_written(section, "Text"), top=8, tokens=24, top_p=0.9)
+        assert section.locator(".answer .text").text_content() == completed.text + completed.continuation
+        section = visit.open("write")
+        section.get_by_label("Text").fill("anna was in rome")
+        visit.run("write")
+        [written] = tiny_models["text to write"].generate(_written(section, "Text"))
+        assert _lines(section, ".verdict") == [written.text or "Nothing."]
+        streams = [url for url in visit.asked if url.endswith("v1/completions")]
+        assert len(streams) == 2, "both were shown while they were written"
         section = visit.run("tag")
         [result] = tiny_models["tags"].tag(_written(section, "Text"))
         assert result.entities, "something is marked"

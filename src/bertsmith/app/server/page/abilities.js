@@ -1,8 +1,9 @@
 // What the page offers for each ability of a model: the fields, the request, and how the answer is shown.
 
 import { Refused } from "./api.js";
+import { picture } from "./attention.js";
 import * as examples from "./examples.js";
-import { bars, count, decimal, make, marked, percent, piece, pointAt } from "./parts.js";
+import { bars, count, decimal, make, marked, percent, piece, pointAt, remark, verdict } from "./parts.js";
 import { OF_RECORDS } from "./records.js";
 
 const FIRST = { name: "text", label: "Text", rows: 3 };
@@ -34,6 +35,7 @@ export const ABILITIES = [
     fields: () => [FIRST],
     examples: () => examples.BEGINNINGS,
     body: ({ text }) => ({ texts: [text], top: 8, tokens: 24, top_p: 0.9 }),
+    draft: { max_tokens: 24, top_p: 0.9 },
     show: showCompletion,
   },
   {
@@ -103,7 +105,7 @@ export const ABILITIES = [
     tellsLabels: true,
     fields: () => [{ ...FIRST, rows: 4 }],
     examples: examples.forTags,
-    body: ({ text }) => ({ texts: [text] }),
+    body: textBody,
     show: showEntities,
   },
   {
@@ -133,7 +135,8 @@ export const ABILITIES = [
     path: "predict",
     fields: () => [{ ...FIRST, rows: 6 }],
     examples: () => examples.SOURCES,
-    body: ({ text }) => ({ texts: [text] }),
+    body: textBody,
+    draft: {},
     show: showWritten,
   },
   {
@@ -146,7 +149,7 @@ export const ABILITIES = [
     path: "predict",
     fields: () => [{ ...FIRST, rows: 8 }],
     examples: () => examples.SOURCES.slice(0, 1),
-    body: ({ text }) => ({ texts: [text] }),
+    body: textBody,
     show: showExtract,
   },
   {
@@ -205,10 +208,23 @@ export const ABILITIES = [
     live: true,
     fields: () => [FIRST],
     examples: () => examples.WORDS,
-    body: ({ text }) => ({ texts: [text] }),
+    body: textBody,
     show: showPieces,
   },
-  { id: "attention", needs: "attention", group: "Look inside", title: "Attention" },
+  {
+    id: "attention",
+    needs: "attention",
+    group: "Look inside",
+    title: "Attention",
+    says: `In every layer, each piece attends to the others, and every head does so in its own way. ${pointAt()} a piece to see what it attends to.`,
+    button: "Show",
+    path: "attention",
+    broad: true,
+    fields: () => [{ ...FIRST, rows: 2 }, { ...SECOND, rows: 1, optional: true, hint: "optional" }],
+    examples: () => examples.SENTENCES_TO_LOOK_AT,
+    body: ({ text, pair }) => ({ text, ...(pair.trim() && { pair }) }),
+    show: (seen) => [picture(seen)],
+  },
 ];
 
 function lines(text) {
@@ -240,8 +256,8 @@ function showFillings({ predictions: [{ gaps }] }, { text }) {
   return shown;
 }
 
-function showCompletion({ predictions: [found] }) {
-  const parts = [found.text, make("mark", { text: found.continuation })];
+function showCompletion({ predictions: [found] }, given) {
+  const parts = [given.text, make("mark", { text: found.continuation })];
   const text = make("p", { class: "text" }, ...(found.direction === "backward" ? parts.reverse() : parts));
   return [text, bars(found.next.map((one) => [one.piece, one.probability]), [found.next[0]?.piece])];
 }
@@ -262,8 +278,7 @@ function filled(text, gaps) {
 function showLabels({ predictions: [found] }) {
   const shares = Object.entries(found.probabilities).sort((a, b) => b[1] - a[1]);
   const chosen = found.chosen ?? [found.label].flat();
-  const verdict = make("p", { class: "verdict" }, make("strong", { text: chosen.join(", ") || "None of the labels" }));
-  return [verdict, bars(shares, chosen)];
+  return [verdict(chosen.join(", ") || "None of the labels"), bars(shares, chosen)];
 }
 
 function showChoice({ predictions: [found] }, { endings }) {
@@ -282,8 +297,8 @@ function showEntities({ predictions: [{ entities, words }] }, { text }) {
     title: probability === undefined ? undefined : percent(probability),
   }));
   const shown = [marked(text, spans)];
-  if (!spans.length) shown.push(make("p", { class: "remark", text: "The model found no entities." }));
-  if (spans.some(({ title }) => title)) shown.push(make("p", { class: "remark", text: `${pointAt()} an entity to see its probability.` }));
+  if (!spans.length) shown.push(remark("The model found no entities."));
+  if (spans.some(({ title }) => title)) shown.push(remark(`${pointAt()} an entity to see its probability.`));
   const cells = words.map(({ text: word, tag }) =>
     make("span", { class: tag === "O" ? "tagged" : "tagged some" }, make("span", { class: "piece", text: word }), make("span", { class: "under", text: tag })),
   );
@@ -308,19 +323,17 @@ function showAnswers({ predictions: [found] }, { context }) {
     });
     return make("li", {}, button);
   });
-  const verdict = given ? best.text : "The text does not say.";
-  const chance = none ? make("p", { class: "remark", text: `Probability that the text does not say: ${percent(none)}` }) : null;
   return [
-    make("p", { class: "verdict" }, make("strong", { text: verdict })),
+    verdict(given ? best.text : "The text does not say."),
     text,
     ...(items.length ? [make("h2", { text: "Candidates" }), make("ul", { class: "rows" }, ...items)] : []),
-    ...(chance ? [chance] : []),
+    ...(none ? [remark(`Probability that the text does not say: ${percent(none)}`)] : []),
   ];
 }
 
 function showWritten({ predictions: [{ text, answers, has_ended }] }) {
-  const shown = [make("p", { class: "verdict" }, make("strong", { text: text || "Nothing." }))];
-  if (!has_ended) shown.push(make("p", { class: "remark", text: "The text ends here because it has the maximum length." }));
+  const shown = [verdict(text || "Nothing.")];
+  if (!has_ended) shown.push(remark("The text ends here because it has the maximum length."));
   if (answers.length > 1) {
     shown.push(make("h2", { text: "Other texts" }), make("ul", {}, ...answers.slice(1).map((other) => make("li", { text: other.text }))));
   }
@@ -330,14 +343,14 @@ function showWritten({ predictions: [{ text, answers, has_ended }] }) {
 function showExtract({ predictions: [{ sentences, scores }] }, { text }) {
   const spans = sentences.map(({ start, end, score }) => ({ begin: start, end, title: percent(score) }));
   const about = spans.length ? `${pointAt()} a sentence to see its score, of ${count(scores.length, "sentence")}.` : "The text has no sentences.";
-  return [marked(text, spans), make("p", { class: "remark", text: about })];
+  return [marked(text, spans), remark(about)];
 }
 
 function showResolved({ predictions: [{ text: answer, start, end, pronoun, candidates, none_probability }] }, { text }) {
   const spans = [{ begin: pronoun.start, end: pronoun.end, note: "pronoun" }, ...(answer ? [{ begin: start, end }] : [])];
   const rows = [...candidates.map((candidate) => [candidate.text, candidate.probability]), ["none of them", none_probability]];
   const best = [answer || "none of them"];
-  return [make("p", { class: "verdict" }, make("strong", { text: answer || "None of them." })), marked(text, spans), bars(rows.sort((a, b) => b[1] - a[1]), best)];
+  return [verdict(answer || "None of them."), marked(text, spans), bars(rows.sort((a, b) => b[1] - a[1]), best)];
 }
 
 /** The characters of the first place of some words in a text, as the server counts them. */
@@ -364,7 +377,7 @@ function showCosines({ data }, { texts }) {
   });
   const table = make("table", { class: "cosines" }, make("thead", {}, head), make("tbody", {}, ...rows));
   const width = data[0]?.embedding.length ?? 0;
-  return [make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Cosines" }, table), make("p", { class: "remark", text: `Vectors of ${count(width, "number")}` })];
+  return [make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Cosines" }, table), remark(`Vectors of ${count(width, "number")}`)];
 }
 
 function unit(vector) {
@@ -393,7 +406,7 @@ function showPieces({ texts: [{ pieces, ids, special }] }) {
     make("span", { class: text === "[UNK]" ? "tagged unknown" : "tagged" }, piece(text, special[place]), make("span", { class: "under", text: special[place] ? `${ids[place]} special` : ids[place] })),
   );
   const unknown = pieces.filter((text) => text === "[UNK]").length;
-  const shown = [make("p", { class: "pieces" }, ...cells), make("p", { class: "remark", text: count(pieces.length, "piece") })];
-  if (unknown) shown.push(make("p", { class: "remark", text: `${count(unknown, "word")} that the vocabulary cannot spell: [UNK].` }));
+  const shown = [make("p", { class: "pieces" }, ...cells), remark(count(pieces.length, "piece"))];
+  if (unknown) shown.push(remark(`${count(unknown, "word")} that the vocabulary cannot spell: [UNK].`));
   return shown;
 }

@@ -12,18 +12,42 @@ export class Refused extends Error {
 
 /** The JSON that the server answers: to a GET, or to a POST of `body`. */
 export async function ask(path, body, signal) {
-  let response;
+  return replyOf(await send(path, body, signal));
+}
+
+/** Shows the text of a completion each time that it grows. */
+export async function follow(body, signal, show) {
+  const response = await send("v1/completions", { ...body, stream: true }, signal);
+  if (!response.ok) await replyOf(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let [text, rest] = ["", ""];
+  for (let part; !(part = await reached(reader.read())).done; text && show(text)) {
+    const events = (rest + part.value).split("\n\n");
+    rest = events.pop();
+    for (const event of events.filter((one) => one.startsWith("data: {"))) {
+      const sent = JSON.parse(event.slice("data:".length));
+      if (sent.error) throw new Refused(sentence(response, sent));
+      text += sent.choices[0].text;
+    }
+  }
+}
+
+function send(path, body, signal) {
+  const post = body && { method: "POST", body: JSON.stringify(body) };
+  const headers = { ...(body && { "content-type": "application/json" }), ...authorization() };
+  return reached(fetch(path, { ...post, headers, signal }));
+}
+
+async function reached(promise) {
   try {
-    response = await fetch(path, {
-      method: body === undefined ? "GET" : "POST",
-      headers: { accept: "application/json", ...contentType(body), ...authorization() },
-      body: body === undefined ? undefined : JSON.stringify(body),
-      signal,
-    });
+    return await promise;
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused("The server does not answer. Is it still running?");
   }
+}
+
+async function replyOf(response) {
   const reply = await response.json().catch((error) => {
     if (error.name === "AbortError") throw error;
     return null;
@@ -42,10 +66,6 @@ export function asCommand(path, body) {
   const quoted = JSON.stringify(body, null, 1).replace(/\n\s*/g, " ").replaceAll("'", "'\\''");
   const key = authorization().authorization ? " -H 'authorization: Bearer KEY'" : "";
   return `curl -s ${new URL(path, document.baseURI)}${key} \\\n  -H 'content-type: application/json' \\\n  -d '${quoted}'`;
-}
-
-function contentType(body) {
-  return body === undefined ? {} : { "content-type": "application/json" };
 }
 
 function authorization() {

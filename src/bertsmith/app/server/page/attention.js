@@ -1,8 +1,6 @@
-// The view that explains the model: every head of every layer, and for each piece where it looks.
+// The picture that explains the model: every head of every layer, and for each piece where it looks.
 
-import { ask, Refused } from "./api.js";
-import { SENTENCES_TO_LOOK_AT } from "./examples.js";
-import { count, make, newId, percent, piece, pointAt, usageLine } from "./parts.js";
+import { count, make, newId, percent, piece, pointAt, remark } from "./parts.js";
 import { accent, drawHead, drawLines } from "./drawing.js";
 
 const MEAN = -1; // the head that is the mean of all heads of its layer
@@ -10,85 +8,8 @@ const NARROW = 700; // pixels; below this, pieces stand in a text rather than in
 const MANY = 48; // pieces; of more, two columns would be a long way
 const TOLD = 4; // pieces named in the sentence below the picture
 
-/** The attention section; see `abilityView`. */
-export function attentionView(ability, locked) {
-  const title = newId("title");
-  const first = make("textarea", { id: newId("text"), rows: 2, spellcheck: "false", autocomplete: "off" });
-  const second = make("input", { id: newId("pair"), type: "text", spellcheck: "false", autocomplete: "off" });
-  const models = make("select", { id: newId("model"), onchange: run });
-  models.append(...ability.models.map(({ name }) => make("option", { text: name })));
-  const answer = make("div", { class: "answer" });
-  const samples = SENTENCES_TO_LOOK_AT.map(({ name, values }) =>
-    make("button", { type: "button", class: "chip", text: name, onclick: () => take(values) }),
-  );
-  const form = make(
-    "form",
-    { novalidate: true, onsubmit: submit, onkeydown: byKeys },
-    ability.models.length > 1 ? field("Model", models) : make("p", { class: "model facts", text: `Model: ${ability.models[0].name}` }),
-    field("Text", first),
-    field("Second text", second, "optional"),
-    make("div", { class: "samples" }, make("span", { class: "heading", text: "Examples" }), ...samples),
-    make("div", { class: "actions" }, make("button", { class: "go", text: "Show" }), make("span", { class: "keys", text: "Ctrl + Enter" })),
-  );
-  let running = null;
-  fill(SENTENCES_TO_LOOK_AT[0].values);
-  return make(
-    "section",
-    { class: "view broad", "aria-labelledby": title },
-    make("h1", { id: title, text: "Attention" }),
-    make("p", { class: "says", text: `In every layer, each piece attends to the others, and every head does so in its own way. ${pointAt()} a piece to see what it attends to.` }),
-    form,
-    answer,
-  );
-
-  function field(label, input, hint) {
-    const note = hint ? make("span", { class: "hint", text: hint }) : null;
-    return make("div", { class: input === models ? "field model" : "field" }, make("span", { class: "caption" }, make("label", { for: input.id, text: label }), note), input);
-  }
-
-  function fill(values) {
-    first.value = values.text;
-    second.value = values.pair;
-  }
-
-  function take(values) {
-    fill(values);
-    run();
-  }
-
-  function submit(event) {
-    event.preventDefault();
-    run();
-  }
-
-  function byKeys(event) {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
-  }
-
-  async function run() {
-    running?.abort();
-    const mine = new AbortController();
-    running = mine;
-    const pair = second.value.trim() ? { pair: second.value } : {};
-    answer.setAttribute("aria-busy", "true");
-    try {
-      const model = ability.models[Math.max(0, models.selectedIndex)];
-      const began = performance.now();
-      const seen = await ask("attention", { model: model.name, text: first.value, ...pair }, mine.signal);
-      answer.replaceChildren(picture(seen), usageLine(seen.usage, performance.now() - began));
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      if (!(error instanceof Refused)) throw error;
-      locked(error);
-      answer.replaceChildren(make("p", { class: "wrong", role: "alert", text: error.message }));
-    } finally {
-      if (running === mine) answer.removeAttribute("aria-busy");
-    }
-  }
-}
-
 /** The heads, the pieces and what joins them, for one answer of the server. */
-function picture(seen) {
+export function picture(seen) {
   const { pieces, special, layers, heads, attention } = seen;
   const means = new Map();
   const state = { layer: 0, head: 0, pinned: null, hovered: null, turned: false, lines: innerWidth >= NARROW && pieces.length <= MANY };
@@ -226,7 +147,7 @@ function picture(seen) {
     const grid = make("div", { class: "grid", role: "group", "aria-label": "All heads, one row per layer", shares: { heads } }, ...rows);
     const color = accent();
     for (const cell of made) cell.draw(color);
-    const caption = make("p", { class: "remark", text: `${count(layers, "layer")} of ${count(heads, "head")}, one row per layer. In each picture, the pieces from top to bottom attend to those from left to right: the stronger the color, the more.` });
+    const caption = remark(`${count(layers, "layer")} of ${count(heads, "head")}, one row per layer. In each picture, the pieces from top to bottom attend to those from left to right: the stronger the color, the more.`);
     return [make("div", { class: "overview" }, grid, caption), made];
   }
 }

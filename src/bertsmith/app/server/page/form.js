@@ -1,7 +1,7 @@
 // The frame of a view: which model, what goes in, examples, the button, and where the answer appears.
 
-import { ask, asCommand, Refused } from "./api.js";
-import { make, newId, notes, usageLine } from "./parts.js";
+import { ask, asCommand, follow, Refused } from "./api.js";
+import { chip, make, newId, notes, remark, usageLine } from "./parts.js";
 
 /** A section for an ability of `abilities.js`; `locked` takes an error, and tells whether it asks for a key. */
 export function abilityView(ability, locked) {
@@ -10,7 +10,7 @@ export function abilityView(ability, locked) {
   const title = newId("title");
   const fields = make("div", { class: "fields" });
   const samples = make("div", { class: "samples" });
-  const answer = make("div", { class: "answer", "aria-live": "polite" });
+  const answer = make("div", { class: "answer", "aria-live": ability.broad ? null : "polite" });
   const go = make("button", { class: "go" }, ability.button);
   const form = make("form", { novalidate: true, onsubmit: submit, onkeydown: byKeys }, fields);
   const facts = make("span", { class: "facts" });
@@ -21,7 +21,7 @@ export function abilityView(ability, locked) {
 
   return make(
     "section",
-    { class: "view", "aria-labelledby": title },
+    { class: ability.broad ? "view broad" : "view", "aria-labelledby": title },
     make("h1", { id: title, text: ability.title }),
     make("p", { class: "says", text: ability.says }),
     form,
@@ -44,6 +44,7 @@ export function abilityView(ability, locked) {
     stop();
     answer.replaceChildren();
     fill(before);
+    if (ability.broad) run();
   }
 
   /** Fields and examples for the model; texts that were written by hand stay. */
@@ -58,11 +59,8 @@ export function abilityView(ability, locked) {
     });
     fields.replaceChildren(...wanted);
     facts.textContent = model.labels.length && ability.tellsLabels ? shorten(model.labels) : "";
-    const chips = examples.map(({ name, values: sample }) =>
-      make("button", { type: "button", class: "chip", text: name, onclick: () => take(sample) }),
-    );
-    const heading = make("span", { class: "heading", text: "Examples" });
-    samples.replaceChildren(...(chips.length ? [heading, ...chips] : []));
+    const chips = examples.map(({ name, values: sample }) => chip(name, () => take(sample)));
+    samples.replaceChildren(...(chips.length ? [make("span", { class: "heading", text: "Examples" }), ...chips] : []));
     if (ability.live) queueMicrotask(run);
   }
 
@@ -80,7 +78,7 @@ export function abilityView(ability, locked) {
     const input = field.rows === 1 ? make("input", { ...properties, type: "text" }) : make("textarea", { ...properties, rows: field.rows });
     input.value = value;
     const label = make("label", { for: id, text: field.label });
-    const aid = field.inserts ? make("button", { type: "button", class: "chip aid", text: `Insert ${field.inserts}`, onclick: () => insert(input, field.inserts) }) : null;
+    const aid = field.inserts ? chip(`Insert ${field.inserts}`, () => insert(input, field.inserts)) : null;
     return make("div", { class: "field" }, make("span", { class: "caption" }, label, hint, aid), input);
   }
 
@@ -100,14 +98,13 @@ export function abilityView(ability, locked) {
 
   function submit(event) {
     event.preventDefault();
-    run();
+    if (!running || !ability.draft) return run();
+    stop();
+    answer.append(remark("Stopped."));
   }
 
   function byKeys(event) {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      run();
-    }
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
   }
 
   function later() {
@@ -135,17 +132,34 @@ export function abilityView(ability, locked) {
     const began = performance.now();
     try {
       const body = { model: model.name, ...ability.body(given, model) };
+      if (ability.draft) await draft(given, mine.signal);
       const reply = await ask(ability.path, body, mine.signal);
-      const time = performance.now() - began;
-      answer.replaceChildren(...ability.show(reply, given, model), ...notes(ability.group === "Fine-tuned" && model.weakness, reply.note), usageLine(reply.usage, time, limit()), request(body));
+      answer.replaceChildren(...ability.show(reply, given, model), ...notes(ability.group === "Fine-tuned" && model.weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit()), request(body));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;
       locked(error);
       refuse(error.message);
     } finally {
-      if (running === mine || running === null) answer.removeAttribute("aria-busy");
+      if (running === mine) running = null;
+      if (!running) {
+        answer.removeAttribute("aria-busy");
+        go.textContent = ability.button;
+      }
     }
+  }
+
+  /** Shows a text while it is written; the answer then replaces it. */
+  function draft(given, signal) {
+    go.textContent = "Stop";
+    answer.replaceChildren();
+    const show = (text) => {
+      const reply = { text, continuation: text, next: [], answers: [], has_ended: true };
+      answer.replaceChildren(make("div", { class: "draft" }, ...ability.show({ predictions: [reply] }, given)));
+    };
+    return follow({ model: model.name, prompt: given.text, ...ability.draft }, signal, show).catch((error) => {
+      if (error.status !== 422) throw error; // the answer says what is wrong, or is there
+    });
   }
 
   function limit() {

@@ -1,7 +1,6 @@
 // Asks the server what its models can do, and offers that: one view for each ability, made when it is first wanted.
 
 import { ask, unlock } from "./api.js";
-import { attentionView } from "./attention.js";
 import { abilityView } from "./form.js";
 import { count, make } from "./parts.js";
 import { ABILITIES } from "./abilities.js";
@@ -57,7 +56,7 @@ function show() {
   if (wanted === "content") return;
   const ability = offered.find(({ id }) => id === wanted) ?? offered[0];
   if (!views.has(ability.id)) {
-    const view = ability.id === "attention" ? attentionView(ability, locked) : abilityView(ability, locked);
+    const view = abilityView(ability, locked);
     views.set(ability.id, view);
     frame.append(view);
   }

@@ -22,6 +22,21 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
+/** What the model says first of all. */
+export function verdict(text) {
+  return make("p", { class: "verdict" }, make("strong", { text }));
+}
+
+/** A sentence about an answer. */
+export function remark(text) {
+  return make("p", { class: "remark", text });
+}
+
+/** A small button. */
+export function chip(text, onclick) {
+  return make("button", { type: "button", class: "chip", text, onclick });
+}
+
 /** An id that nothing else on the page has. */
 export function newId(name) {
   made += 1;

@@ -1,7 +1,7 @@
 // What the page offers for models that answer about records, such as the visits of a subject with their codes.
 
 import { Refused } from "./api.js";
-import { bars, count, decimal, make } from "./parts.js";
+import { bars, count, decimal, make, remark } from "./parts.js";
 
 const VISITS = { name: "visits", label: "Visits", rows: 8, hint: "one code per line, an empty line before the next visit" };
 
@@ -84,5 +84,5 @@ function unknown({ unknown_codes }) {
 }
 
 function remarks(...sentences) {
-  return sentences.filter(Boolean).map((text) => make("p", { class: "remark", text }));
+  return sentences.filter(Boolean).map(remark);
 }
