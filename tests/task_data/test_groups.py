@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.recipes.distillation.transfer_set import Sources, read_sources
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.task_data.split import split_dev
 from bertsmith.tasks.task_data.task_files import read_task
@@ -100,3 +102,19 @@ def test_groups_that_cannot_be_are_refused_in_a_line(tmp_path: Path) -> None:
         read_task("ner", tmp_path / "lines.conll", None, group_column="patient")
     with pytest.raises(ConfigError, match="--group-column needs a task with dev examples"):
         read_task("texts", path, None, group_column="patient")
+
+
+def test_comparisons_and_students_hold_out_whole_groups_too(tmp_path: Path) -> None:
+    path = table(tmp_path / "rows.csv", patients=4)  # ten rows each
+    options: dict[str, Any] = {"systems": ["one-hot"], "seeds": 1, "device": "cpu", "group_column": "patient"}
+    report = bertsmith.compare_systems(path, tmp_path / "report", **options).report
+    assert (report["train_examples"], report["dev_examples"]) == (30, 10)
+    with pytest.raises(RunError, match="group_column = None"):
+        bertsmith.compare_systems(path, tmp_path / "report", resume=True, device="cpu")
+    base = write_base_model(tmp_path / "base")
+    teacher = tmp_path / "teacher"
+    bertsmith.finetune(base, "classification", teacher, train=path, seeds=1, epochs=1, max_length=32, device="cpu")
+    _, data, _ = read_sources(load_any(teacher / "model"), Sources(train=path, group_column="patient"))
+    assert (len(data.train), len(data.dev)) == (30, 10)
+    patients = dict(pd.read_csv(path)[["text", "patient"]].itertuples(index=False))
+    assert len({patients[one.first] for one in data.dev}) == 1  # type: ignore[union-attr]

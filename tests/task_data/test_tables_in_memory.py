@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertsmith
-from bertsmith.base.core.errors import InputError, RunError
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
+from bertsmith.base.core.requests import from_file
 from bertsmith.base.core.tables import as_file
+from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.tasks.datasets.tables import read_table, read_texts
 from tasks.task_samples import examples_of, write_base_model
 
@@ -263,3 +265,9 @@ def test_missing_values_are_empty_cells_and_numbers_dates_and_lists_are_those_of
     assert rows == [row.values for row in read_table(tmp_path / "rows.parquet")]
     assert rows[1] == dict.fromkeys(frame.columns, "")
     assert rows[0]["label"] == "1"
+
+
+def test_a_settings_file_holds_no_table(tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text('train = [{text = "a", label = "b"}]')
+    with pytest.raises(ConfigError, match=r"train in .* must be a text or a path"):
+        from_file(FinetuneRequest, tmp_path / "settings.toml")

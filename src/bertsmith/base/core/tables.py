@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from bertsmith.base.core.progress import counted
 
 _FOLDER = "bertsmith-table-"
 _LIBRARIES = "a list of dicts, a frame of pandas or Polars, a table of pyarrow, or a data set of Hugging Face datasets"
+_AS_JSON = frozenset({str, int, bool, type(None)})
 _NO_CLASS = -1  # of a row without a label, in data sets of Hugging Face
 
 
@@ -79,14 +80,20 @@ def as_file(table: object, name: str) -> TableFile:
         name: of the table in messages.
     """
     lines, count, digest = [], 0, hashlib.sha256()
+    columns: Set[str] = frozenset()
     for count, record in enumerate(_records(table, name), start=1):
         location = f"row {count} of {name}"
         if not isinstance(record, Mapping):
             raise InputError(
                 expected=f"a dict as {location}", found=f"a value of type {type(record).__name__}", fix="convert it"
             )
-        _require_names(record, location)
-        plain = {column: _plain(value, f"column {column!r} of {location}") for column, value in record.items()}
+        if record.keys() != columns:
+            _require_names(record, location)
+            columns = record.keys()
+        plain = {
+            column: value if type(value) in _AS_JSON else _plain(value, f"column {column!r} of {location}")
+            for column, value in record.items()
+        }
         line = f"{json.dumps(plain)}\n".encode()  # ASCII, as which every encoding of a table reads it
         digest.update(line)
         lines.append(line)
