@@ -122,6 +122,38 @@ def test_passes_are_over_the_text_of_the_corpus(corpus):
     assert three.steps == pytest.approx(3 * one.steps, abs=2)
 
 
+def test_the_tokens_of_a_text_are_those_of_a_corpus_built_from_it(corpus, tmp_path):
+    text = tmp_path / "text"
+    text.mkdir()
+    for number in range(3):
+        documents = ["a b c . d e f ." * (number + 1)] * 500
+        (text / f"{number}.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    size = sum(path.stat().st_size for path in text.iterdir())
+    with bertsmith.quiet():
+        built = bertsmith.build_corpus([text], Corpus.open(corpus).tokenizer, tmp_path / "built", held_out=0.0)
+    plan = gpu_plan(corpus, steps=None, passes=2, text=str(text))
+    assert (plan.text.bytes, plan.corpus_tokens) == (size, built["tokens"])
+    assert plan.passes == pytest.approx(2, abs=0.2)
+    much = gpu_plan(corpus, text=str(text), gigabytes=1000)
+    assert much.corpus_tokens == pytest.approx(built["tokens"] * 1e12 / size)
+    shards = Corpus.open(corpus).manifest["shards"]
+    per_token = sum(shard["bytes"] for shard in shards) / sum(shard["tokens"] for shard in shards)
+    assert much.text.corpus_bytes == pytest.approx(per_token * much.corpus_tokens)
+    seconds = much.to_dict()["text"]["seconds"]
+    assert seconds["vocab"] * much.text.vocabulary_rate == pytest.approx(1e12)
+    assert seconds["corpus"] * much.text.corpus_rate * much.text.workers == pytest.approx(1e12)
+    lines = dict(line.split(": ", 1) for line in much.lines())
+    assert f" for 1,000 GB of text at {much.text.vocabulary_rate / 1e6:.3g} MB/s" in lines["vocab"]
+    assert f", {much.text.corpus_bytes / 1e9:,.4g} GB on disk" in lines["corpus"]
+    assert gpu_plan(corpus).to_dict()["text"] is None
+
+
+def test_text_without_tokens_is_not_planned_for(corpus, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n \n", encoding="utf-8")
+    with pytest.raises(InputError, match="found none in its first megabytes"):
+        gpu_plan(corpus, text=str(tmp_path / "empty.txt"))
+
+
 def test_a_gpu_that_is_not_here_is_estimated_from_its_peak(corpus):
     plan = gpu_plan(corpus, utilization=0.5)
     assert plan.precision == "bf16"
@@ -206,6 +238,10 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
             {"device": "h200", "activation_checkpointing": True},
             "found --activation-checkpointing; plan it on a machine",
         ),
+        ({"gigabytes": 5}, "--gigabytes needs --text"),
+        ({"text": "x.txt", "gigabytes": 0}, "gigabytes must be above 0"),
+        ({"text": "x.txt"}, "expected a file or folder at 'x.txt'"),
+        ({"text": "-"}, "found stdin; save the text to a file"),
         ({"size": None}, "expected one of a model size"),
         ({"sise": "tiny"}, "unknown setting 'sise'"),
     ],

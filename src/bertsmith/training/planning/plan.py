@@ -19,6 +19,7 @@ from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.planning.memory import ProcessMemory
 from bertsmith.training.planning.rates import ESTIMATED, MEASURED, Rates
 from bertsmith.training.planning.settings import PlanSettings
+from bertsmith.training.planning.text import TextPlan
 
 _CENTURY = 100 * 365.25 * 24 * 3600  # seconds
 
@@ -29,6 +30,8 @@ class RunPlan:
 
     Attributes:
         step: the settings that a step of the model depends on.
+        corpus_tokens: of the corpus, or of that of the text.
+        text: what is planned for instead of the text of the corpus.
         available: bytes of memory for one process; 0 if unknown.
         work: the products of a step, by part; nothing if the architecture is not counted.
         seconds: by part of the run: steps, exchange, evaluations, checkpoints.
@@ -38,6 +41,7 @@ class RunPlan:
     precision: str
     step: dict[str, Any]
     corpus_tokens: int
+    text: TextPlan | None
     steps: int
     tokens: float
     passes: float
@@ -70,6 +74,7 @@ class RunPlan:
         peak = memory.peak(rate.kind)
         most = f", at most about {size(peak)} including freed memory that it keeps" if peak > memory.total else ""
         lines = [
+            *(self.text.lines() if self.text is not None else ()),
             f"model: {amount(self.parameters)} parameters, {self.precision}",
             f"memory of a process: {size(memory.total)}{fits} ({', '.join(parts)}){most}, besides Python and torch",
             f"disk: {size(memory.checkpoint)} for each checkpoint",
@@ -94,6 +99,7 @@ class RunPlan:
             "precision": self.precision,
             "step": dict(self.step),
             "corpus_tokens": self.corpus_tokens,
+            "text": None if self.text is None else self.text.to_dict(),
             "steps": self.steps,
             "tokens": round(self.tokens),
             "passes": round(self.passes, 4),

@@ -26,6 +26,7 @@ from bertsmith.training.planning.memory import ProcessMemory, bare_model, counts
 from bertsmith.training.planning.plan import RunPlan, seconds_of, size, steps_of
 from bertsmith.training.planning.rates import ESTIMATED, MEASURED, Rates, estimated_rates, measure_rates, read_rates
 from bertsmith.training.planning.settings import PlanRequest, PlanSettings
+from bertsmith.training.planning.text import plan_text
 from bertsmith.training.pretraining.fit import check_fit, check_precision, check_row_lengths
 from bertsmith.training.pretraining.initialization import initialize_from_corpus
 from bertsmith.training.pretraining.objectives import OBJECTIVES
@@ -112,6 +113,9 @@ class _Planning:
         if OBJECTIVES[data.objective].carries_state:
             specials = 0.0
         text, corpus_tokens = rates.tokens_per_step - specials, int(self.corpus.document_lengths.sum())
+        planned = None if settings.text is None else plan_text(Path(settings.text), settings.gigabytes, self.corpus)
+        if planned is not None:
+            corpus_tokens = planned.tokens
         if self.has_budget:
             steps = steps_of(self.training, durations, start, rates.tokens_per_step)
         else:
@@ -140,6 +144,7 @@ class _Planning:
             precision=precision,
             step=self._settings_of_a_step(),
             corpus_tokens=corpus_tokens,
+            text=planned,
             steps=steps,
             tokens=steps * rates.tokens_per_step,
             passes=steps * text / corpus_tokens,

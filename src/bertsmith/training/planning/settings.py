@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from bertsmith.base.core.requests import Request
-from bertsmith.base.core.settings import help_field, require, require_limits, require_number
+from bertsmith.base.core.settings import help_field, require, require_limits, require_number, require_other
 from bertsmith.training.loop.settings import TrainSettings
 from bertsmith.training.pretraining.settings import (
     CORPUS,
@@ -34,6 +34,12 @@ class PlanSettings:
         most=10**6,
     )
     passes: float = help_field(1.0, "passes over the corpus, if there is no other budget", most=10**9)
+    text: str | None = help_field(
+        None, "plan for this text instead of that of the corpus, with the time of `vocab` and `corpus` on this machine"
+    )
+    gigabytes: float | None = help_field(
+        None, "with --text: plan for that many GB of such text, of which --text has a part", most=10**9
+    )
     price: float | None = help_field(None, "price of one machine for one hour, in any currency", most=10**9)
     probe_seconds: float = help_field(
         30.0,
@@ -43,8 +49,9 @@ class PlanSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
-        for name in ("machines", "processes", "bandwidth", "passes", "probe_seconds"):
+        for name in ("machines", "processes", "bandwidth", "passes", "gigabytes", "probe_seconds"):
             require_number(name, getattr(self, name), above=0)
+        require_other(self.text is not None or self.gigabytes is None, "--gigabytes", "--text")
         require_number("utilization", self.utilization, above=0, most=1)
         require(
             self.device in ("auto", "cpu") or self.rates is None,
