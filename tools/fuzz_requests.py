@@ -188,9 +188,11 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         from server.models import write_models
+        from server.records import write_record_models
 
         self.log = folder / "log"
-        models = [part for path in write_models(folder / "models").values() for part in ("--model", str(path))]
+        paths = {**write_models(folder / "models"), **write_record_models(folder / "models")}
+        models = [part for path in paths.values() for part in ("--model", str(path))]
         command = [sys.executable, "-m", "bertsmith", "serve", "--port", "0", *models, *LIMITS]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})

@@ -127,7 +127,7 @@ def test_events_of_other_kinds_and_other_models_are_refused(folder: Path, tmp_pa
     (tmp_path / "other" / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     with pytest.raises(BertsmithError, match="model_type 'bert'"):
         bertsmith.predict_codes([path], tmp_path / "other", device="cpu")
-    with pytest.raises(BertsmithError, match="a model of visits; use it with `bertsmith codes predict`"):
+    with pytest.raises(BertsmithError, match="a model of visits; use it with `bertsmith codes predict` or `serve`"):
         bertsmith.load(folder / "recommends")
     report = bertsmith.inspect_model(folder / "recommends")
     assert (report.what, report.text) == ("model folder, G-BERT for codes; heads: none", "it reads no text")

@@ -44,6 +44,10 @@ MODELS = [
     model_of("replies", "generation", "generate"),
     model_of("extracts", "extraction", "extract"),
     model_of("pronouns", "coreference", "resolve"),
+    model_of(
+        "clips", "pretraining", abilities=["fill_codes", "next_codes", "match_codes"], kinds={"code": ["0.1", "0.2"]}
+    ),
+    model_of("facts", "memory", abilities=["answer_from_memory"], max_length=3),
     model_of("visits", "codes", abilities=["predict_codes", "find_anomalies"], kinds=KINDS_OF_CODES),
 ]
 
@@ -134,6 +138,16 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         names = [{**named(pronoun["text"], span), "probability": share} for span, share in shares]
         rest = {"index": 0, "pronoun": named(pronoun["text"], pronoun["pronoun"]), "none_probability": 0.05}
         return {"predictions": [{**names[0], **rest, "candidates": names, "cut_tokens": 0}], "usage": usage}
+    if path == "/codes/match":
+        results = [{"index": 1, "probability": 0.75, "unknown_codes": 0}, {"index": 0, "probability": 0.25}]
+        return {"results": results, "usage": usage}
+    if path in ("/codes/fill", "/codes/next"):
+        pieces, codes = ([{name: value, "probability": 0.5}] for name, value in (("piece", "cut"), ("code", "1.0")))
+        return {"predictions": [{"gaps": [pieces] * 2, "alone": [pieces] * 2, "codes": codes}], "usage": usage}
+    if path == "/memory/answer":
+        facts = asked["stories"][0]["facts"]
+        answer = {"answer": "office", "probability": 0.875, "facts": facts, "attention": [[0.25, 0, 0.75], [0, 0, 1]]}
+        return {"predictions": [{**answer, "unknown_words": 2}], "usage": usage}
     if path.startswith("/codes/"):
         (subject,) = asked["subjects"]
         codes = [{"code": "tea", "description": "green", "probability": 0.75}, {"code": "diet", "probability": 0.125}]

@@ -15,6 +15,7 @@ import pytest
 from bertsmith import Model, load
 from bertsmith.app.library import attention
 from bertsmith.app.server import answer_size, schemas
+from bertsmith.app.server.answer_size import _CODE
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import ABORT
 from bertsmith.app.server.held import HeldMemory, Lease
@@ -256,6 +257,7 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
         tokenizer=SimpleNamespace(vocabulary=SimpleVocabulary(special)),
         encoder=SimpleNamespace(model=encoder),
     )
+    records: Any = SimpleNamespace(labels=("kitchen",), details=("a" * 6,) * 50, width=128, numbers=150)
     limits = ServerSettings()
     texts, characters, tokens = limits.max_texts, limits.max_characters, limits.max_tokens
 
@@ -295,6 +297,16 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
         "| `/next`": (
             f"{more(lambda n: answer_size.echoes((), n))} bytes per pair",
             millions(answer_size.echoes(["a" * characters], texts)),
+        ),
+        "| `/codes/predict`": (f"{_CODE} bytes and three times",),
+        "| `/codes/anomalies`": (f"{_CODE} bytes and three times",),
+        "| `/codes/embed`": (f"width 128: {millions(answer_size.vectors_of_subjects(records, [{}] * texts))}",),
+        "| `/codes/fill`": (f"{more(lambda n: answer_size.fillings(base, [{'text': answer_size.MASK}], n)):,} bytes",),
+        "| `/codes/match`": (f"{texts:,} segments: {millions(answer_size.echoes((), texts))}",),
+        "| `/codes/next`": (f"{more(lambda n: answer_size.next_codes(records, 1, n)) - 3 * 8} bytes",),
+        "| `/memory/answer`": (
+            f"{more(lambda n: answer_size.stories(records, [{'facts': [''] * n}])) - 3 * 2} bytes per fact",
+            f"50 facts: {millions(answer_size.stories(records, [{'facts': ['a' * 25] * 50}] * texts))}",
         ),
         "| `/rerank`": (
             f"{more(lambda n: answer_size.scores(base, n)) - 4 * 768} bytes per passage, 4 per number of its vector",

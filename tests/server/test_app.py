@@ -23,6 +23,7 @@ from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.tasks.metrics.vectors import crowding, unit
 from server.asgi import Client, running
 from server.models import write_models
+from server.records import load_record_models
 from tasks.task_samples import SPECS
 
 KEY = "0123456789abcdef0123"
@@ -438,6 +439,7 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
         document = (await client.get("/openapi.json")).json
         asked = [path for path, methods in document["paths"].items() if "post" in methods]
         known = "/predict /tag /answer /resolve /fill /complete /perplexity /next /rerank /tokenize /attention".split()
+        known += [f"/codes/{name}" for name in "predict anomalies embed fill match next".split()] + ["/memory/answer"]
         assert sorted(asked) == sorted(["/v1/completions", "/v1/embeddings", *known])
         page = (await client.get("/docs")).body.decode()
         parser = _Page()
@@ -452,7 +454,7 @@ def test_the_routes_are_documented_without_external_resources(models: dict[str, 
     serve(models, script)
 
 
-def test_the_examples_of_the_documents_are_answered(models: dict[str, Model]) -> None:
+def test_the_examples_of_the_documents_are_answered(models: dict[str, Model], tmp_path: Path) -> None:
     from bertsmith.app.server.documents import EXAMPLES
 
     async def script(client: Client) -> None:
@@ -465,7 +467,7 @@ def test_the_examples_of_the_documents_are_answered(models: dict[str, Model]) ->
             name = content["schema"]["$ref"].rsplit("/", 1)[1]
             assert set(reply.json) == set(document["components"]["schemas"][name]["properties"])
 
-    serve(models, script)
+    serve({**models, **load_record_models(tmp_path)}, script)
 
 
 def test_the_files_of_the_page_come_as_they_are(tmp_path: Path) -> None:

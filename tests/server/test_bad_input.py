@@ -162,7 +162,16 @@ def lists_of(schema: Any) -> list[dict[str, Any]]:
 def test_a_large_body_of_wrong_items_is_one_mistake(asked: type[BaseModel]) -> None:
     lists = lists_of(asked.__pydantic_core_schema__)
     assert all(found["fail_fast"] for found in lists)
-    for name in {"input", "texts", "questions", "pairs", "passages"} & asked.model_fields.keys():
+    for name in {
+        "input",
+        "texts",
+        "questions",
+        "pairs",
+        "passages",
+        "subjects",
+        "segments",
+        "stories",
+    } & asked.model_fields.keys():
         for items in (b"0.5," * 250_000, b"[null]," * 150_000, b'{"a": 1},' * 100_000):
             with pytest.raises(ValidationError) as found:
                 asked.model_validate_json(b'{"%s": [%s0]}' % (name.encode(), items))

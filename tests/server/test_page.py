@@ -27,10 +27,8 @@ from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-VIEWS = (
-    "fill complete next classify score choose tag answer write extract resolve codes anomalies compare rerank".split()
-)
-VIEWS += "pieces attention".split()
+VIEWS = "fill complete next classify score choose tag answer write extract resolve".split()
+VIEWS += "codes anomalies gaps follow match memory compare rerank pieces attention".split()
 DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
 PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
 PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, joined as in PATH, to picture with
@@ -71,7 +69,7 @@ def test_the_page_is_whole_small_and_has_no_code_or_style_inside() -> None:
     for file in FILES:
         named |= set(re.findall(r'from "\./([\w.]+)"', file.read_text(encoding="utf-8")))
     assert named | {"index.html"} == {file.name for file in FILES}
-    assert sum(file.stat().st_size for file in FILES) < 80_000
+    assert sum(file.stat().st_size for file in FILES) < 90_000
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", HTML)
     assert not re.findall(r"<script(?![^>]*\ssrc=)", HTML)
 
@@ -321,6 +319,23 @@ def test_visits_are_written_line_by_line_and_likely_codes_have_bars(visit, stub)
     section.get_by_text("Write “flu” with its kind, such as “diagnosis:flu”.").wait_for()
     section = visit.run("anomalies")
     assert _lines(section, ".answer h2") == ["Visit 1: surprise 1.50", "Visit 2: surprise 1.50"]
+
+
+def test_texts_with_codes_and_facts(visit, stub):
+    section = visit.run("gaps")
+    assert _lines(section, ".answer h2")[:2] == ["Mask 1", "Mask 1 without the codes"]
+    assert stub.asked[-1][1]["segments"][0]["codes"] == ["0.1", "0.2"]
+    assert _lines(visit.run("follow"), ".bars li") == ["1.0 50.0%"]
+    assert stub.asked[-1][1]["segments"] == [{"text": "", "codes": ["0.1", "0.2"]}]
+    assert _lines(visit.run("match"), ".bars li") == ["0.2 75.0%", "0.1 25.0%"]
+    assert stub.asked[-1][1]["segments"] == [{"codes": ["0.1"]}, {"codes": ["0.2"]}]
+    section = visit.run("memory")
+    assert _lines(section, ".verdict") == ["office 87.5%"]
+    assert _lines(section, ".remark") == ["2 words that the model does not know."]
+    assert _lines(section, ".bars li")[:3] == [
+        "Mary went to the kitchen. 25.0%", "John went to the garden. 0.0%", "Mary moved to the office. 75.0%",
+    ]  # fmt: skip
+    assert len(_lines(section, ".answer h2")) == 2
 
 
 def test_numbers_endings_and_next_sentences(visit, stub):
@@ -602,7 +617,7 @@ def test_the_page_is_there_at_once(visit):
     visit.open()
     assert len(visit.asked) <= len(FILES) + 1, "its files and the list of models, each once"
     loaded = "performance.getEntriesByType('resource').reduce((sum, e) => sum + e.decodedBodySize, 0)"
-    assert visit.page.evaluate(loaded) < 80_000
+    assert visit.page.evaluate(loaded) < 90_000
 
 
 def test_colors_follow_the_system_and_the_switch(browser, stub):

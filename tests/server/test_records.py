@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import bertsmith
-from bertsmith.app.library.loading import open_model
-from bertsmith.app.library.record_models import RecordModel
+from bertsmith.app.library.loading import Served, open_model
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import BertsmithError
@@ -19,6 +18,7 @@ from bertsmith.inference.word_vectors.word_vectors import WordVectors
 from codes.sample_events import DISEASES
 from server.asgi import Client, Reply, running
 from server.records import load_record_models, write_codes
+from server.test_answer_size import test_the_bound_of_a_route_covers_its_large_replies as covers
 from server.test_same_answers import close
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(folder: Path) -> dict[str, RecordModel]:
+def models(folder: Path) -> dict[str, Served]:
     return load_record_models(folder)
 
 
@@ -67,7 +67,7 @@ def visits_file(path: Path, records: list[dict[str, Any]]) -> Path:
 @pytest.mark.parametrize("name", ["recommends", "follows"])
 @pytest.mark.parametrize("batch_tokens", [2048, 16])
 def test_each_subject_gets_the_answers_of_the_library_alone_and_in_any_batch(
-    models: dict[str, RecordModel], folder: Path, tmp_path: Path, name: str, batch_tokens: int
+    models: dict[str, Served], folder: Path, tmp_path: Path, name: str, batch_tokens: int
 ) -> None:
     records = subjects(1, 12)
     events = [visits_file(tmp_path / "all.jsonl", records)]
@@ -100,7 +100,87 @@ def test_each_subject_gets_the_answers_of_the_library_alone_and_in_any_batch(
     assert usage["tokens_in"] == usage["tokens_used"] > 2 * len(records)
 
 
-def test_a_list_of_codes_is_of_the_kind_that_a_table_without_kinds_has(models: dict[str, RecordModel]) -> None:
+STORIES = [
+    {"facts": ["Mary went to the garden.", "John went to the office."], "question": "Where is Mary?"},
+    {"facts": ["Ann is here."], "question": "Where is Ann?"},
+    {"facts": ["One.", "Two words.", "Mary.", "went", "the kitchen"], "question": "Where?"},
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*only the last ones are read")
+@pytest.mark.parametrize("batch_tokens", [2048, 1])
+def test_each_question_about_facts_gets_the_answer_of_the_library(
+    models: dict[str, Served], folder: Path, batch_tokens: int
+) -> None:
+    async def script(client: Client) -> list[Reply]:
+        alone = [client.post("/memory/answer", {"stories": [story]}) for story in STORIES]
+        return await asyncio.gather(client.post("/memory/answer", {"stories": STORIES}), *alone)
+
+    together, *alone = serve(models, script, batch_tokens=batch_tokens)
+    answers = bertsmith.answer_from_memory(folder / "facts", stories=STORIES, device="cpu")
+    close(together.json["predictions"], [answer.to_dict() for answer in answers])
+    assert [reply.json["predictions"][0]["facts"] for reply in alone] == [
+        *(story["facts"] for story in STORIES[:2]),
+        ["Mary.", "went", "the kitchen"],
+    ]
+    close([reply.json["predictions"][0] for reply in alone], together.json["predictions"])
+    assert alone[2].json["usage"] == {"tokens_in": 12, "tokens_used": 7, "tokens_cut": 5}
+
+
+SEGMENTS = [
+    {"text": "cut the [MASK]", "codes": ["0.1"]},
+    {"text": "[MASK] the [MASK] .", "codes": ["0.2", "1.0", "0.1"]},
+    {"text": "cut the [MASK]", "codes": ["1.0"] * 80},
+]
+
+
+@pytest.mark.parametrize("batch_tokens", [2048, 1])
+def test_texts_with_codes_get_the_answers_of_the_library(
+    models: dict[str, Served], folder: Path, tmp_path: Path, batch_tokens: int
+) -> None:
+    table = tmp_path / "segments.tsv"
+    rows = [("cut the pan", "0.1 0.2"), ("wash the apple", "1.0 none"), ("fry", "0.2 0.2")]
+    table.write_text("text\tcodes\n" + "".join(f"{text}\t{codes}\n" for text, codes in rows), encoding="utf-8")
+    listed = [{"text": text, "codes": codes.split()} for text, codes in rows]
+
+    async def script(client: Client) -> list[Reply]:
+        return await asyncio.gather(
+            client.post("/codes/fill", {"segments": SEGMENTS, "top": 4}),
+            client.post("/codes/next", {"segments": SEGMENTS, "top": 2}),
+            client.post("/codes/next", {"segments": [{"codes": ["0.1"]}], "top": 9}),
+            client.post("/codes/match", {"text": "cut the onion", "segments": listed}),
+            client.post("/codes/match", {"codes": ["0.2", "1.0"], "segments": listed, "top": 2}),
+            client.post("/fill", {"texts": ["cut the [MASK]"]}),
+        )
+
+    replies = serve(models, script, batch_tokens=batch_tokens)
+    assert {reply.status for reply in replies} == {200}, replies
+    filled, followed, after, by_text, by_codes, without = (reply.json for reply in replies)
+    model, device = folder / "clips", {"device": "cpu"}
+    for segment, gaps, codes in zip(SEGMENTS, filled["predictions"], followed["predictions"], strict=True):
+        written = {"text": segment["text"], "codes": " ".join(segment["codes"])}
+        (expected,) = bertsmith.fill_codes(model, **written, top=4, **device)
+        close(gaps, json.loads(json.dumps(expected.to_dict())))
+        expected = [
+            {"code": code, "probability": share}
+            for code, share in bertsmith.next_codes(model, **written, top=2, **device)
+        ]
+        close(codes["codes"], expected)
+    assert [code["code"] for code in after["predictions"][0]["codes"]] == [
+        code for code, _ in bertsmith.next_codes(model, "0.1", top=9, **device)
+    ]
+    for reply, query in ((by_text, {"text": "cut the onion"}), (by_codes, {"codes": "0.2 1.0", "top": 2})):
+        expected = bertsmith.match_codes(model, table, **query, **device)
+        assert [rows[result["index"]][0] for result in reply["results"]] == [match.text for match in expected]
+        close([result["probability"] for result in reply["results"]], [match.probability for match in expected])
+    assert {result["index"]: result["unknown_codes"] for result in by_text["results"]} == {0: 0, 1: 1, 2: 0}
+    assert filled["usage"]["tokens_cut"] == 80 - (64 - 3 - 3)
+    assert followed["usage"]["tokens_cut"] == 81 - (64 - 3 - 3)
+    assert filled["usage"]["tokens_in"] == sum((6 + 1, 7 + 3, 6 + 80))
+    assert without["model"] == "clips", "it is a model of texts too"
+
+
+def test_a_list_of_codes_is_of_the_kind_that_a_table_without_kinds_has(models: dict[str, Served]) -> None:
     async def script(client: Client) -> None:
         reply = await client.post("/codes/predict", {"subjects": [{"visits": [{"codes": ["flu"]}]}]})
         expected = "expected events of the kinds that the model reads, diagnosis and medication; found only code"
@@ -144,6 +224,22 @@ def test_a_list_of_codes_is_of_the_kind_that_a_table_without_kinds_has(models: d
             "9 texts; the limit is 8",
         ),
         ("predict", {"subjects": [{"visits": [{"codes": {"diagnosis": ["x" * 2001]}}]}]}, 413, "2,001 characters"),
+        ("fill", {"segments": [{"text": "cut", "codes": ["0.1"]}]}, 422, "expected [MASK] in segment 1; found 'cut'"),
+        ("fill", {"segments": [{"text": "[MASK]"}]}, 422, "expected a code in segment 1; found none"),
+        (
+            "fill",
+            {"segments": [{"text": "[MASK]", "codes": ["0.3"]}]},
+            422,
+            "codes of the model in segment 1; found '0.3'",
+        ),
+        ("fill", {"segments": [{"text": "[MASK] " * 70, "codes": ["0.1"]}]}, 422, "at most 60 pieces in segment 1"),
+        ("next", {"segments": [{"text": "cut"}]}, 422, "expected a code in segment 1; found none"),
+        ("next", {"segments": [{"codes": ["0.1"]}], "top": 0}, 422, "top: expected at least 1; found 0"),
+        ("match", {"segments": [{"codes": ["0.1"]}]}, 422, "expected either 'text' or 'codes'; found neither"),
+        ("match", {"text": " ", "segments": [{"codes": ["0.1"]}]}, 422, "expected a text in segment 1; found an empty"),
+        ("match", {"text": "cut", "segments": [{"codes": ["9"]}]}, 422, "codes of the model in segment 1; found none"),
+        ("match", {"codes": ["9"], "segments": [{"text": "cut"}]}, 422, "codes of the model in the codes; found '9'"),
+        ("match", {"codes": ["0.1"], "segments": [{"codes": ["0.1"]}]}, 422, "expected a text in segment 1; found an"),
         (
             "predict",
             {"subjects": [{"visits": [{"codes": {"diagnosis": [str(n) for n in range(500)]}}]}]},
@@ -159,7 +255,7 @@ def test_a_list_of_codes_is_of_the_kind_that_a_table_without_kinds_has(models: d
     ],
 )
 def test_bad_requests_get_one_sentence(
-    models: dict[str, RecordModel], path: str, body: dict[str, Any], status: int, message: str
+    models: dict[str, Served], path: str, body: dict[str, Any], status: int, message: str
 ) -> None:
     async def script(client: Client) -> None:
         reply = await client.post(f"/codes/{path}", body)
@@ -169,7 +265,47 @@ def test_bad_requests_get_one_sentence(
     serve(models, script, max_texts=8, max_characters=2000, max_tokens=400)
 
 
-def test_answers_that_would_take_too_much_memory_are_refused(models: dict[str, RecordModel]) -> None:
+@pytest.mark.parametrize(
+    ("story", "message"),
+    [
+        ({"facts": [], "question": "Where?"}, "stories.0.facts: expected a list of at least 1"),
+        ({"facts": [" "], "question": "Where?"}, "expected a list of texts as facts, at least one in story 1"),
+        ({"facts": ["a"], "question": ""}, "expected a text as question in story 1; found ''"),
+        ({"facts": ["a", "\u200b"], "question": "Where?"}, "in story 1; found a text without any as fact 2"),
+        ({"facts": ["a"]}, "stories.0: expected the key 'question'; found none"),
+    ],
+)
+def test_a_story_that_is_none_is_refused(models: dict[str, Served], story: dict[str, Any], message: str) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.post("/memory/answer", {"stories": [story]})
+        assert (reply.status, message in reply.error) == (422, True), reply
+
+    serve(models, script)
+
+
+def large_requests() -> list[tuple[str, dict[str, Any]]]:
+    visit = {"time": "2020-01-01", "codes": {"diagnosis": list(DISEASES), "medication": list(DISEASES.values())}}
+    named = [{"subject": "\x01" * 50, "visits": [visit] * 9}] * 20
+    return [
+        ("/codes/predict", {"subjects": [{"visits": [visit]}] * 100, "model": "follows", "threshold": 0}),
+        ("/codes/predict", {"subjects": named, "top": 1}),
+        ("/codes/anomalies", {"subjects": named}),
+        ("/codes/embed", {"subjects": named}),
+        ("/codes/fill", {"segments": [{"text": "[MASK] " * 20, "codes": ["0.1"] * 20}] * 9, "top": 20}),
+        ("/codes/next", {"segments": [{"codes": ["0.1"]}] * 99, "top": 3}),
+        ("/codes/match", {"text": "cut", "segments": [{"codes": ["0.1"]}] * 99}),
+        ("/memory/answer", {"stories": [{"facts": ["\x01a"] * 3, "question": "b"}] * 99}),
+    ]
+
+
+@pytest.mark.parametrize(("path", "body"), large_requests())
+def test_the_bound_of_a_route_of_records_covers_its_large_replies(
+    models: dict[str, Served], path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    covers(models, path, body, monkeypatch)  # type: ignore[arg-type]
+
+
+def test_answers_that_would_take_too_much_memory_are_refused(models: dict[str, Served]) -> None:
     async def script(client: Client) -> None:
         many = {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"]}}]}] * 100}
         reply = await client.post("/codes/predict", many)
@@ -181,9 +317,9 @@ def test_answers_that_would_take_too_much_memory_are_refused(models: dict[str, R
     serve(models, script, max_held=400_000)
 
 
-def test_health_models_and_metrics_know_models_of_records(models: dict[str, RecordModel]) -> None:
+def test_health_models_and_metrics_know_models_of_records(models: dict[str, Served]) -> None:
     async def script(client: Client) -> None:
-        (shown, _) = (await client.get("/models")).json["models"]
+        (shown, *_) = (await client.get("/models")).json["models"]
         assert (shown["name"], shown["task"], shown["width"]) == ("recommends", "codes", 64)
         assert shown["abilities"] == ["predict_codes", "find_anomalies", "embed_subjects"]
         assert shown["kinds"] == {"diagnosis": list(DISEASES), "medication": list(DISEASES.values())}
@@ -192,7 +328,7 @@ def test_health_models_and_metrics_know_models_of_records(models: dict[str, Reco
         counted = (await client.get("/metrics")).body.decode()
         assert 'bertsmith_texts_total{ability="embed_subjects",model="recommends"} 3.0' in counted
         assert 'bertsmith_requests_total{route="/codes/embed",status="200"} 1.0' in counted
-        reply = await client.post("/fill", {"texts": ["a [MASK]"]})
+        reply = await client.post("/tag", {"texts": ["a"]})
         assert (reply.status, "has predict_codes" in reply.error) == (400, True)
 
     serve(models, script)
@@ -202,5 +338,5 @@ def test_options_that_a_model_in_fp32_does_not_have_are_refused(tmp_path: Path) 
     path = write_codes(tmp_path / "model", recommends=True)
     for option in ({"precision": "bf16"}, {"products": "packed"}):
         (name,) = option
-        with pytest.raises(BertsmithError, match=f"a model of texts for --{name}; found 'g-bert' in"):
+        with pytest.raises(BertsmithError, match=f"a model of texts for --{name}; found another one in"):
             open_model(path, device="cpu", **option)

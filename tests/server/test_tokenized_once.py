@@ -13,6 +13,7 @@ import pytest
 
 from bertsmith import Model
 from bertsmith.app.cli.app import main
+from bertsmith.app.server import routes
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.routes import ROUTES
 from bertsmith.tasks.baselines.linear import LinearModel
@@ -128,7 +129,8 @@ def test_a_route_tokenizes_each_text_once(
 
 
 def test_every_route_is_among_them() -> None:
-    assert {path for path, _, _ in BODIES} == {route.path for route in ROUTES}
+    of_texts = {route.path for route in ROUTES if route.handler.__module__ == routes.__name__}
+    assert {path for path, _, _ in BODIES} == of_texts
 
 
 @pytest.mark.parametrize(("method", "name", "call"), CALLS)

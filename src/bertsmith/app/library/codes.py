@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertsmith.app.library.record_models import SHOWN_CODES, ReadRecord, RecordAbility, RecordModel
+from bertsmith.app.library.record_models import FP32, SHOWN_CODES, ReadRecord, RecordAbility, RecordModel, require_usual
 from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.requests import takes
@@ -348,8 +348,9 @@ def _set_predicted(reader: _Reader, visits: Sequence[Example], chances: list[dic
             chances[position][reader.codes.labels[label]] = [float(of_visit[label])]
 
 
-def served_codes(path: Path | str, device: str) -> RecordModel:
+def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> RecordModel:
     """A model of visits that answers about subjects as the functions here do, without reading it each time."""
+    require_usual(path, options, FP32)
     codes, chosen = _loaded(path, device)
 
     def reads(tokens_of_visit: Callable[[CodesModel, Visit], int]) -> Callable[[Sequence[Any]], list[ReadRecord]]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bertsmith.app.library.inspection import verify_model
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.opening import Opening
-from bertsmith.app.library.record_models import RecordModel
-from bertsmith.base.core.errors import ConfigError
+from bertsmith.app.library.record_models import ModelWithRecords, RecordModel
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.requests import require_path
 from bertsmith.base.machine.runtime import require_torch
@@ -28,11 +27,16 @@ from bertsmith.tasks.task_data.spec_of_model import spec_of
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
-# Options of `load`, and their values for a model that is computed in fp32 by torch alone.
-_WITHOUT_PRODUCTS = {"precision": ("fp32",), "products": ("auto", "plain")}
-_OPENERS = Registry[Callable[[Path | str, str], RecordModel]](
-    {"g-bert": "app.library.codes:served_codes", "memory-network": "app.library.memory:served_memory"}
+Served = Model | RecordModel | ModelWithRecords
+# What opens models that answer about records, by their `model_type` or by the objective of their pre-training.
+_OPENERS = Registry[Callable[..., Served]](
+    {
+        "g-bert": "app.library.codes:served_codes",
+        "memory-network": "app.library.memory:served_memory",
+        "text+codes": "app.library.video:served_texts_with_codes",
+    }
 )
+CONFIG = "config.json"
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 
 
@@ -70,29 +74,26 @@ def load(
     return model
 
 
-def open_model(source: str | Path, *, device: str = "auto", **options: Any) -> Model | RecordModel:
-    """A model that `load` opens, or one that answers about records, which is computed in fp32.
+def open_model(source: str | Path, **options: Any) -> Served:
+    """A model that `load` opens, or one that answers about records.
 
     Args:
         options: the other arguments of `load`.
     """
-    kind = _model_type(Path(source))
-    if kind not in _OPENERS:
-        return load(source, device=device, **options)
+    kind = next((kind for kind in _kinds_of(Path(source)) if kind in _OPENERS), None)
+    if kind is None:
+        return load(source, **options)
     require_torch(source)
-    for name, value in options.items():
-        if value not in _WITHOUT_PRODUCTS.get(name, (None,)):
-            raise ConfigError(
-                expected=f"a model of texts for --{name}", found=f"{kind!r} in '{source}'", fix="leave that option out"
-            )
-    return _OPENERS[kind](source, device)
+    return _OPENERS[kind](source, **options)
 
 
-def _model_type(path: Path) -> str:
-    """What `config.json` in a folder, or in the model folder of a run, says; empty if it says nothing."""
-    file = next((file for file in (path / "config.json", path / "model" / "config.json") if file.is_file()), None)
-    values = None if file is None else read_json(file)
-    return str(values.get("model_type", "")) if isinstance(values, Mapping) else ""
+def _kinds_of(path: Path) -> tuple[str, ...]:
+    """The `model_type` and the objective that the files of a model folder, or of the one in a run, say."""
+    folder = path if (path / CONFIG).is_file() else path / "model"
+    values = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else None
+    if not isinstance(values, Mapping):
+        return ()
+    return str(values.get("model_type", "")), read_metadata(folder).objective or ""
 
 
 def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any) -> Model:

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
+from bertsmith.app.library.record_models import FP32, ReadRecord, RecordAbility, RecordModel, require_usual
+from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.requests import takes
 from bertsmith.base.machine.runtime import choose
-from bertsmith.recipes.memory.model_folder import read_memory_model
+from bertsmith.models.checkpoints.hub import model_name
+from bertsmith.recipes.memory.model_folder import TASK, read_memory_model
 from bertsmith.recipes.memory.request import AnswerMemoryRequest
-from bertsmith.recipes.memory.stories import encode_stories, story_of, warn_of_longer
+from bertsmith.recipes.memory.stories import EncodedStories, Story, encode_stories, story_of, warn_of_longer
 from bertsmith.recipes.memory.workload import story_batch
 from bertsmith.tasks.datasets.blocks import sized_blocks
 from bertsmith.tasks.datasets.file_text import file_text, lines_of
@@ -55,30 +58,54 @@ def memory_answers(request: AnswerMemoryRequest, records: Iterable[tuple[str, An
     Args:
         records: each with its location, for messages.
     """
-    model, tokenizer, metadata = read_memory_model(request.model)
-    device = choose(request.device, "fp32").torch_device
-    model, answers = model.to(device), metadata.labels
+    memory = _Memory(request.model, request.device)
     stories = (story_of(record, location) for location, record in records)
-    most, longer = model.config.max_position_embeddings, 0
+    longer = 0
     for block in sized_blocks(stories, lambda story: sum(map(len, story.facts)), STORIES, CHARACTERS):
-        longer += sum(len(story.facts) > most for story in block)
-        encoded = encode_stories(block, tokenizer, answers, most, None)
-        batch = story_batch(encoded, range(len(block)), device, hops=model.config.num_hidden_layers).stories
+        longer += sum(len(story.facts) > memory.most for story in block)
+        yield from memory.answers(block)
+    warn_of_longer(longer, memory.most, str(request.facts or "the stories"))
+
+
+class _Memory:
+    """A loaded memory network.
+
+    Attributes:
+        most: facts of a story that are read.
+    """
+
+    def __init__(self, path: str | Path, device: str) -> None:
+        model, self.tokenizer, metadata = read_memory_model(path)
+        self.device = choose(device, "fp32").torch_device
+        self.model, self.labels = model.to(self.device), metadata.labels
+        self.most = model.config.max_position_embeddings
+
+    def encoded(self, stories: Sequence[Story], most: int) -> EncodedStories:
+        """Stories with that many of their last facts."""
+        return encode_stories(stories, self.tokenizer, self.labels, most, None)
+
+    def answers(self, stories: Sequence[Story]) -> Iterator[MemoryAnswer]:
+        """The answers about stories that are computed together."""
+        encoded, answers = self.encoded(stories, self.most), self.labels
+        hops = self.model.config.num_hidden_layers
+        batch = story_batch(encoded, range(len(stories)), self.device, hops=hops).stories
         with torch.no_grad():
-            output = model(batch)
+            output = self.model(batch)
+        scores = [output.answers, *output.hops] if answers else output.hops
+        for numbers in scores:  # a story has a finite score for one fact at least
+            require_finite(numbers.amax(dim=1).cpu().numpy(), lambda index: index)
         probabilities = output.answers.softmax(1).tolist()
-        for story, chances, hops, count, unknown in zip(
-            block, probabilities, output.attention(batch.counts), batch.counts, encoded.unknown, strict=True
+        for story, chances, of_hops, count, unknown in zip(
+            stories, probabilities, output.attention(batch.counts), batch.counts, encoded.unknown, strict=True
         ):
             best = max(range(len(answers)), key=chances.__getitem__) if answers else None
             yield MemoryAnswer(
                 None if best is None else answers[best],
                 None if best is None else chances[best],
                 story.facts[-count:],
-                tuple(tuple(hop) for hop in hops),
+                tuple(tuple(hop) for hop in of_hops),
                 unknown,
             )
-    warn_of_longer(longer, most, str(request.facts or "the stories"))
 
 
 def json_stories(blocks: Iterable[Sequence[str]]) -> Iterator[tuple[str, Any]]:
@@ -110,3 +137,32 @@ def answer_from_memory(request: AnswerMemoryRequest) -> list[MemoryAnswer]:
     """
     records = [(f"story {number:,}", record) for number, record in enumerate(request.stories, start=1)]
     return list(memory_answers(request, ([asked_story(request)] if request.facts is not None else []) + records))
+
+
+def served_memory(path: Path | str, *, device: str = "auto", **options: Any) -> RecordModel:
+    """A memory network that answers about stories as `answer_from_memory` does, without reading it each time."""
+    require_usual(path, options, FP32)
+    memory = _Memory(path, device)
+
+    def read(records: Sequence[Any]) -> list[ReadRecord]:
+        stories = [story_of(record, f"story {number}") for number, record in enumerate(records, start=1)]
+        encoded = memory.encoded(stories, max(len(story.facts) for story in stories))
+        words = encoded.texts.lengths
+        return [
+            ReadRecord(story, int(words[facts].sum() + words[question]), int(words[facts[: -memory.most]].sum()))
+            for story, facts, question in zip(stories, encoded.facts, encoded.questions, strict=True)
+        ]
+
+    def answers(stories: Sequence[Story]) -> list[MemoryAnswer]:
+        return list(memory.answers(stories))
+
+    return RecordModel(
+        model_name(path),
+        TASK,
+        {"answer_from_memory": RecordAbility(read, answers)},
+        hooked=(memory.model,),
+        device=str(memory.device),
+        labels=memory.labels,
+        max_length=memory.most,
+        numbers=memory.most * memory.model.config.num_hidden_layers,
+    )

@@ -6,9 +6,13 @@ after the functions of the library that give the same answers.
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.base.core.errors import ConfigError
+
 if TYPE_CHECKING:
+    from bertsmith.app.library.model import Model
     from bertsmith.tasks.encoding.row_encoder import Hooked
 
 SHOWN_CODES = 5  # of each kind, as examples
@@ -54,6 +58,7 @@ class RecordModel:
         details: what is shown with codes, such as descriptions; how long they are bounds a reply.
         max_length: the most tokens or facts of a record that are read; 0 if all are.
         width: of its vectors; 0 if it gives none.
+        numbers: the most numbers of an answer, such as weights of attention, which bound a reply.
     """
 
     pair, tokenizer, weakness, embed_length, max_question = None, None, "", 0, 0
@@ -72,9 +77,11 @@ class RecordModel:
         details: Sequence[str] = (),
         max_length: int = 0,
         width: int = 0,
+        numbers: int = 0,
     ) -> None:
         self.name, self.task = name, task
         self._table, self.hooked, self.device = dict(table), tuple(hooked), device
+        self.numbers = numbers
         self.kinds = dict(kinds or {})
         self.labels, self.details, self.max_length, self.width = tuple(labels), tuple(details), max_length, width
 
@@ -97,3 +104,51 @@ class RecordModel:
     def reads_at_most(self, ability: str) -> int | None:
         """None: what is cut off is said by each record."""
         return None
+
+
+class ModelWithRecords:
+    """A model of texts that answers about records too; for what it says about itself, it is the model of texts.
+
+    Args:
+        texts: the model.
+        records: its other abilities.
+    """
+
+    def __init__(self, texts: "Model", records: RecordModel) -> None:
+        self._texts, self._records = texts, records
+        self.kinds, self.details = records.kinds, records.details
+        self.abilities: tuple[str, ...] = (*texts.abilities, *records.abilities)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._texts, name)
+
+    def read(
+        self, items: Sequence[Any], ability: str, *, prompt: str | None = None
+    ) -> tuple[Sequence[Any], list[list[int]]]:
+        """The items of a request as the model reads them, and the tokens of each."""
+        return self._of(ability).read(items, ability, prompt=prompt)
+
+    def compute(self, ability: str, items: Sequence[Any], **options: Any) -> Sequence[Any]:
+        """The answers to items that `read` has read."""
+        return self._of(ability).compute(ability, items, **options)
+
+    def reads_at_most(self, ability: str) -> int | None:
+        """See `Model`."""
+        return self._of(ability).reads_at_most(ability)
+
+    def _of(self, ability: str) -> "Model | RecordModel":
+        return self._records if ability in self._records.abilities else self._texts
+
+
+def require_usual(source: str | Path, options: Mapping[str, Any], usual: Mapping[str, Sequence[Any]]) -> None:
+    """Returns if all options of `load` have a usual value, by default None, for a model that knows no others."""
+    for name, value in options.items():
+        if value not in usual.get(name, (None,)):
+            raise ConfigError(
+                expected=f"a model of texts for --{name}",
+                found=f"another one in '{source}'",
+                fix="leave that option out",
+            )
+
+
+FP32 = {"precision": ("fp32",), "products": ("auto", "plain")}  # of a model that torch alone computes

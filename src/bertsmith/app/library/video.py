@@ -2,20 +2,33 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.app.library.model import Model
+from bertsmith.app.library.record_models import (
+    SHOWN_CODES,
+    ModelWithRecords,
+    ReadRecord,
+    RecordAbility,
+    RecordModel,
+    require_usual,
+)
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.storage.files import atomic_file
 from bertsmith.base.storage.outputs import VECTORS, require_output
+from bertsmith.inference.predictors.loading import load_pretraining_heads
 from bertsmith.inference.predictors.pretraining_heads import Filling
+from bertsmith.models.checkpoints.hub import model_name
+from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.video.reader import VideoReader
 from bertsmith.recipes.video.request import (
     CodeFeaturesRequest,
@@ -25,10 +38,11 @@ from bertsmith.recipes.video.request import (
 )
 from bertsmith.recipes.video.rows import NOTHING, Ids
 from bertsmith.recipes.video.segments import Segment, codes_of, read_segments
+from bertsmith.text.codes.visits import KIND
 
 CANDIDATES = 50  # among which the right answer has to be found
 RECALLS = (1, 5, 10)
-_TOGETHER = 256  # rows whose chances, of every piece in each gap, are in memory at once
+_TOGETHER = 256  # gaps whose chances, of every piece, are in memory at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,22 +116,27 @@ def fill_codes(request: FillCodesRequest) -> list[CodesFilling]:
     else:
         known = _known(reader, _segments(request), needs_text=False)
         listed, ids = [segment.codes for segment, _, _ in known], [codes for _, _, codes in known]
+    gaps = _fillings(reader, request.text, [NOTHING, *ids], request.top)
+    return [CodesFilling(codes, of_row, gaps[0]) for codes, of_row in zip(listed, gaps[1:], strict=True)]
+
+
+def _fillings(reader: VideoReader, text: str, codes: Sequence[Ids], top: int) -> list[tuple[tuple[Filling, ...], ...]]:
+    """The words in each gap of a text next to each of some codes."""
     pieces = reader.tokenizer.vocabulary.pieces
 
     def best(of_row: npt.NDArray[np.float32]) -> tuple[tuple[Filling, ...], ...]:
-        order = np.argsort(-of_row, axis=1, kind="stable")[:, : request.top]
+        order = np.argsort(-of_row, axis=1, kind="stable")[:, :top]
         return tuple(
             tuple(Filling(pieces[id], float(of_gap[id])) for id in of_order.tolist())
             for of_gap, of_order in zip(of_row, order, strict=True)
         )
 
-    (alone,) = map(best, reader.word_chances(request.text, [NOTHING]))
-    gaps = [
+    together = max(1, _TOGETHER // reader.gaps(reader.text_with_gaps(text)))
+    return [
         best(of_row)
-        for start in range(0, len(ids), _TOGETHER)
-        for of_row in reader.word_chances(request.text, ids[start : start + _TOGETHER])
+        for start in range(0, len(codes), together)
+        for of_row in reader.word_chances(text, codes[start : start + together])
     ]
-    return [CodesFilling(codes, of_row, alone) for codes, of_row in zip(listed, gaps, strict=True)]
 
 
 @takes(MatchCodesRequest)
@@ -156,7 +175,11 @@ def next_codes(request: NextCodesRequest) -> list[tuple[str, float]]:
     reader = VideoReader.load(request.model, request.device)
     text = reader.text_ids(request.text) if request.text else NOTHING
     (chances,) = reader.next_codes([(text, reader.code_ids(codes_of(request.codes)))])
-    order = np.argsort(-chances, kind="stable")[: request.top].tolist()
+    return _most_likely(reader, chances, request.top)
+
+
+def _most_likely(reader: VideoReader, chances: npt.NDArray[np.float32], top: int) -> list[tuple[str, float]]:
+    order = np.argsort(-chances, kind="stable")[:top].tolist()
     return [(reader.codes.names[number], float(chances[number])) for number in order]
 
 
@@ -246,3 +269,81 @@ def _recalls(chances: Sequence[npt.NDArray[np.float32]]) -> dict[str, float]:
     ranks = np.array([1 + int((of_row[1:] >= of_row[0]).sum()) for of_row in chances])
     recalls = {f"recall@{count}": float((ranks <= count).mean()) for count in RECALLS}
     return {**recalls, "mrr": float((1 / ranks).mean())}
+
+
+class _Asked(NamedTuple):
+    """A text and codes as a model reads them; `text` is as written, `missing` counts codes that were left out."""
+
+    text: str
+    codes: tuple[str, ...]
+    text_ids: Ids
+    code_ids: Ids
+    missing: int
+
+
+def served_texts_with_codes(path: Path | str, *, head: Any = None, **options: Any) -> ModelWithRecords:
+    """A model of texts with codes that answers as the functions here do, without reading it each time.
+
+    Args:
+        options: the arguments of `load_pretraining_heads`.
+    """
+    require_usual(path, {"head": head}, {})
+    folder = load_any(path)
+    pretrained = load_pretraining_heads(folder, **options)
+    reader = VideoReader(pretrained.model, pretrained.tokenizer, pretrained.runtime, folder.name)
+
+    def read(record: Any, location: str, *, gaps: bool = False, strict: bool = True, masks: int = 0) -> ReadRecord:
+        text, codes = record.get("text", ""), tuple(record.get("codes", ()))
+        text_ids = reader.text_with_gaps(text, location) if gaps else reader.text_ids(text, location)
+        code_ids = reader.code_ids(codes, location) if strict else reader.codes.ids(codes)
+        if not len(code_ids):
+            raise InputError.at(location, "codes of the model", "none that it knows", "name others")
+        cut = max(0, len(code_ids) + masks - reader.room(text_ids))
+        kept = code_ids[cut:] if masks else code_ids[: len(code_ids) - cut]
+        tokens = reader.model.encoder.max_tokens - reader.room(text_ids) + len(code_ids) + masks
+        return ReadRecord(_Asked(text, codes, text_ids, kept, len(codes) - len(code_ids)), tokens, cut)
+
+    def reads(**options: Any) -> Callable[[Sequence[Any]], list[ReadRecord]]:
+        return lambda records: [read(record, f"segment {n}", **options) for n, record in enumerate(records, start=1)]
+
+    def read_pairs(records: Sequence[Any]) -> list[ReadRecord]:
+        by_text = "text" in records[0]["query"]
+        pairs = []
+        for number, record in enumerate(records, start=1):
+            whole = {**record["segment"], **record["query"]}
+            if not whole.get("text", "").strip():
+                raise InputError.at(f"segment {number}", "a text", "an empty one", "write it")
+            pairs.append(read(whole, f"segment {number}" if by_text else "the codes", strict=not by_text))
+        return pairs
+
+    def fill(asked: Sequence[_Asked], top: int) -> list[CodesFilling]:
+        answers: dict[int, CodesFilling] = {}
+        for text in dict.fromkeys(segment.text for segment in asked):
+            numbers = [number for number, segment in enumerate(asked) if segment.text == text]
+            alone, *gaps = _fillings(reader, text, [NOTHING, *(asked[number].code_ids for number in numbers)], top)
+            for number, of_row in zip(numbers, gaps, strict=True):
+                answers[number] = CodesFilling(asked[number].codes, of_row, alone)
+        return [answers[number] for number in range(len(asked))]
+
+    def match(asked: Sequence[_Asked]) -> list[tuple[float, int]]:
+        chances = reader.alignment([(pair.text_ids, pair.code_ids) for pair in asked])
+        return [(float(chance), pair.missing) for chance, pair in zip(chances, asked, strict=True)]
+
+    def follow(asked: Sequence[_Asked], top: int) -> list[list[tuple[str, float]]]:
+        rows = [(segment.text_ids, segment.code_ids) for segment in asked]
+        return [_most_likely(reader, chances, top) for chances in reader.next_codes(rows)]
+
+    records = RecordModel(
+        model_name(path),
+        "pretraining",
+        {
+            "fill_codes": RecordAbility(reads(gaps=True), fill),
+            "match_codes": RecordAbility(read_pairs, match),
+            "next_codes": RecordAbility(reads(masks=1), follow),
+        },
+        hooked=pretrained.engine.hooked,
+        device=str(reader.runtime.device),
+        kinds={KIND: reader.codes.names[:SHOWN_CODES]},
+        details=reader.codes.names,
+    )
+    return ModelWithRecords(Model(records.name, pretrained=pretrained, parts=folder.parts), records)

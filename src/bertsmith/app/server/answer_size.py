@@ -20,6 +20,7 @@ _NUMBER = 48  # float32, and up to 22 characters, twice
 _PACKED = 16  # float32 in base64
 _CANDIDATE = 512  # a piece with its probability, under two keys
 _LABEL = 192
+_SHARE = 128  # a text or a number of a list, as an object, and in JSON twice
 _CODE = 832  # a code with its probability, as an object, and in JSON twice
 _WORD = 960  # a word with its tag, and an entity around it
 _PIECE = 384
@@ -175,6 +176,27 @@ def codes_of_visits(model: Any, subjects: Sequence[Mapping[str, Any]]) -> Answer
 def vectors_of_subjects(model: Any, subjects: Sequence[Mapping[str, Any]]) -> AnswerSize:
     """The size of a vector for each subject."""
     return AnswerSize(len(subjects) * (_ITEM + model.width * _NUMBER) + 3 * _json_of(subjects))
+
+
+def stories(model: Any, records: Sequence[Mapping[str, Any]]) -> AnswerSize:
+    """The size of answers about stories, which repeat their facts, with a weight for each fact that is read."""
+    each = _ITEM + 3 * _longest(model.labels) + model.numbers * _SHARE
+    return AnswerSize(
+        len(records) * each + sum(len(record["facts"]) for record in records) * _SHARE + 3 * _json_of(records)
+    )
+
+
+def fillings(model: Any, segments: Sequence[Mapping[str, Any]], top: int) -> AnswerSize:
+    """The size of the candidates of all masks, next to codes and without them; the codes are repeated."""
+    size = 2 * candidates(model, [segment["text"] for segment in segments], top).fixed
+    codes = sum(len(segment.get("codes", ())) for segment in segments)
+    return AnswerSize(size + 3 * _json_of(segments) + codes * _SHARE, fix="lower top, or split it")
+
+
+def next_codes(model: Any, count: int, top: int) -> AnswerSize:
+    """The size of the codes that may follow."""
+    each = _ITEM + min(top, len(model.details)) * (2 * _LABEL + 3 * _longest(model.details))
+    return AnswerSize(count * each, fix="lower top, or split it")
 
 
 def _codes(visit: Mapping[str, Any]) -> list[Any]:

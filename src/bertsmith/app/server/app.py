@@ -18,14 +18,13 @@ from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.version import __version__
 
 if TYPE_CHECKING:
-    from bertsmith.app.library.model import Model
-    from bertsmith.app.library.record_models import RecordModel
+    from bertsmith.app.library.loading import Served
 
 _COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
 
 
 def create_app(
-    models: "Mapping[str, Model | RecordModel]",
+    models: "Mapping[str, Served]",
     settings: ServerSettings | None = None,
     key: str | None = None,
     allowed: AllowedHosts | None = None,

@@ -221,5 +221,9 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "/codes/predict": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"]}}]}], "top": 3},
     "/codes/anomalies": {"subjects": [{"visits": [{"codes": {"diagnosis": ["flu"], "medication": ["tea"]}}]}]},
     "/codes/embed": {"subjects": [{"subject": "p1", "visits": [{"codes": {"diagnosis": ["flu"]}}]}]},
+    "/codes/fill": {"segments": [{"text": "[MASK] the [MASK]", "codes": ["0.1", "0.2"]}]},
+    "/codes/match": {"text": "cut the onion", "segments": [{"codes": ["0.1"]}, {"codes": ["0.2"]}]},
+    "/codes/next": {"segments": [{"codes": ["0.1", "0.2"]}], "top": 3},
+    "/memory/answer": {"stories": [{"facts": ["Mary went to the kitchen."], "question": "Where is Mary?"}]},
     "/attention": {"text": "The man went home.", "pair": "He slept."},
 }

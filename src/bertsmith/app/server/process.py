@@ -32,8 +32,7 @@ from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import tell, warn
 
 if TYPE_CHECKING:
-    from bertsmith.app.library.model import Model
-    from bertsmith.app.library.record_models import RecordModel
+    from bertsmith.app.library.loading import Served
     from bertsmith.models.heads.own_head import OwnHead
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
@@ -48,7 +47,7 @@ def load_models(
     precision: str = "fp32",
     products: str = "auto",
     head: "type[OwnHead] | None" = None,
-) -> "dict[str, Model | RecordModel]":
+) -> "dict[str, Served]":
     """The models, by the names under which they are served.
 
     Args:
@@ -56,7 +55,7 @@ def load_models(
         device, precision, products: as in `load`.
         head: the user's head that all of them were fine-tuned with.
     """
-    models: dict[str, Model | RecordModel] = {}
+    models: dict[str, Served] = {}
     for source in sources:
         chosen_name, path = name_and_source(source)
         model = open_model(path, device=device, precision=precision, products=products, head=head)

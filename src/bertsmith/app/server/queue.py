@@ -30,8 +30,7 @@ from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import BertsmithError
 
 if TYPE_CHECKING:
-    from bertsmith.app.library.model import Model
-    from bertsmith.app.library.record_models import RecordModel
+    from bertsmith.app.library.loading import Served
     from bertsmith.tasks.encoding.row_encoder import Hooked
 
 Options = tuple[tuple[str, Any], ...]
@@ -69,7 +68,7 @@ def cancelled_unless(hooked: Iterable["Hooked"], is_wanted: Callable[[], bool]) 
         yield
 
 
-def read_at_most(model: "Model | RecordModel", ability: str, lengths: Sequence[int]) -> int:
+def read_at_most(model: "Served", ability: str, lengths: Sequence[int]) -> int:
     """The tokens that a model reads of rows with these lengths; long texts read in windows are read in full."""
     longest = model.reads_at_most(ability)
     return sum(lengths if longest is None else (min(length, longest) for length in lengths))
@@ -149,7 +148,7 @@ class WorkQueue:
         batch_tokens: maximum tokens per batch; one item may exceed it.
     """
 
-    def __init__(self, model: "Model | RecordModel", name: str, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, model: "Served", name: str, settings: ServerSettings, metrics: Metrics) -> None:
         self.model, self.name, self.settings, self.metrics = model, name, settings, metrics
         self.batch_tokens = settings.tokens_of_batch(model.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")

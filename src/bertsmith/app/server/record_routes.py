@@ -47,6 +47,51 @@ async def embed_subjects(service: Service, request: Request, body: schemas.Subje
     return listed(host, work)
 
 
+@post("/codes/fill", schemas.FillCodesAsked, schemas.FillCodesReply)
+async def fill_codes(service: Service, request: Request, body: schemas.FillCodesAsked) -> Listed:
+    """The words that are missing in texts, next to codes."""
+    host, ability = service.hosts.find(body.model, "fill_codes")
+    segments = [{"text": "", **record} for record in _records(body.segments)]
+    size = answer_size.fillings(host.model, segments, body.top)
+    work = await service.work(request, host, ability, segments, size, (("top", body.top),))
+    return listed(host, work, small=sum(2 * len(gap) for answer in work.answers for gap in answer.gaps))
+
+
+@post("/codes/match", schemas.MatchCodesAsked, schemas.MatchCodesReply)
+async def match_codes(service: Service, request: Request, body: schemas.MatchCodesAsked) -> Listed:
+    """The segments whose codes belong to a text, or whose text to codes, most likely first."""
+    host, ability = service.hosts.find(body.model, "match_codes")
+    query = {"text": body.text} if body.text is not None else {"codes": body.codes}
+    pairs = [{"query": query, "segment": record} for record in _records(body.segments)]
+    work = await service.work(request, host, ability, pairs, answer_size.echoes((), len(pairs)))
+    order = sorted(range(len(pairs)), key=lambda index: -work.answers[index][0])
+    results = [
+        {"index": index, "probability": work.answers[index][0], "unknown_codes": work.answers[index][1]}
+        for index in order[: body.top]
+    ]
+    return listed(host, work, results, key="results")
+
+
+@post("/codes/next", schemas.NextCodesAsked, schemas.NextCodesReply)
+async def next_codes(service: Service, request: Request, body: schemas.NextCodesAsked) -> Listed:
+    """The codes that are likely to follow codes."""
+    host, ability = service.hosts.find(body.model, "next_codes")
+    segments = _records(body.segments)
+    size = answer_size.next_codes(host.model, len(segments), body.top)
+    work = await service.work(request, host, ability, segments, size, (("top", body.top),))
+    answers = ({"codes": [{"code": code, "probability": chance} for code, chance in answer]} for answer in work.answers)
+    return listed(host, work, answers, small=sum(map(len, work.answers)))
+
+
+@post("/memory/answer", schemas.StoriesAsked, schemas.MemoryAnswersReply)
+async def answer_from_memory(service: Service, request: Request, body: schemas.StoriesAsked) -> Listed:
+    """Answers to questions about lists of facts, and the facts that were attended to."""
+    host, ability = service.hosts.find(body.model, "answer_from_memory")
+    records = _records(body.stories)
+    work = await service.work(request, host, ability, records, answer_size.stories(host.model, records))
+    return listed(host, work, small=sum(len(answer.facts) * len(answer.attention) for answer in work.answers))
+
+
 def _records(items: Sequence[Any]) -> list[dict[str, Any]]:
     """Records of a request as plain values, without what was left out."""
     return [item.model_dump(exclude_defaults=True) for item in items]

@@ -2,18 +2,16 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bertsmith.app.server.schemas import Asked, Items, Reply
-
-Codes = list[str]
+from bertsmith.app.server.schemas import Asked, Items, Piece, Reply, Texts
 
 
 class Visit(BaseModel):
     """What happened to a subject at one time."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    codes: Codes | dict[str, Codes] = Field(description="codes, or codes by kind")
+    codes: Texts | dict[str, Texts] = Field(description="codes, or codes by kind")
     time: str = Field(default="", description="an ISO date or a number; visits are sorted by it")
 
 
@@ -29,6 +27,127 @@ class SubjectsAsked(Asked):
     """Subjects with their visits, in the order of time."""
 
     subjects: Items[Subject]
+
+
+class Segment(BaseModel):
+    """A text and the codes of the same moment."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    text: str = ""
+    codes: Texts = Field(default_factory=list, description="in their order; those of a kind are written kind:code")
+
+
+class SegmentsAsked(Asked):
+    """Texts with codes."""
+
+    segments: Items[Segment]
+
+
+class FillCodesAsked(SegmentsAsked):
+    """Texts with [MASK] where a word is missing, and codes."""
+
+    top: Annotated[int, Field(ge=1, le=1000, description="pieces for each [MASK]")] = 5
+
+
+class NextCodesAsked(SegmentsAsked):
+    """Codes to continue, each with what is said at that moment, which may be empty."""
+
+    top: Annotated[int, Field(ge=1, le=10**6, description="codes for each segment")] = 5
+
+
+class MatchCodesAsked(SegmentsAsked):
+    """A text whose codes are among the segments, or codes whose text is.
+
+    Codes of segments that the model does not know are left out.
+    """
+
+    text: str | None = Field(default=None, description="find the segments whose codes belong to this text")
+    codes: Texts | None = Field(default=None, description="find the segments whose text belongs to these codes")
+    top: Annotated[int | None, Field(ge=1, description="only the best segments, this many")] = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "MatchCodesAsked":
+        if (self.text is None) == (self.codes is None):
+            sent = "neither" if self.text is None else "both"
+            raise ValueError(f"expected either 'text' or 'codes'; found {sent}; send one of them")
+        return self
+
+
+class CodesFilling(BaseModel):
+    """The candidates for each [MASK] next to the codes, and what the text alone says."""
+
+    codes: list[str]
+    gaps: list[list[Piece]]
+    alone: list[list[Piece]]
+
+
+class FillCodesReply(Reply):
+    """The candidates for each segment."""
+
+    predictions: list[CodesFilling]
+
+
+class NextCode(BaseModel):
+    """A code that may follow."""
+
+    code: str
+    probability: float
+
+
+class NextCodes(BaseModel):
+    """The codes that may follow, most likely first."""
+
+    codes: list[NextCode]
+
+
+class NextCodesReply(Reply):
+    """The codes that may follow each segment."""
+
+    predictions: list[NextCodes]
+
+
+class CodesMatch(BaseModel):
+    """A segment, by its index in the request."""
+
+    index: int
+    probability: float = Field(description="that text and codes belong together")
+    unknown_codes: int = Field(description="how many of its codes the model does not know; they were left out")
+
+
+class MatchCodesReply(Reply):
+    """The segments, best first."""
+
+    results: list[CodesMatch]
+
+
+class Story(BaseModel):
+    """Facts, the earliest first, and a question about them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    facts: Items[str]
+    question: str
+
+
+class StoriesAsked(Asked):
+    """Questions about lists of facts."""
+
+    stories: Items[Story]
+
+
+class MemoryAnswer(BaseModel):
+    """What a memory network answers."""
+
+    answer: str | None = Field(description="null if the model knows no answers, only facts")
+    probability: float | None = Field(description="of the answer, among those of the model")
+    facts: list[str] = Field(description="those that were read, the last ones")
+    attention: list[list[float]] = Field(description="for each hop the weight of each of these facts")
+    unknown_words: int = Field(description="how many words of facts and question the model does not know")
+
+
+class MemoryAnswersReply(Reply):
+    """The answer to each question."""
+
+    predictions: list[MemoryAnswer]
 
 
 class PredictCodesAsked(SubjectsAsked):

@@ -16,8 +16,7 @@ from bertsmith.app.server.refusal import ClientGoneError, RefusalError
 from bertsmith.app.server.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from bertsmith.app.library.model import Model
-    from bertsmith.app.library.record_models import RecordModel
+    from bertsmith.app.library.loading import Served
 
 EMBED_IDS = "embed_ids"  # the ability `embed` for texts that are sent as token ids
 OF_ALL = ("attention", "pieces")  # what the library does not list among the abilities of a model that reads texts
@@ -39,7 +38,7 @@ class Host:
         text: the queue for the tokenizer alone, in its own thread.
     """
 
-    def __init__(self, name: str, model: "Model | RecordModel", settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, name: str, model: "Served", settings: ServerSettings, metrics: Metrics) -> None:
         self.name = name
         self.model: Any = model  # what a route needs of it depends on the ability
         self.kinds: Mapping[str, Sequence[str]] = getattr(model, "kinds", {})
@@ -58,7 +57,7 @@ class Hosts:
         metrics: counters to update.
     """
 
-    def __init__(self, models: "Mapping[str, Model | RecordModel]", settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(self, models: "Mapping[str, Served]", settings: ServerSettings, metrics: Metrics) -> None:
         self.all = [Host(name, model, settings, metrics) for name, model in models.items()]
         self._by_name = {host.name: host for host in self.all}
 

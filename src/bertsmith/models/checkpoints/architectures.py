@@ -156,7 +156,7 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
             )
         if isinstance(kind, str) and kind in _OTHER_MODELS:
             name, command = _OTHER_MODELS[kind]
-            raise ConfigError(expected="an encoder", found=name, fix=f"use it with `bertsmith {command}`")
+            raise ConfigError(expected="an encoder", found=name, fix=f"use it with `bertsmith {command}` or `serve`")
         known = ", ".join(ARCHITECTURES)
         raise ConfigError(
             expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.progress import Progress, counted, warn
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime, choose
@@ -22,6 +23,7 @@ from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.parts.batch import Batch, Read, cut_by_tokens
+from bertsmith.models.parts.layers import linear
 from bertsmith.recipes.video.growth import CodePieces
 from bertsmith.recipes.video.rows import NO_LABEL, Ids, VideoRow, packed
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
@@ -89,7 +91,7 @@ class VideoReader:
         Only words are compared, neither codes nor special pieces. Codes without any id are no codes: that is what the
         model expects from the text alone.
         """
-        ids = self._with_gaps(text)
+        ids = self.text_with_gaps(text)
         gaps = np.flatnonzero(ids == self.tokenizer.vocabulary.mask_id) + 1
         rows = [VideoRow(ids, of_row, NO_LABEL, 0) for of_row in codes]
         chances = np.zeros((len(rows), len(gaps), len(self.tokenizer.vocabulary)), dtype=np.float32)
@@ -98,6 +100,7 @@ class VideoReader:
             shares = self._shares(part.hidden, self._words)
             for row, of_row in zip(part.rows.tolist(), shares.reshape(len(part.rows), len(gaps), -1), strict=True):
                 chances[row][:, columns] = of_row
+        require_finite(chances, lambda index: index)
         return chances
 
     def alignment(self, pairs: Sequence[tuple[Ids, Ids]], label: str = "") -> Floats:
@@ -106,10 +109,9 @@ class VideoReader:
         result = np.zeros(len(rows), dtype=np.float32)
         for part in self._parts(rows, lambda _: np.zeros(1, dtype=np.int64), label=label):
             with torch.no_grad():
-                logits = torch.nn.functional.linear(
-                    self.model.encoder.pool(part.hidden), self.model.nsp.weight, self.model.nsp.bias
-                )
+                logits = linear(self.model.encoder.pool(part.hidden), self.model.nsp)
             result[part.rows] = logits.float().softmax(1)[:, 0].cpu().numpy()
+        require_finite(result, lambda index: index)
         return result
 
     def next_codes(self, rows: Sequence[tuple[Ids, Ids]]) -> Floats:
@@ -125,6 +127,7 @@ class VideoReader:
         last = -2  # before [SEP]
         for part in self._parts(asked, lambda length: np.array([length + last]), cost=_GAP_TOKENS):
             result[part.rows] = self._shares(part.hidden, columns.to(self.runtime.torch_device))
+        require_finite(result, lambda index: index)
         return result
 
     def features(self, text: str, codes: Sequence[Ids]) -> Floats:
@@ -132,7 +135,7 @@ class VideoReader:
 
         Source: Sun et al. (2019), "VideoBERT", section 4.6.
         """
-        ids = self._with_gaps(text)
+        ids = self.text_with_gaps(text)
         gaps = np.flatnonzero(ids == self.tokenizer.vocabulary.mask_id) + 1
         begin = len(ids) + 2  # after [CLS], the text and [>]
         result = np.zeros((len(codes), 2 * self.model.encoder.width), dtype=np.float32)
@@ -149,12 +152,12 @@ class VideoReader:
                 result[row] = np.concatenate([of_codes.mean(axis=0), of_gaps.mean(axis=0)])
         return result
 
-    def _with_gaps(self, text: str) -> Ids:
-        ids = self.text_ids(text)
-        gaps = int((ids == self.tokenizer.vocabulary.mask_id).sum())
-        if not gaps:
+    def text_with_gaps(self, text: str, location: str = "the text") -> Ids:
+        """The ids of a text that has [MASK]; see `text_ids`."""
+        ids = self.text_ids(text, location)
+        if not self.gaps(ids):
             raise InputError(
-                expected=f"{MASK} in the text",
+                expected=f"{MASK} in {location}",
                 found=repr(text[:60]),
                 fix=f"write {MASK}, in capitals, where a word is missing",
             )
@@ -167,10 +170,18 @@ class VideoReader:
         shares: Floats = logits.float()[:, columns].softmax(1).cpu().numpy()
         return shares
 
+    def gaps(self, text: Ids) -> int:
+        """How many words are missing in a text."""
+        return int((text == self.tokenizer.vocabulary.mask_id).sum())
+
+    def room(self, text: Ids) -> int:
+        """The codes that fit next to a text."""
+        return self.model.encoder.max_tokens - 3 - len(text)
+
     def _rooms(self, texts: Sequence[Ids], codes: Sequence[int], end: str) -> list[int]:
         """The codes that fit next to each text; warns if there are more, which are left out at that end."""
         limit = self.model.encoder.max_tokens
-        rooms = [limit - 3 - len(text) for text in texts]
+        rooms = list(map(self.room, texts))
         if longer := sum(count > room for count, room in zip(codes, rooms, strict=True)):
             warn(
                 f"codes beyond the {limit} tokens that the model reads, left out at the {end}: {counted(longer, 'row')}"

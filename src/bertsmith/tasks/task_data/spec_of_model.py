@@ -25,6 +25,9 @@ _KINDS = {
     "ForQuestionAnswering": "span",
 }
 
+# What a model answers as it was pre-trained, by its objective.
+_OF_OBJECTIVES = {"text+codes": "ask it with `bertsmith codes fill`, `match` or `next`, or "}
+
 
 class Labelled(NamedTuple):
     """Labelled examples for scoring a model."""
@@ -98,7 +101,7 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
         raise CheckpointError(
             expected=f"a fine-tuned model in '{folder.name}'",
             found="one without a task head" + (f" ({', '.join(folder.parts)})" if folder.parts else ""),
-            fix="fine-tune it first (bertsmith finetune)",
+            fix=_OF_OBJECTIVES.get(folder.metadata.objective or "", "") + "fine-tune it first (bertsmith finetune)",
         )
     return spec
 

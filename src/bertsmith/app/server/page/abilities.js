@@ -3,7 +3,7 @@
 import { Refused } from "./api.js";
 import { picture } from "./attention.js";
 import * as examples from "./examples.js";
-import { bars, count, decimal, make, marked, percent, piece, pointAt, remark, verdict } from "./parts.js";
+import { bars, count, decimal, lines, make, marked, percent, piece, pointAt, remark, verdict } from "./parts.js";
 import { OF_RECORDS } from "./records.js";
 
 const FIRST = { name: "text", label: "Text", rows: 3 };
@@ -226,10 +226,6 @@ export const ABILITIES = [
     show: (seen) => [picture(seen)],
   },
 ];
-
-function lines(text) {
-  return text.split("\n").map((line) => line.trim()).filter(Boolean);
-}
 
 /** "yes", "no" or "maybe". */
 function readsPairs(model) {

@@ -37,6 +37,11 @@ export function chip(text, onclick) {
   return make("button", { type: "button", class: "chip", text, onclick });
 }
 
+/** The lines of a text that are not blank. */
+export function lines(text) {
+  return text.split("\n").map((line) => line.trim()).filter(Boolean);
+}
+
 /** An id that nothing else on the page has. */
 export function newId(name) {
   made += 1;

@@ -1,8 +1,9 @@
 // What the page offers for models that answer about records, such as the visits of a subject with their codes.
 
 import { Refused } from "./api.js";
-import { bars, count, decimal, make, remark } from "./parts.js";
+import { bars, count, decimal, lines, make, percent, remark } from "./parts.js";
 
+const CODES = { name: "codes", label: "Codes", rows: 1, hint: "separated by spaces" };
 const VISITS = { name: "visits", label: "Visits", rows: 8, hint: "one code per line, an empty line before the next visit" };
 
 export const OF_RECORDS = [
@@ -40,7 +41,99 @@ export const OF_RECORDS = [
         ...remarks(unknown(visit)),
       ]),
   },
+  {
+    id: "gaps",
+    group: "Codes",
+    needs: "fill_codes",
+    title: "Fill with codes",
+    says: "The words that are missing in a text, given the codes of the same moment, and what the text alone says.",
+    button: "Fill",
+    path: "codes/fill",
+    fields: () => [{ name: "text", label: "Text", rows: 2, inserts: "[MASK]" }, CODES],
+    examples: ({ kinds }) => [{ name: "Two words", values: { text: "now let me show you how to [MASK] the [MASK].", codes: someCodes(kinds) } }],
+    body: ({ text, codes }) => ({ segments: [{ text, codes: wordsOf(codes) }], top: 5 }),
+    show: ({ predictions: [{ gaps, alone }] }) =>
+      gaps.flatMap((candidates, number) => [
+        make("h2", { text: gaps.length > 1 ? `Mask ${number + 1}` : "With the codes" }),
+        barsOfPieces(candidates),
+        make("h2", { text: gaps.length > 1 ? `Mask ${number + 1} without the codes` : "Without the codes" }),
+        barsOfPieces(alone[number]),
+      ]),
+  },
+  {
+    id: "follow",
+    group: "Codes",
+    needs: "next_codes",
+    title: "Next code",
+    says: "The codes that are likely to follow some codes, and perhaps a text that is said at the same moment.",
+    button: "Predict",
+    path: "codes/next",
+    fields: () => [CODES, { name: "text", label: "Text", rows: 1, optional: true }],
+    examples: ({ kinds }) => [{ name: "Some codes", values: { codes: someCodes(kinds), text: "" } }],
+    body: ({ codes, text }) => ({ segments: [{ text, codes: wordsOf(codes) }], top: 8 }),
+    show: ({ predictions: [{ codes }] }) => [bars(codes.map(withProbability), [codes[0].code])],
+  },
+  {
+    id: "match",
+    group: "Codes",
+    needs: "match_codes",
+    title: "Match",
+    says: "How likely is it that codes belong to a text? The best are the first.",
+    button: "Match",
+    path: "codes/match",
+    fields: () => [
+      { name: "text", label: "Text", rows: 1 },
+      { name: "candidates", label: "Codes", rows: 5, hint: "of one moment per line, separated by spaces" },
+    ],
+    examples: ({ kinds }) => [{ name: "An onion", values: { text: "cut the onion", candidates: someCodes(kinds).replaceAll(" ", "\n") } }],
+    body: ({ text, candidates }) => ({ text, segments: lines(candidates).map((line) => ({ codes: wordsOf(line) })) }),
+    show: ({ results }, { candidates }) => [
+      bars(results.map(({ index, probability }) => [lines(candidates)[index], probability]), [lines(candidates)[results[0].index]], "long"),
+    ],
+  },
+  {
+    id: "memory",
+    group: "Memory",
+    needs: "answer_from_memory",
+    title: "Facts",
+    says: "The answer to a question about a list of facts, and which of them the model attended to each time that it read them.",
+    button: "Answer",
+    path: "memory/answer",
+    fields: () => [{ name: "facts", label: "Facts", rows: 6, hint: "one per line, the earliest first" }, { name: "question", label: "Question", rows: 1 }],
+    examples: () => [
+      { name: "Where is she?", values: { facts: "Mary went to the kitchen.\nJohn went to the garden.\nMary moved to the office.", question: "Where is Mary?" } },
+    ],
+    body: ({ facts, question }) => ({ stories: [{ facts: lines(facts), question }] }),
+    limit: ({ max_length }) => `The model reads the last ${count(max_length, "fact")}.`,
+    show: showFacts,
+  },
 ];
+
+function showFacts({ predictions: [{ answer, probability, facts, attention, unknown_words }] }) {
+  const best = (weights) => facts[weights.indexOf(Math.max(...weights))];
+  const verdict = answer === null ? best(attention.at(-1)) : answer;
+  const unknownWords = unknown_words ? `${count(unknown_words, "word")} that the model does not know.` : "";
+  return [
+    make("p", { class: "verdict" }, make("strong", { text: verdict }), probability === null ? "" : ` ${percent(probability)}`),
+    ...remarks(unknownWords),
+    ...attention.flatMap((weights, hop) => [
+      make("h2", { text: `Attention, hop ${hop + 1}` }),
+      bars(facts.map((fact, number) => [fact, weights[number]]), [best(weights)], "long"),
+    ]),
+  ];
+}
+
+function barsOfPieces(candidates) {
+  return bars(candidates.map(({ piece, probability }) => [piece, probability]), [candidates[0].piece]);
+}
+
+function wordsOf(text) {
+  return text.split(/\s+/).filter(Boolean);
+}
+
+function someCodes(kinds) {
+  return Object.values(kinds).flat().slice(0, 3).join(" ");
+}
 
 /** The visits that were written, with the codes of each kind. */
 function subjectOf({ visits }, { kinds }) {
