@@ -382,17 +382,17 @@ def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> R
     of_visit = reads(lambda codes, visit: sum(_lengths(codes, visit)))
     known = [codes.vocabulary.code(id) for kind in codes.kinds for id in codes.vocabulary.ids_of_kind(kind).tolist()]
     return RecordModel(
-        model_name(path),
-        TASK,
-        {
+        name=model_name(path),
+        task=TASK,
+        table={
             "predict_codes": RecordAbility(of_visit, predictions),
             "find_anomalies": RecordAbility(reads(_masked_codes), anomalies),
             "embed_subjects": RecordAbility(of_visit, vectors),
         },
         hooked=(codes.model.bert,),
         device=str(chosen),
-        labels=[codes.label(number).name for number in range(len(codes.labels))],
+        labels=tuple(codes.label(number).name for number in range(len(codes.labels))),
         kinds={kind: [code.name for code in known if code.kind == kind][:SHOWN_CODES] for kind in codes.kinds},
-        details=[code.kind + code.description for code in known],
+        details=tuple(code.kind + code.description for code in known),
         width=len(codes.kinds) * codes.model.config.hidden_size,
     )

@@ -157,12 +157,12 @@ def served_memory(path: Path | str, *, device: str = "auto", **options: Any) -> 
         return list(memory.answers(stories))
 
     return RecordModel(
-        model_name(path),
-        TASK,
-        {"answer_from_memory": RecordAbility(read, answers)},
+        name=model_name(path),
+        task=TASK,
+        table={"answer_from_memory": RecordAbility(read, answers)},
         hooked=(memory.model,),
         device=str(memory.device),
-        labels=memory.labels,
+        labels=tuple(memory.labels),
         max_length=memory.most,
         numbers=memory.most * memory.model.config.num_hidden_layers,
     )

@@ -45,61 +45,54 @@ class RecordAbility:
     compute: Callable[..., Sequence[Any]]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RecordModel:
-    """A loaded model that answers about records; `read` and `compute` are those of `Model`.
+    """A loaded model that answers about records; `read`, `compute` and what is not listed here are as in `Model`.
 
-    Args:
-        name: as that of a `Model`.
+    Attributes:
         task: what it was trained for.
         table: its abilities by name.
-        hooked: see `Model`.
         labels: the names of what it predicts.
         kinds: the kinds of codes that it reads, each with its most frequent codes.
         details: what is shown with codes, such as descriptions; how long they are bounds a reply.
-        max_length: the most tokens or facts of a record that are read; 0 if all are.
+        max_length: the most facts of a story that are read; 0 if the records have no such limit.
         width: of its vectors; 0 if it gives none.
         numbers: the most numbers of an answer, such as weights of attention, which bound a reply.
     """
 
-    pair, tokenizer, weakness, embed_length, max_question = None, None, "", 0, 0
-    shows_attention = False
-
-    def __init__(
-        self,
-        name: str,
-        task: str,
-        table: Mapping[str, RecordAbility],
-        *,
-        hooked: "Sequence[Hooked]",
-        device: str,
-        labels: Sequence[str] = (),
-        kinds: Mapping[str, Sequence[str]] | None = None,
-        details: Sequence[str] = (),
-        max_length: int = 0,
-        width: int = 0,
-        numbers: int = 0,
-    ) -> None:
-        self.name, self.task = name, task
-        self._table, self.hooked, self.device = dict(table), tuple(hooked), device
-        self.numbers = numbers
-        self.kinds = dict(kinds or {})
-        self.labels, self.details, self.max_length, self.width = tuple(labels), tuple(details), max_length, width
+    name: str
+    task: str
+    table: Mapping[str, RecordAbility]
+    hooked: "Sequence[Hooked]"
+    device: str
+    labels: tuple[str, ...] = ()
+    kinds: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    details: tuple[str, ...] = ()
+    max_length: int = 0
+    width: int = 0
+    numbers: int = 0
+    pair: None = None
+    tokenizer: None = None
+    weakness: str = ""
+    embed_length: int = 0
+    max_question: int = 0
+    shows_attention: bool = False
 
     @property
     def abilities(self) -> tuple[str, ...]:
         """The names of its abilities."""
-        return tuple(self._table)
+        return tuple(self.table)
 
     def read(
         self, items: Sequence[Any], ability: str, *, prompt: str | None = None
     ) -> tuple[Sequence[ReadRecord], list[list[int]]]:
         """The records of a request as the model reads them, and the tokens of each."""
-        records = self._table[ability].read(items)
+        records = self.table[ability].read(items)
         return records, [[record.tokens] for record in records]
 
     def compute(self, ability: str, items: Sequence[ReadRecord], **options: Any) -> Sequence[Any]:
         """The answers to records that `read` has read, of one request or of several with the same options."""
-        return self._table[ability].compute([record.content for record in items], **options)
+        return self.table[ability].compute([record.content for record in items], **options)
 
     def reads_at_most(self, ability: str) -> int | None:
         """None: what is cut off is said by each record."""

@@ -334,9 +334,9 @@ def served_texts_with_codes(path: Path | str, *, head: Any = None, **options: An
         return [_most_likely(reader, chances, top) for chances in reader.next_codes(rows)]
 
     records = RecordModel(
-        model_name(path),
-        "pretraining",
-        {
+        name=model_name(path),
+        task="pretraining",
+        table={
             "fill_codes": RecordAbility(reads(gaps=True), fill),
             "match_codes": RecordAbility(read_pairs, match),
             "next_codes": RecordAbility(reads(masks=1), follow),
