@@ -90,6 +90,7 @@ KINDS = (
     "pronoun", "replies by vectors", "scored vectors",
 )  # fmt: skip
 TEXTS = ["the film was good", "a plot", "", "the film was good and the plot was bad and the man was good", "the film"]
+PRONOUN = {"text": "anna good a bert bad who", "pronoun": [21, 24], "candidates": [[0, 4], [12, 16]]}
 NEAR = {"rtol": 0, "atol": 1e-5}
 
 
@@ -192,7 +193,7 @@ assert "torch" not in sys.modules
         ("tags", "the man was good"),
         ("answer or none", "who was it\tthe man was good"),
         ("sentences of a text", "the film was bad. anna was good in oslo. it was a plot of one. the film was awful."),
-        ("pronoun", '{"text": "anna good a bert bad who", "pronoun": [21, 24], "candidates": [[0, 4], [12, 16]]}'),
+        ("pronoun", json.dumps(PRONOUN)),
         ("replies by vectors", "anna was\tbert it\tanna it"),
         ("scored vectors", "the film\tthe plot"),
     ],
@@ -251,7 +252,9 @@ from bertsmith.app.server.process import load_models
 from server.asgi import running
 
 async def ask():
-    models = load_models(["labels=single-onnx", "tags=tags-onnx", "questions=answer or none-onnx", "base=base-onnx"])
+    named = {{"labels": "single", "tags": "tags", "questions": "answer or none", "base": "base"}}
+    named |= {{"extracts": "sentences of a text", "names": "pronoun", "replies": "replies by vectors"}}
+    models = load_models([f"{{name}}={{kind}}-onnx" for name, kind in named.items()])
     replies = []
     async with running(create_app(models)) as client:
         for path, body in {REQUESTS!r}:
@@ -266,10 +269,13 @@ assert "torch" not in sys.modules
     result = subprocess.run([PYTHON, "-c", program], capture_output=True, text=True, check=False, cwd=places)
     assert result.returncode == 0, result.stderr[-2000:]
     replies = json.loads(result.stdout)
-    assert [status for status, _ in replies] == [200] * 5 + [400, 400, 200], replies
+    assert [status for status, _ in replies] == [200] * 8 + [400, 400, 200], replies
     assert replies[-1][1]["models"][0]["abilities"] == ["classify", "pieces"], "a graph shows no attention"
     model = load(places / "single", device="cpu")
     assert replies[0][1]["predictions"][0]["label"] == model.classify(["the film was good"])[0].label
+    (extract,) = load(places / "sentences of a text", device="cpu").extract(REQUESTS[5][1]["texts"])
+    assert [one["index"] for one in replies[5][1]["predictions"][0]["sentences"]] == [extract.sentences[0].index]
+    assert replies[5][1]["predictions"][0]["scores"] == pytest.approx(extract.scores, abs=1e-5)
     assert replies[4][1]["data"][0]["embedding"] == pytest.approx(
         load(places / "base", device="cpu").embed(["the film was good"])[0].tolist(), abs=1e-5
     )
@@ -294,6 +300,9 @@ REQUESTS = [
     ("/answer", {"questions": [{"question": "who was it", "context": "the man was good"}]}),
     ("/fill", {"texts": ["the [MASK] was good"]}),
     ("/v1/embeddings", {"model": "base", "input": ["the film was good"]}),
+    ("/predict", {"model": "extracts", "texts": ["the film was bad. anna was good in oslo. it was a plot of one."]}),
+    ("/resolve", {"pronouns": [PRONOUN]}),
+    ("/predict", {"model": "replies", "questions": [{"context": "anna was", "endings": ["bert it", "anna it"]}]}),
     ("/v1/embeddings", {"model": "labels", "input": ["the film was good"]}),
     ("/attention", {"model": "base", "text": "the film"}),
 ]

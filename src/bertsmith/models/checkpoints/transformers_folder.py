@@ -33,7 +33,10 @@ _TASKS = {
 }
 # What of a model of these kinds nothing else computes, and what a session of ONNX Runtime has of it.
 ONLY_HERE = {
-    "extraction": ("a head on the sentences of a text", "which takes the sentence of each token, and the text of each"),
+    "extraction": (
+        "a head on the sentences of a text",
+        "which takes the sentence of each token and the text of each sentence",
+    ),
     "coreference": ("scores of pairs of mentions in a text", "which gives the numbers of single pieces"),
 }
 # What `CrossEncoder` applies to the logits; by default a sigmoid to a single one, and nothing to several.
