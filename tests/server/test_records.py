@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import bertsmith
+from bertsmith.app.cli.app import main
 from bertsmith.app.library.loading import Served, open_model
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServerSettings
@@ -332,6 +333,28 @@ def test_health_models_and_metrics_know_models_of_records(models: dict[str, Serv
         assert (reply.status, "has predict_codes" in reply.error) == (400, True)
 
     serve(models, script)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("recommends", "found a model of visits; use it with `bertsmith codes predict` or `serve`"),
+        ("facts", "found a memory network; use it with `bertsmith memory answer` or `serve`"),
+        ("clips", "ask it with `bertsmith codes fill`, `match` or `next`, or fine-tune it first"),
+    ],
+)
+@pytest.mark.usefixtures("models")
+def test_predict_says_which_command_to_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    (folder / "texts.csv").write_text("text\na text\n", encoding="utf-8")
+    command = ["bertsmith", "predict", "--model", str(folder / name), "--data", str(folder / "texts.csv")]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
 
 
 def test_options_that_a_model_in_fp32_does_not_have_are_refused(tmp_path: Path) -> None:
