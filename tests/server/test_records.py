@@ -13,6 +13,7 @@ from bertsmith.app.cli.app import main
 from bertsmith.app.library.loading import Served, open_model
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServerSettings
+from bertsmith.base.core import progress
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.randomness import generator
 from bertsmith.inference.word_vectors.word_vectors import WordVectors
@@ -137,7 +138,12 @@ SEGMENTS = [
 
 @pytest.mark.parametrize("batch_tokens", [2048, 1])
 def test_texts_with_codes_get_the_answers_of_the_library(
-    models: dict[str, Served], folder: Path, tmp_path: Path, batch_tokens: int
+    models: dict[str, Served],
+    folder: Path,
+    tmp_path: Path,
+    batch_tokens: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     table = tmp_path / "segments.tsv"
     rows = [("cut the pan", "0.1 0.2"), ("wash the apple", "1.0 none"), ("fry", "0.2 0.2")]
@@ -154,8 +160,11 @@ def test_texts_with_codes_get_the_answers_of_the_library(
             client.post("/fill", {"texts": ["cut the [MASK]"]}),
         )
 
-    replies = serve(models, script, batch_tokens=batch_tokens)
+    with monkeypatch.context() as context:
+        context.setattr(progress, "_silent", 0)
+        replies = serve(models, script, batch_tokens=batch_tokens)
     assert {reply.status for reply in replies} == {200}, replies
+    assert not capsys.readouterr().err, "requests write nothing to the log"
     filled, followed, after, by_text, by_codes, without = (reply.json for reply in replies)
     model, device = folder / "clips", {"device": "cpu"}
     for segment, gaps, codes in zip(SEGMENTS, filled["predictions"], followed["predictions"], strict=True):

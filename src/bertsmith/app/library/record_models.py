@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import ConfigError
+from bertsmith.base.core.progress import quiet
 
 if TYPE_CHECKING:
     from bertsmith.app.library.model import Model
@@ -92,7 +93,8 @@ class RecordModel:
 
     def compute(self, ability: str, items: Sequence[ReadRecord], **options: Any) -> Sequence[Any]:
         """The answers to records that `read` has read, of one request or of several with the same options."""
-        return self.table[ability].compute([record.content for record in items], **options)
+        with quiet():
+            return self.table[ability].compute([record.content for record in items], **options)
 
     def reads_at_most(self, ability: str) -> int | None:
         """None: what is cut off is said by each record."""
