@@ -1,5 +1,6 @@
 """`--keep auto`: the best of a training, the average and their linear start, by a paired test."""
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning import merging
 from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.recipes import Situation, resolved
 from bertsmith.recipes.finetuning.run import summary_lines
 from bertsmith.recipes.finetuning.settings import RecipeSettings
 from bertsmith.recipes.results import comparison
@@ -22,6 +24,7 @@ from bertsmith.recipes.results.finished_run import kept_name, kept_scores
 from bertsmith.recipes.results.report import write_finetuning_report
 from bertsmith.tasks.specs.task import TaskSpec
 from finetuning.test_merging import OPTIONS, tensors_of
+from tasks.task_samples import CONFIG
 
 AUTO: dict[str, Any] = {**OPTIONS, "keep": "auto"}
 RUINS: dict[str, Any] = {"learning_rate": 0.3, "epochs": 1.0}
@@ -104,10 +107,11 @@ def test_a_start_that_is_kept_is_fitted_again_to_all_examples(
         FinetuningJob, "started_model", lambda job, *given: examples.append(len(job.data.train)) or started(job, *given)
     )
     run = tmp_path / "run"
-    report = finetune(base, "classification", run, train=mails, seeds=1, **AUTO).report
+    report = finetune(base, "classification", run, train=mails, **AUTO).report
     assert report["best"] == "start"
     assert report["trained_on_all"] == 40
     assert report["refit_runs"] == []
+    assert len(report["runs"]) == 1
     assert examples == [36, 36, 40]  # a training, the start that was scored, the start that is written
     written = load_any(run / "model").metadata.training
     expected = {"examples": 40, "dev_examples": 4, "trained_on_dev": True, "steps": 0, "epochs": 0.0}
@@ -115,7 +119,7 @@ def test_a_start_that_is_kept_is_fitted_again_to_all_examples(
     weights = (run / "model" / "model.safetensors").read_bytes()
     shutil.rmtree(run / "model")
     (run / "report.json").unlink()
-    finetune(base, "classification", run, train=mails, seeds=1, resume=True, **AUTO)
+    finetune(base, "classification", run, train=mails, resume=True, **AUTO)
     assert (run / "model" / "model.safetensors").read_bytes() == weights
     assert read_json(run / "report.json")["choice"] == report["choice"]
 
@@ -136,3 +140,13 @@ def test_what_auto_cannot_compare_is_refused(base: str, mails: Path, tmp_path: P
         RecipeSettings(keep="auto", patience=2)
     with pytest.raises(ConfigError, match=r"unknown keep 'bets'"):
         RecipeSettings(keep="bets")
+
+
+def test_few_examples_take_fewer_steps_with_auto() -> None:
+    few = Situation(task="classification", kind="classification", examples=108, config=CONFIG)
+    usual, auto = (resolved("auto", few, given) for given in ({}, {"keep": "auto"}))
+    assert {name for name in usual if usual[name] != auto[name]} == {"epochs", "keep"}
+    assert int(108 / 16 * auto["epochs"]) == 90
+    assert int(108 / 16 * usual["epochs"]) == 135
+    more = dataclasses.replace(few, examples=600)
+    assert resolved("auto", more, {"keep": "auto"})["epochs"] == resolved("auto", more, {})["epochs"]

@@ -337,9 +337,11 @@ def test_few_labels_for_a_sentence_encoder_are_learned_from_pairs_unless_a_setti
         "automatic": (encoder, "few", {"recipe": "auto", "epochs": 1}),
         "settings": (encoder, "few", {"start": "linear", "epochs": 1}),
         "saved often": (encoder, "few", {"save_minutes": 1.0}),
+        "compared": (encoder, "few", {"keep": "auto"}),
     }.items():
         bertsmith.finetune(model, "classification", tmp_path / name, train=files[file], **fast, **changes)
-        assert (tmp_path / name / "continued" / "pairs").exists() == (name in ("default", "asked", "saved often")), name
+        in_pairs = (tmp_path / name / "continued" / "pairs").exists()
+        assert in_pairs == (name in ("default", "asked", "saved often", "compared")), name
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("default", "asked")]
     assert weights[0] == weights[1]
     (tmp_path / "default" / "report.json").unlink()

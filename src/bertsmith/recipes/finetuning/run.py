@@ -39,6 +39,7 @@ from bertsmith.recipes.finetuning.merging import (
     refitted,
 )
 from bertsmith.recipes.finetuning.opening import cut_lines, opening_lines, options_of
+from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.recipes.results.baseline_lines import FEW_DEV, lines_of_baselines
 from bertsmith.recipes.results.finished_run import (
@@ -141,7 +142,8 @@ def finetune(
         out: the run folder; new, unless `resume`.
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
-        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one; one of a decoder.
+        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one; one of a decoder, or
+            with `keep` auto below 500 examples.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
@@ -158,7 +160,7 @@ def finetune(
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
         job = run.on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
-        count = seeds or (SEEDS_OF_SMALL_SET if len(job.data.train) < SMALL_SET and not job.head.is_decoder else 1)
+        count = seeds or _usual_seeds(job)
         whole_seeds = 1 < run.rank.count <= count and job.division(run.rank) is None
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
         may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
@@ -180,6 +182,13 @@ def finetune(
 
         result = run.on_first_rank(lambda: _finish(job, run.folder, results, kept, refit, baselines))
         return result if result is not None and run.rank.count == 1 else _on_every_rank(result, run)
+
+
+def _usual_seeds(job: FinetuningJob) -> int:
+    """The number of trainings of a job: several of a small set, for their average; one where time is what counts."""
+    examples = len(job.data.train)
+    one = examples >= SMALL_SET or job.head.is_decoder or (job.keep == "auto" and examples < FEW_EXAMPLES)
+    return 1 if one else SEEDS_OF_SMALL_SET
 
 
 def _train_seeds(
