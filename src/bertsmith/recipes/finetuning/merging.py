@@ -131,8 +131,9 @@ def _is_better(job: "FinetuningJob", one: Kept, other: Kept, level: float = LEVE
 def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int, ...], best: Kept, out: Path) -> Kept:
     """The average of some trainings; writes its predictions on the dev examples, if there are any, to the folder."""
     chosen = [trained[number] for number in parts]
-    # With few examples, the start is one more part; with more, it is too far behind the trainings.
-    with_start = job.settings.start == "linear" and len(job.data.train) < FEW_EXAMPLES
+    # With few examples, the start is one more part, unless it is a rival; with more, it is too far behind.
+    few = len(job.data.train) < FEW_EXAMPLES and job.keep != "auto"
+    with_start = job.settings.start == "linear" and few
     folder = averaged_weights(job, chosen, with_start)
     model = load_for_task(folder, job.head, keep_head=True).model.to(choose(job.runtime.device, "fp32").torch_device)
     result = dataclasses.replace(

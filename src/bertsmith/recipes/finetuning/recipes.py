@@ -63,7 +63,7 @@ _PAPER_OF_ARCHITECTURE: Mapping[str, Mapping[str, Any]] = {
 }
 _EPOCHS = 3.0
 _STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
-_QUICKLY = (90, 90)  # the same with `keep` auto and few examples: the seconds of a person, not the last thousandth
+_QUICKLY = (45, 45)  # the same with `keep` auto and few examples
 _TO_WRITE = (4500, 100, 40.0)  # the same where a decoder learns to write texts
 _DECODER_RATE = 4.0
 

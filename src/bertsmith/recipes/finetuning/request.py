@@ -48,7 +48,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
     dev: File | None = file_field("dev file [a tenth of the training examples]", table=True)
     seeds: int | None = help_field(
         None,
-        "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text, and with --keep auto below "
+        "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text, 2 with --keep auto below "
         "500 examples]",
         least=1,
         most=1000,

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 ALL_FOLDER = "all"  # in RUN: the trainings on all examples
 SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
 SEEDS_OF_SMALL_SET = 3
+SEEDS_OF_QUICK_SET = 2  # with `keep` auto below 500 examples
 RESTARTS = 2  # of a seed whose model collapsed
 RATE_AFTER_COLLAPSE = 0.5  # learning rate of a restart, as a fraction of the rate of the start that collapsed
 _SEED_LIMIT = 2**31  # upper limit for the seeds of restarts
@@ -142,8 +143,8 @@ def finetune(
         out: the run folder; new, unless `resume`.
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
-        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one; one of a decoder, or
-            with `keep` auto below 500 examples.
+        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one; two with `keep`
+            auto below 500 examples, one of a decoder.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
@@ -185,10 +186,11 @@ def finetune(
 
 
 def _usual_seeds(job: FinetuningJob) -> int:
-    """The number of trainings of a job: several of a small set, for their average; one where time is what counts."""
+    """The number of trainings of a job: several of a small set, for their average."""
     examples = len(job.data.train)
-    one = examples >= SMALL_SET or job.head.is_decoder or (job.keep == "auto" and examples < FEW_EXAMPLES)
-    return 1 if one else SEEDS_OF_SMALL_SET
+    if examples >= SMALL_SET or job.head.is_decoder:
+        return 1
+    return SEEDS_OF_QUICK_SET if job.keep == "auto" and examples < FEW_EXAMPLES else SEEDS_OF_SMALL_SET
 
 
 def _train_seeds(
