@@ -39,7 +39,7 @@ from bertsmith.tasks.encoding.onnx_session import places_of_read
 from bertsmith.tasks.encoding.units import RowPart, separate_rows
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.text.tokenizers.pack import PackedRows
-from export.export_models import write_task
+from export.export_models import alike, write_task
 from tasks.architecture_samples import OTHERS, config_of
 from tasks.architecture_samples import write_base_model as base_of
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
@@ -110,22 +110,6 @@ def bertsmith(place: Path, *arguments: str, stdin: str = "") -> "subprocess.Comp
     """A command of a process in which torch cannot be imported."""
     command = [PYTHON, "-c", COMMAND, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
-
-
-def alike(one: object, other: object) -> None:
-    """Asserts that two values from JSON are equal, numbers to the tolerance of a batch."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            alike(one[key], other[key])
-    elif isinstance(one, list) and isinstance(other, list):
-        assert len(one) == len(other)
-        for first, second in zip(one, other, strict=True):
-            alike(first, second)
-    elif isinstance(one, float) or isinstance(other, float):
-        assert one == pytest.approx(other, abs=BATCH_TOLERANCE)
-    else:
-        assert one == other
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -344,8 +328,8 @@ def test_the_package_and_the_help_need_no_torch(places: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("predict", "--model", "single"),
-        ("fill", "--model", "base", "the [MASK]"),
+        ("predict", "--model", "single", "--precision", "bf16"),
+        ("fill", "--model", "base", "the [MASK]", "--products", "plain"),
         ("embed", "-", "--model", "base", "--out", "never.npy"),
         ("inspect", "single"),
         ("finetune", "--model", "base", "--task", "spam", "--out", "never"),

@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from bertsmith.base.machine.runtime import BATCH_TOLERANCE
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
@@ -33,6 +36,22 @@ def write_task(path: Path, kind: str) -> Path:
         trained=trained,
     )
     return path
+
+
+def alike(one: object, other: object) -> None:
+    """Asserts that two values from JSON are equal, numbers to the tolerance of a batch."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            alike(one[key], other[key])
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            alike(first, second)
+    elif isinstance(one, float) or isinstance(other, float):
+        assert one == pytest.approx(other, abs=BATCH_TOLERANCE)
+    else:
+        assert one == other
 
 
 def write_data(path: Path, examples: list[Example]) -> Path:

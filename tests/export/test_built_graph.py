@@ -1,6 +1,7 @@
 """A model folder answers by a graph built from its weights without torch, and as torch does."""
 
 import dataclasses
+import json
 import random
 import subprocess
 import sys
@@ -11,20 +12,25 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bertsmith.base.core.errors import CheckpointError
 from bertsmith.inference.export import built_graph
-from bertsmith.inference.export.built_graph import encoder_graph
+from bertsmith.inference.export.built_graph import encoder_graph, heads_graph, task_graph
 from bertsmith.inference.export.onnx_graph import graph_of
+from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.checkpoints.huggingface import read_model_folder
 from bertsmith.models.encoders.mpnet import ranges_of
+from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.parts.config import ACTIVATIONS
-from bertsmith.tasks.encoding.onnx_engine import OnnxEncoder
-from export.export_models import write_task
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.early_engine import EarlyEngine
+from bertsmith.tasks.encoding.onnx_engine import OnnxEncoder, OnnxModel
+from export.export_models import alike, write_task
 from model.examples import shake
 from tasks.architecture_samples import config_of, tokenizer_of
-from tasks.task_samples import CONFIG, TOKENIZER
+from tasks.task_samples import CONFIG, TOKENIZER, WITH_GRAPH, examples_of
 
 pytest.importorskip("onnxruntime", reason="needs the extra light")
 
@@ -141,9 +147,79 @@ def test_what_torch_alone_computes_is_left_to_it(tmp_path: Path, monkeypatch: py
     assert encoder_graph(tmp_path / "bert", characters=1, **PLAIN) is None
 
 
-def test_a_command_embeds_a_text_without_torch(tmp_path: Path) -> None:
-    write(tmp_path / "model")
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("kind", WITH_GRAPH)
+def test_a_built_graph_predicts_what_torch_predicts(kind: str, tmp_path: Path) -> None:
+    write_task(tmp_path / "model", kind)
+    examples = examples_of(kind, 8, seed=5)
+    quick, slow = (load_predictor(tmp_path / "model", device="cpu", early=early) for early in (True, False))
+    assert isinstance(quick.model, OnnxModel)
+    assert not isinstance(slow.engine, EarlyEngine)
+    one, other = ([answer.to_dict() for answer in predictor.predict(examples)] for predictor in (quick, slow))
+    alike(one, other)
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("architecture", BUILT)
+def test_masks_and_next_sentences_are_those_of_torch(architecture: str, tmp_path: Path) -> None:
+    parts = ("pooler", "mlm", "nsp") if architecture == "bert" else ("mlm",)
+    write(tmp_path / "model", architecture, parts)
+    quick, slow = (
+        load_pretraining_heads(tmp_path / "model", device="cpu", needs=("mlm",), early=early) for early in (True, False)
+    )
+    assert isinstance(quick.model, OnnxModel)
+    one, other = (
+        {
+            filling.piece: filling.probability
+            for mask in predictor.fill("the [MASK] was [MASK]", top=20)
+            for filling in mask
+        }
+        for predictor in (quick, slow)
+    )
+    assert one == pytest.approx(other, abs=1e-5)
+    if architecture == "bert":
+        pairs = [[answer.to_dict() for answer in one.next_sentence("the film", TEXTS[:2])] for one in (quick, slow)]
+        alike(*pairs)
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_torch_takes_over_once_there_is_much_to_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_task(tmp_path / "model", "single")
+    monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 40)
+    predictor = load_predictor(tmp_path / "model", device="cpu", early=True)
+    examples = examples_of("single", 24, seed=5)
+    first = predictor.predict(examples[:2])
+    assert isinstance(predictor.model, OnnxModel)
+    both = predictor.predict(examples)
+    assert isinstance(predictor.model, EncoderForTask)
+    alike([one.to_dict() for one in first], [one.to_dict() for one in both[:2]])
+    later = load_predictor(tmp_path / "model", device="cpu").predict(examples)
+    assert [one.to_dict() for one in both] == [one.to_dict() for one in later]
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize("kind", ["hierarchical", "hierarchical by a BiLSTM", "text to write", "sentences of a text"])
+def test_heads_that_are_no_linear_layer_are_left_to_torch(kind: str, tmp_path: Path) -> None:
+    write_task(tmp_path / "model", kind)
+    assert task_graph(tmp_path / "model", **PLAIN) is None
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_a_folder_without_the_head_that_is_asked_for_is_left_to_torch(tmp_path: Path) -> None:
+    write(tmp_path / "base", parts=("mlm",))
+    write(tmp_path / "gpt", "openai-gpt", parts=())
+    write_task(tmp_path / "task", "single")
+    assert heads_graph(tmp_path / "base", ("mlm",), **PLAIN) is not None
+    assert heads_graph(tmp_path / "base", ("nsp",), **PLAIN) is None
+    assert heads_graph(tmp_path / "gpt", ("mlm",), **PLAIN) is None
+    assert task_graph(tmp_path / "base", **PLAIN) is None
+    assert task_graph(tmp_path / "task", **PLAIN) is not None
+    with pytest.raises(CheckpointError, match="a trained nsp head"):
+        load_pretraining_heads(tmp_path / "base", device="cpu", needs=("nsp",), early=True)
+
+
+def run(place: Path, *arguments: str, stdin: str = "") -> str:
+    """What a command writes in a process that cannot import torch."""
     program = """
 import sys
 class Absent:
@@ -154,10 +230,28 @@ sys.meta_path.insert(0, Absent())
 from bertsmith.app.cli.entry import main
 main()
 """
-    arguments = ("embed", "texts.txt", "--model", "model", "--out", "vectors.npy", "--device", "cpu")
-    command = [sys.executable, "-c", program, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    command = [sys.executable, "-c", program, *arguments, "--device", "cpu"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
     assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_commands_answer_without_torch(tmp_path: Path) -> None:
+    write(tmp_path / "model")
+    write_task(tmp_path / "labels", "single")
+    filled = json.loads(run(tmp_path, "fill", "--model", "model", "--json", "the [MASK] was good"))
+    base = load_pretraining_heads(tmp_path / "model", device="cpu")
+    alike([one["probability"] for one in filled["masks"][0]], [one.probability for one in base.fill(filled["text"])[0]])
+    answer = json.loads(run(tmp_path, "predict", "--model", "labels", "--json", stdin="the film was good\n"))
+    predictor = load_predictor(tmp_path / "labels", device="cpu")
+    expected = predictor.predict([TextExample(id="1", location="", first="the film was good")])[0]
+    alike(answer, {"id": answer["id"], **json.loads(json.dumps(expected.to_dict()))})
+
+
+def test_a_command_embeds_a_text_without_torch(tmp_path: Path) -> None:
+    write(tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    run(tmp_path, "embed", "texts.txt", "--model", "model", "--out", "vectors.npy")
     vectors = load_embedder(tmp_path / "model", device="cpu").embed(TEXTS)
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), vectors, **NEAR)
 

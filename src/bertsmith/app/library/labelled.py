@@ -31,7 +31,8 @@ from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import task_name
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.vector_gold import vector_spec
-from bertsmith.tasks.task_data.spec_of_model import labelled_of, read_labelled, spec_of_head
+from bertsmith.tasks.task_data.labelled_examples import labelled_of, read_labelled
+from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 from bertsmith.tasks.task_data.task_files import read_examples
 
 

@@ -34,14 +34,18 @@ def fill_lines(request: FillRequest, blocks: Iterable[Sequence[str]], name: str 
     Args:
         blocks, name: see `named_blocks`.
     """
-    predictor = load_pretraining_heads(request.model, needs=["mlm"], **request.arguments(load_pretraining_heads))
+    predictor = load_pretraining_heads(
+        request.model, needs=["mlm"], early=True, **request.arguments(load_pretraining_heads)
+    )
     for lines, names in named_blocks(blocks, LINES, name):
         yield from predictor.fill_each(named_texts(lines, names), request.top)
 
 
 def judge_continuations(request: NextRequest) -> list[Continuation]:
     """The probability that each second sentence follows the first, in order."""
-    predictor = load_pretraining_heads(request.model, needs=["nsp"], **request.arguments(load_pretraining_heads))
+    predictor = load_pretraining_heads(
+        request.model, needs=["nsp"], early=True, **request.arguments(load_pretraining_heads)
+    )
     return predictor.next_sentence(request.first, request.seconds)
 
 

@@ -1,74 +1,131 @@
 """The graph of a model folder, built in memory from its weights: a first answer without torch.
 
 The graph is the one that `--to onnx` writes. ONNX Runtime loads it in a tenth of the time that torch takes to import,
-and computes single texts as fast; torch is ahead where there is much to compute, in the ratio of `_MOST_PRODUCTS`.
-What cannot be built here, or is damaged, is left to torch, which then says what is wrong.
+and computes single texts as fast; torch is ahead where there is much to compute, see `_MOST_PRODUCTS`. What cannot be
+built here, or is damaged, is left to torch, which then says what is wrong.
 """
 
 import dataclasses
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import quiet
 from bertsmith.inference.export.onnx_encoder import needs_library_tables
 from bertsmith.inference.export.onnx_graph import graph_of
 from bertsmith.models.checkpoints.hub import STARTER
-from bertsmith.models.checkpoints.huggingface import read_model_folder
-from bertsmith.models.checkpoints.load import locate
+from bertsmith.models.checkpoints.load import load_any, locate
 from bertsmith.models.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, OnnxShape
 from bertsmith.models.checkpoints.weights import weight_file
 from bertsmith.models.model_files.metadata import SAFETENSORS, ModelMetadata
-from bertsmith.models.parts.config import EncoderConfig
-from bertsmith.models.parts.part_names import part_of
+from bertsmith.models.parts.head_inputs import CONCAT
+from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of
 from bertsmith.tasks.encoding.onnx_session import BuiltGraph
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.task_data.spec_of_model import spec_of_head
 from bertsmith.text.tokenizers.tokenizer import warn_of_casing
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# With fewer multiplications and additions of numbers by weights than this, torch is not worth its import.
-_MOST_PRODUCTS = 2.5e11
+# With fewer multiplications by weights than this, torch is not worth its import; docs/decisions/0021-without-torch.md
+# has the measurements by processor.
+_MOST_PRODUCTS = 6e11
 _BYTES_PER_TOKEN = 4  # of English text, about
 
 
+class Built(NamedTuple):
+    """What an engine needs of the export of a model, built from its folder.
+
+    Attributes:
+        tokens: for fewer than these, torch is not worth its import.
+    """
+
+    folder: OnnxFolder
+    graph: BuiltGraph
+    tokens: int
+
+
 def encoder_graph(
-    source: Path | str, *, characters: int, device: str, precision: str, products: str
-) -> tuple[OnnxFolder, BuiltGraph] | None:
+    source: object, *, characters: int, device: str = "auto", precision: str = "fp32", products: str = "auto"
+) -> Built | None:
     """The encoder of a model folder as a graph; None if torch is there, is faster, or has to compute it.
 
     Args:
         characters: that are to be read, about.
     """
     folder = _read(source, device=device, precision=precision, products=products)
-    if folder is None or folder.config.is_causal or _is_much(folder.config, characters):
+    if folder is None or folder.config.is_causal or characters > _BYTES_PER_TOKEN * _few_tokens(folder):
         return None
     tensors = {name: tensor for name, tensor in folder.tensors.items() if part_of(name) in (None, "pooler")}
-    metadata = dataclasses.replace(folder.metadata, task=None, spec=None)
-    return _built(folder, tensors, None, "pooler", metadata)
+    return _built(folder, tensors, None, "pooler", dataclasses.replace(folder.metadata, task=None, spec=None))
 
 
-def _read(source: Path | str, *, device: str, precision: str, products: str) -> ModelFolder | None:
+def task_graph(
+    source: object, *, device: str = "auto", precision: str = "fp32", products: str = "auto"
+) -> Built | None:
+    """A fine-tuned model as a graph; None if torch is there, or has to compute it."""
+    folder = _read(source, device=device, precision=precision, products=products)
+    try:
+        spec = None if folder is None else spec_of_head(folder)
+    except BertsmithError:
+        return None
+    if folder is None or spec is None or not {OWN_HEAD, DECODER, READER}.isdisjoint(folder.parts):
+        return None
+    head, config, tensors = task_for(spec).head, folder.config, folder.tensors
+    lacks_pooler = head.uses_pooler(config) and config.can_pool and "bert.pooler.weight" not in tensors
+    lacks_blocks = (head.reads == CONCAT) != (BLOCKS in folder.parts)
+    rows = len(tensors.get(f"{head.part}.bias", ()))
+    if head.has_reader or head.is_decoder or head.of_sentences or rows != head.outputs or lacks_pooler or lacks_blocks:
+        return None
+    labels = spec.labels or folder.metadata.labels
+    metadata = dataclasses.replace(folder.metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
+    return _built(folder, tensors, spec.kind, spec.reads, metadata)
+
+
+def heads_graph(
+    source: object,
+    needs: Sequence[str],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+) -> Built | None:
+    """A model with its pre-training heads as a graph; None if torch is there, or has to compute it.
+
+    Args:
+        needs: the heads that must have been trained, "mlm" or "nsp".
+    """
+    folder = _read(source, device=device, precision=precision, products=products)
+    if folder is None or folder.config.is_causal:
+        return None
+    if not set(needs) <= set(folder.parts) or ("nsp" in needs and "pooler" not in folder.parts):
+        return None
+    tensors = {name: part for name, part in folder.tensors.items() if part_of(name) in (None, "pooler", "mlm", "nsp")}
+    return _built(folder, tensors, None, "pooler", dataclasses.replace(folder.metadata, task=None, spec=None))
+
+
+def _read(source: object, *, device: str, precision: str, products: str) -> ModelFolder | None:
     """A model folder with arrays of NumPy; None if it cannot be computed without torch, or torch is imported already.
 
     On a machine with a GPU, only torch can use it.
     """
-    is_plain = precision == "fp32" and products == "auto" and isinstance(source, str | Path)
-    on_processor = device == "cpu" or (device == "auto" and not any(Path("/dev").glob("nvidia*")))
-    if not (is_plain and on_processor) or has_torch() or importlib.util.find_spec("onnxruntime") is None:
+    if precision != "fp32" or products != "auto" or has_torch() or not _is_installed("onnxruntime"):
         return None
-    if str(source) != STARTER and not Path(source).is_dir():
+    if device != "cpu" and (device != "auto" or any(Path("/dev").glob("nvidia*"))):
+        return None
+    if not isinstance(source, str | Path) or (str(source) != STARTER and not Path(source).is_dir()):
         return None
     try:
         with quiet():
             path, kind = locate(source)
             if kind != "huggingface" or weight_file(path).name != SAFETENSORS:
                 return None
-            folder = read_model_folder(path, as_arrays=True)
+            folder = load_any(path, as_arrays=True)
     except BertsmithError:
         return None
     if folder.tokenizer is None or not folder.config.has_graph or needs_library_tables(folder.config):
@@ -82,17 +139,24 @@ def has_torch() -> bool:
     return "torch" in sys.modules
 
 
-def _is_much(config: EncoderConfig, characters: int) -> bool:
-    """Whether texts of this length are so much to compute that torch, and its import, take less time."""
-    width = config.hidden_size
-    weights = config.num_hidden_layers * (4 * width + 2 * config.intermediate_size) * width
-    return weights * characters / _BYTES_PER_TOKEN > _MOST_PRODUCTS
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _few_tokens(folder: ModelFolder) -> int:
+    """The tokens that are so little to compute that torch is not worth its import; all, if it is not installed."""
+    if not _is_installed("torch"):
+        return sys.maxsize
+    width, inner = folder.config.hidden_size, folder.config.intermediate_size
+    return int(_MOST_PRODUCTS / (folder.config.num_hidden_layers * (4 * width + 2 * inner) * width))
 
 
 def _built(
     folder: ModelFolder, tensors: "Mapping[str, Tensor]", kind: str | None, reads: str, metadata: ModelMetadata
-) -> tuple[OnnxFolder, BuiltGraph]:
-    """What an engine needs of the export of a model with these tensors."""
+) -> Built:
     config = folder.config
     graph = graph_of(config, tensors, kind, reads=reads)
     exported = OnnxFolder(
@@ -101,4 +165,5 @@ def _built(
         tokenizer=folder.require_tokenizer(),
         metadata=metadata,
     )
-    return exported, BuiltGraph(folder.path / SAFETENSORS, graph.message(), graph.large)
+    content = BuiltGraph(folder.path / SAFETENSORS, graph.message(), graph.large)
+    return Built(exported, content, _few_tokens(folder))

@@ -20,7 +20,7 @@ from bertsmith.tasks.specs import named_tasks
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Task, TaskSpec
-from bertsmith.tasks.task_data.spec_of_model import read_labelled
+from bertsmith.tasks.task_data.labelled_examples import read_labelled
 from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.documents.encodings import EncodingSettings
 from bertsmith.text.tokenizers.pack import PackedRows, pack_rows

@@ -8,7 +8,7 @@ Source: Howard and Ruder (2018), "Universal Language Model Fine-tuning for Text 
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.predictors.loading import load_predictor, said_weak
@@ -66,17 +66,21 @@ def load_ensemble(
     precision: str = "fp32",
     products: str = "auto",
     head: "type[OwnHead] | None" = None,
+    early: bool = False,
 ) -> Predictor:
     """The predictor of one model, or of several that are averaged; see `load_predictor`, `said_weak` and `Ensemble`."""
-    members = [
-        load_predictor(source, device=device, precision=precision, products=products, head=head) for source in sources
-    ]
+    options: dict[str, Any] = {"device": device, "precision": precision, "products": products, "head": head}
+    members = [load_predictor(source, **options, early=early and len(sources) == 1) for source in sources]
     return said_weak(members[0], sources[0]) if len(members) == 1 else Ensemble(members)
 
 
 def requested_predictor(request: PredictRequest) -> Predictor:
-    """The predictor of the models of a request."""
-    predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble))
+    """The predictor of the models of a request.
+
+    Predictions for a file are made by torch from the first one on, so that those of a resumed run are the same.
+    """
+    early = request.out is None
+    predictor = load_ensemble([request.model, *request.also], **request.arguments(load_ensemble), early=early)
     return with_replies(answering(predictor, **request.values(AnswerSettings)), request.replies, request.top)
 
 

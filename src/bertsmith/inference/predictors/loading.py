@@ -3,17 +3,21 @@
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.machine.runtime import require_torch
+from bertsmith.inference.export.built_graph import heads_graph, task_graph
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor, relation_of, require_heads
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
 from bertsmith.models.model_files.metadata import is_n_gram_folder
 from bertsmith.models.model_files.weakness import saved_baseline, weakness_of
+from bertsmith.tasks.encoding.early_engine import EarlyEngine
+from bertsmith.tasks.encoding.engine import Engine
 from bertsmith.tasks.encoding.onnx_engine import OnnxEngine
+from bertsmith.tasks.encoding.onnx_session import BuiltGraph
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -32,6 +36,7 @@ def load_predictor(
     kept: Sequence[str] | None = None,
     scales: "Mapping[str, InputScale] | None" = None,
     head: "type[OwnHead] | None" = None,
+    early: bool = False,
 ) -> Predictor:
     """The predictor of a model folder, ours or one of `transformers`, of a Google checkpoint with a head, or an export.
 
@@ -43,9 +48,16 @@ def load_predictor(
             layers and the scales.
         scales: with int8 and `kept`, the scales that calibration fixed; None for one scale per token.
         head: the class of the user's head that the model was fine-tuned with, if it was.
+        early: there may be little to predict, so torch is imported only if there is more; see `task_graph`.
     """
+    compute: dict[str, Any] = {"device": device, "precision": precision, "products": products}
     if isinstance(source, OnnxFolder) or is_onnx_folder(source):
-        return _exported_predictor(source, device=device, precision=precision, products=products, head=head)
+        return _exported_predictor(source, head=head, **compute)
+    if early and head is None and kept is None and (built := task_graph(source, **compute)) is not None:
+        predictor = _exported_predictor(built.folder, head=None, built=built.graph, **compute)
+        later = functools.partial(load_predictor, source, **compute)
+        predictor.engine = EarlyEngine(predictor.engine, lambda: later().engine, built.tokens)
+        return predictor
     if is_n_gram_folder(source):
         from bertsmith.inference.predictors.n_grams import n_gram_predictor
 
@@ -83,23 +95,33 @@ def load_pretraining_heads(
     precision: str = "fp32",
     products: str = "auto",
     needs: Sequence[str] = (),
+    early: bool = False,
 ) -> PretrainedPredictor:
     """A predictor from a model folder, a Google checkpoint, a hub id, or an export.
 
     Args:
         products: how linear layers are computed; see `choose_inference`.
         needs: the heads that must have been trained, "mlm" or "nsp".
+        early: as in `load_predictor`; see `heads_graph`.
     """
+    compute: dict[str, Any] = {"device": device, "precision": precision, "products": products}
     if isinstance(source, OnnxFolder) or is_onnx_folder(source):
         folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
         require_heads(folder.shape.parts if folder.metadata.spec is None else (), needs, folder.path)
-        engine = OnnxEngine(folder, device=device, precision=precision, products=products)
-        relation = relation_of(folder.metadata.objective)
-        return PretrainedPredictor(engine, folder.tokenizer, engine.runtime, relation)
+        return _exported_heads(folder, OnnxEngine(folder, **compute))
+    if early and (built := heads_graph(source, needs, **compute)) is not None:
+        later = functools.partial(load_pretraining_heads, source, needs=needs, **compute)
+        engine = OnnxEngine(built.folder, **compute, built=built.graph)
+        return _exported_heads(built.folder, EarlyEngine(engine, lambda: later().engine, built.tokens))
     require_torch(source)
     from bertsmith.inference.predictors.torch_loading import torch_pretraining_heads
 
     return torch_pretraining_heads(source, device=device, precision=precision, products=products, needs=needs)
+
+
+def _exported_heads(folder: OnnxFolder, engine: Engine) -> PretrainedPredictor:
+    """The predictor of an ONNX folder, or of what a model folder would be as one, by an engine."""
+    return PretrainedPredictor(engine, folder.tokenizer, engine.runtime, relation_of(folder.metadata.objective))
 
 
 def _exported_predictor(
@@ -109,8 +131,9 @@ def _exported_predictor(
     precision: str,
     products: str,
     head: "type[OwnHead] | None",
+    built: BuiltGraph | None = None,
 ) -> Predictor:
-    """The predictor of an ONNX folder."""
+    """The predictor of an ONNX folder, or of what a model folder would be as one."""
     folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
     if head is not None:
         raise ConfigError(
@@ -124,7 +147,7 @@ def _exported_predictor(
             fix="fine-tune the model first (bertsmith finetune), and export it then",
         )
     task = task_for(TaskSpec.from_dict(folder.metadata.spec, f"{folder.path}/bertsmith.json"))
-    engine = OnnxEngine(folder, device=device, precision=precision, products=products)
+    engine = OnnxEngine(folder, device=device, precision=precision, products=products, built=built)
     predictor = Predictor(engine, task, folder.tokenizer, engine.runtime)
     predictor.weakness = weakness_of(folder.metadata)
     return predictor

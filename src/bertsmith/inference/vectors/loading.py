@@ -40,12 +40,12 @@ def load_encoder(
     """
     recipe = read_recipe(Path(source), pooled=pooled)
     encoder_path = source if recipe is None else recipe.encoder
+    compute = {"device": device, "precision": precision, "products": products}
     exported, built = read_onnx_folder(encoder_path) if is_onnx_folder(encoder_path) else None, None
     if exported is None and characters is not None:
-        compute = {"device": device, "precision": precision, "products": products}
-        exported, built = encoder_graph(encoder_path, characters=characters, **compute) or (None, None)
+        exported, built, _ = encoder_graph(encoder_path, characters=characters, **compute) or (None, None, 0)
     if exported is not None:
-        engine = OnnxEngine(exported, device=device, precision=precision, products=products, built=built)
+        engine = OnnxEngine(exported, **compute, built=built)
         lower = recipe is not None and recipe.lowercase
         return engine.encoder(lowercased(exported.tokenizer) if lower else exported.tokenizer), recipe
     require_torch(source)

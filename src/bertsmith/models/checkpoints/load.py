@@ -46,6 +46,7 @@ def load_any(
     cache: Path | str | None = None,
     endpoint: str | None = None,
     offline: bool = False,
+    as_arrays: bool = False,
 ) -> ModelFolder:
     """The model at a path or with a hub id.
 
@@ -54,11 +55,13 @@ def load_any(
             its files); a folder with options.json and weights.hdf5 of an ELMo; or, if no such path exists, "starter"
             for the model in the package, or an id such as `google-bert/bert-base-uncased`.
         cache, endpoint, offline: see `hub.resolve`; used only for an id or an address.
+        as_arrays: see `read_weights`; for a Hugging Face folder.
     """
     if isinstance(source, ModelFolder):
         return source
     path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
-    return _READERS[kind](path, rules=rules, allow_unknown=allow_unknown)
+    arrays = {"as_arrays": True} if as_arrays else {}
+    return _READERS[kind](path, rules=rules, allow_unknown=allow_unknown, **arrays)
 
 
 def locate(

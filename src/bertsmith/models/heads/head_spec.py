@@ -5,9 +5,9 @@ Letters: D width, K outputs of a head.
 
 import dataclasses
 import functools
+from typing import TYPE_CHECKING
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.models.heads.own_head import OwnHead, require_own_head
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.head_inputs import (
     APART,
@@ -21,6 +21,9 @@ from bertsmith.models.parts.head_inputs import (
     VECTORS_OF_ROW,
 )
 from bertsmith.models.parts.part_names import DECODER, OWN_HEAD
+
+if TYPE_CHECKING:
+    from bertsmith.models.heads.own_head import OwnHead
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ class Head:
     outputs: int
     pooled: bool
     reads: str = "pooler"
-    own: type[OwnHead] | None = None
+    own: "type[OwnHead] | None" = None
     is_pair: bool = False
     is_vector: bool = False
     has_product: bool = False
@@ -70,6 +73,8 @@ class Head:
     def __post_init__(self) -> None:
         assert self.reads in (READS if self.pooled else ("pooler", BILSTM)), self.reads
         if self.own is not None:
+            from bertsmith.models.heads.own_head import require_own_head
+
             require_own_head(self.own)
             if self.is_vector:
                 raise ConfigError(

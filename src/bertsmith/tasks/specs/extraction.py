@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.tasks.datasets.examples import DocumentExample, Example
 from bertsmith.tasks.encoding.units import PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.tasks.metrics.extracts import best_sentences, oracle_sentences
@@ -32,7 +33,6 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
@@ -45,10 +45,8 @@ class ExtractionTask(TaskOfTexts):
     settings_of_answers = ("sentences", "no_repeat_ngram")
 
     @property
-    def head(self) -> "Head":
+    def head(self) -> Head:
         """A linear layer with one output for each sentence, behind layers over all of them."""
-        from bertsmith.models.heads.head_spec import Head
-
         layers = self.spec.settings.sentence_layers
         return Head(part="classifier", outputs=1, pooled=False, of_sentences=True, sentence_layers=layers)
 

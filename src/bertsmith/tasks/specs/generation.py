@@ -17,6 +17,7 @@ import numpy as np
 
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.part_names import DECODER
 from bertsmith.tasks.datasets.examples import Example, SequenceExample
 from bertsmith.tasks.encoding.units import PER_PIECE, EncodedExamples, Logits
@@ -34,7 +35,6 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
@@ -60,10 +60,8 @@ class GenerationTask(TaskOfTexts):
         return self._form.baselines
 
     @property
-    def head(self) -> "Head":
+    def head(self) -> Head:
         """A decoder."""
-        from bertsmith.models.heads.head_spec import Head
-
         spec = self.spec
         return Head(
             part=DECODER,

@@ -9,10 +9,11 @@ Source: Henderson et al. (2017), "Efficient Natural Language Response Suggestion
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.vector_objectives import NO_TEXT
 from bertsmith.tasks.datasets.drawn_replies import same
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
@@ -26,9 +27,6 @@ from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.template import Template
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from bertsmith.models.heads.head_spec import Head
-
 SCALE = 20.0  # of cosines in front of the softmax, as in training by default
 
 
@@ -40,10 +38,8 @@ class SelectionTask(ChoosingTask):
     fewest_in_training = 1  # the replies of the other examples of a step are wrong ones
 
     @property
-    def head(self) -> "Head":
+    def head(self) -> Head:
         """No layer: the vector of a row is the result."""
-        from bertsmith.models.heads.head_spec import Head
-
         return Head(part="classifier", outputs=0, pooled=True, reads=self.spec.reads, is_vector=True)
 
     def tokenized(

@@ -20,12 +20,13 @@ Universal Sentence Representations from Natural Language Inference Data", sectio
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.vector_objectives import (
     COSENT,
     COSINE,
@@ -55,9 +56,6 @@ from bertsmith.tasks.specs.vector_gold import (
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from bertsmith.models.heads.head_spec import Head
-
 _COLLAPSED = 0.9999  # length of the mean of unit vectors, from which all texts have the same vector
 _DEEPEST = 10  # ranks that count in mrr@10
 
@@ -72,10 +70,8 @@ class SimilarityTask(Task):
     settings_used = frozenset({"query_prompt", "passage_prompt"})
 
     @property
-    def head(self) -> "Head":
+    def head(self) -> Head:
         """No layer: the vector of a row is the result. Objectives with labels have a layer in training only."""
-        from bertsmith.models.heads.head_spec import Head
-
         spec = self.spec
         outputs = len(spec.labels) if spec.objective in WITH_LAYER else 0
         return Head(

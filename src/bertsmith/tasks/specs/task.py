@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.settings import from_dict, is_finite, require, require_labels, to_dict
+from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.head_inputs import (
     ATTENTION,
     BILSTM,
@@ -40,7 +41,6 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertsmith.models.heads.head_spec import Head
     from bertsmith.tasks.encoding.units import TaskBatch
 
 
@@ -252,7 +252,7 @@ class Task(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def head(self) -> "Head":
+    def head(self) -> Head:
         """The layer on top of the encoder."""
 
     @abc.abstractmethod
@@ -362,10 +362,8 @@ class Task(abc.ABC):
         count = sums.get("count", 0.0)
         return {"accuracy": sums["correct"] / count} if count and "correct" in sums else {}
 
-    def head_on_rows(self, outputs: int) -> "Head":
+    def head_on_rows(self, outputs: int) -> Head:
         """A linear layer with `outputs` numbers on a vector of each row."""
-        from bertsmith.models.heads.head_spec import Head
-
         return Head(
             part="classifier",
             outputs=outputs,
@@ -376,10 +374,8 @@ class Task(abc.ABC):
             **self._bilstm(),
         )
 
-    def head_on_tokens(self, part: str, outputs: int) -> "Head":
+    def head_on_tokens(self, part: str, outputs: int) -> Head:
         """A linear layer on the hidden states of the tokens, or on the states of a BiLSTM over them."""
-        from bertsmith.models.heads.head_spec import Head
-
         if self.spec.reads != BILSTM:
             return Head(part=part, outputs=outputs, pooled=False)
         return Head(part=part, outputs=outputs, pooled=False, reads=BILSTM, **self._bilstm())

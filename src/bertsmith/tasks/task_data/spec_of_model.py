@@ -1,21 +1,15 @@
 """The task of a model folder, from its metadata or from another tool's configuration."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.cross_encoders import DEFAULT
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.model_files.metadata import OF_VECTORS, ModelMetadata
-from bertsmith.tasks.datasets.examples import Example
-from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.specs import named_tasks
 from bertsmith.tasks.specs.regression import SIGMOID
-from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
-from bertsmith.tasks.task_data.task_files import read_examples
 
 # By the suffix of the class name in `transformers`.
 _KINDS = {
@@ -27,15 +21,6 @@ _KINDS = {
 
 # What a model answers as it was pre-trained, by its objective.
 _OF_OBJECTIVES = {"text+codes": "ask it with `bertsmith codes fill`, `match` or `next`, or "}
-
-
-class Labelled(NamedTuple):
-    """Labelled examples for scoring a model."""
-
-    task: str
-    # the model's spec, with that task's official metrics if the model does not say what it was trained on
-    spec: TaskSpec
-    examples: Sequence[Example]
 
 
 def spec_of(folder: ModelFolder) -> TaskSpec | None:
@@ -104,37 +89,6 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
             fix=_OF_OBJECTIVES.get(folder.metadata.objective or "", "") + "fine-tune it first (bertsmith finetune)",
         )
     return spec
-
-
-def read_labelled(
-    folder: ModelFolder,
-    path: Path,
-    task: str | None = None,
-    columns: ColumnSettings | None = None,
-    map_labels: LabelMap | None = None,
-) -> Labelled:
-    """Labelled examples from a file, to score a fine-tuned model on."""
-    spec = require_spec(folder)
-    is_ours = folder.metadata.spec is not None
-    return labelled_of(spec, path, task, columns, map_labels, is_ours=is_ours)
-
-
-def labelled_of(
-    spec: TaskSpec,
-    path: Path,
-    task: str | None = None,
-    columns: ColumnSettings | None = None,
-    map_labels: LabelMap | None = None,
-    *,
-    is_ours: bool = True,
-) -> Labelled:
-    """As `read_labelled`, for the task of a model; `is_ours` says whether it was stored with the model."""
-    name = named_tasks.task_name(task or named_tasks.form_of(spec))
-    named_tasks.require_kind(name, spec)
-    if not is_ours:
-        spec = named_tasks.official_spec(name, spec)
-    example_file = read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels, known=spec.labels)
-    return Labelled(name, spec, example_file.examples)
 
 
 def _kind(folder: ModelFolder) -> str | None:
