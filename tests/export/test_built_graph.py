@@ -246,6 +246,9 @@ def test_commands_answer_without_torch(tmp_path: Path) -> None:
     predictor = load_predictor(tmp_path / "labels", device="cpu")
     expected = predictor.predict([TextExample(id="1", location="", first="the film was good")])[0]
     alike(answer, {"id": answer["id"], **json.loads(json.dumps(expected.to_dict()))})
+    (tmp_path / "passages.txt").write_text("".join(f"{text}\n" for text in TEXTS if text), encoding="utf-8")
+    best = run(tmp_path, "search", "passages.txt", "--model", "model", "--query", "a plot", "--top", "1")
+    assert "a plot" in best
 
 
 def test_a_command_embeds_a_text_without_torch(tmp_path: Path) -> None:

@@ -128,17 +128,19 @@ def _retriever(request: RetrievalRequest, systems: set[str]) -> Retriever:
     embedder = index = scorer = None
     if needs_vectors or by_pieces:
         assert request.model is not None, "the request has one"
-        loaded = load_embedder(request.model, **request.arguments(load_embedder))
+        path = path_or_none(request.index)
+        is_read = path is not None and path.exists()  # then only queries are left to be read
+        characters = 0 if is_read else sum(map(len, passages.texts))
+        loaded = load_embedder(request.model, characters=characters, **request.arguments(load_embedder))
         embedder, of_passages = loaded.for_queries(request.query_prompt), loaded.for_passages(request.passage_prompt)
         if needs_vectors and (embedder.prompt or of_passages.prompt):
             tell(f"prompts of the model: {embedder.prompt!r} for queries, {of_passages.prompt!r} for passages")
     words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
     if request.rerank is not None:
-        predictor = load_predictor(request.rerank, **request.values(ComputeSettings))
+        predictor = load_predictor(request.rerank, early=True, **request.values(ComputeSettings))
         scorer = PairScorer(said_weak(predictor, request.rerank))
         tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
     if needs_vectors:
-        path = path_or_none(request.index)
         index = index_passages(passages.texts, of_passages, change=change, path=path, approximate=request.approximate)
         if request.system != HYBRID and (warning := crowding(index.vectors)):
             warn(warning)
