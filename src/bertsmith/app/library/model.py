@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from bertsmith.app.library.abilities import (
     EMBED_IDS,
-    OF_TASKS,
     PIECES,
     find_abilities,
     no_ability,
@@ -34,12 +33,11 @@ from bertsmith.app.library.inputs import (
     pair_examples,
     require_count,
     require_ids,
-    tagged_sentences,
-    text_examples,
     warn_cut,
 )
 from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
+from bertsmith.app.library.reading import Reading
 from bertsmith.app.library.table_answers import predicted_table, texts_of
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
@@ -53,6 +51,7 @@ from bertsmith.inference.predictors.streaming import OnText
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.tasks.datasets.examples import QuestionExample, TextExample, empty_texts_note, is_blank, named_texts
+from bertsmith.tasks.encoding.engine import PREVIOUS
 from bertsmith.tasks.encoding.row_encoder import Hooked, RowEncoder
 from bertsmith.tasks.metrics.vectors import crowding
 from bertsmith.tasks.specs.predictions import (
@@ -65,10 +64,9 @@ from bertsmith.tasks.specs.predictions import (
     TagsPrediction,
     TextPrediction,
 )
-from bertsmith.tasks.specs.settings import WINDOWED, ColumnSettings
+from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import GENERATION, Prediction
-from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized, tokens_of_rows
-from bertsmith.text.tokenizers.encoded import Encoded
+from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 if TYPE_CHECKING:
@@ -109,6 +107,7 @@ class Model:
         max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
         max_texts: the texts that `generate` gives for a source; 0 if the model does not write.
         max_written: the most pieces of all texts that `generate` gives for a source; 0 if the model does not write.
+        reads_backward: whether `complete` continues texts at their beginning.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
         width: width of the vectors of `embed`; 0 if an ONNX folder has none.
         opening: how `load` opened it, so that a copy or a pickle is loaded again; None for a model made otherwise.
@@ -147,11 +146,13 @@ class Model:
         writes = spec.settings if spec is not None and spec.kind == GENERATION else None
         self.max_texts: int = 0 if writes is None else writes.answers
         self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length
+        self.reads_backward: bool = pretrained is not None and pretrained.engine.predicts == PREVIOUS
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0
         self.device: str = str(embedder.encoder.runtime.device)
         self.shows_attention: bool = embedder.encoder.shows_attention
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
+        self._reading = Reading(predictor, embedder, self.abilities)
 
     def __repr__(self) -> str:
         about = f"{self.task}, {counted(len(self.labels), 'label')}" if self.labels else self.task or "no task head"
@@ -427,25 +428,7 @@ class Model:
         Raises:
             BertsmithError: the model cannot do this, or an item is none of this method.
         """
-        template = self.tokenizer.template
-        if ability == PIECES:
-            encode, specials = self.tokenizer.encode_with_offsets, self.reads_specials()
-            texts = [encode(text, special_tokens=specials) for text in checked_texts(items)]
-            return texts, [[len(text) + template.num_special(1)] for text in texts]
-        if ability == EMBED_IDS:
-            examples: Sequence[Any] = [TextExample(id="", first="", pieces=Encoded.from_rows([row])) for row in items]
-        else:
-            examples = examples_of(ability, items)
-            if self._predictor is not None and ability in (*OF_TASKS.values(), "rerank"):
-                examples = self._predictor.tokenized(examples)
-            else:
-                prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
-                examples = tokenized(examples, self.tokenizer, (prefix, prefix), self.reads_specials(ability))
-        if ability != "rerank" or self._predictor is not None:
-            count = tokens_of_rows if self._predictor is None else self._predictor.task.tokens_of_rows
-            return examples, [count(example, template) for example in examples]
-        lengths = [(example.pieces.lengths + template.num_special(1)).tolist() for example in examples]
-        return examples, [*lengths[:1], *(of_pair[1:] for of_pair in lengths[1:])]
+        return self._reading.read(items, ability, prompt)
 
     def compute(self, ability: str, items: Sequence[Any], **options: Any) -> Sequence[Any]:
         """The answers of a method to items that `read` has read.
@@ -496,39 +479,18 @@ class Model:
         ability = self.abilities[0] if ability is None else ability
         if ability != PIECES:
             self._require(ability)
-        special = self.tokenizer.template.num_special
-        if ability in ("tag", "features"):
-            tagged = ability == "tag"
-            sentences = [item.words for item in tagged_sentences(texts)] if tagged else checked_sentences(texts)
-            words = self.tokenizer.encode_repeated_words([word for sentence in sentences for word in sentence])
-            return [len(part.ids) + special(1) for part in words.split(map(len, sentences))]
-        prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
-        examples = tokenized(
-            text_examples(cast("Sequence[Text]", texts)),
-            self.tokenizer,
-            (prefix, prefix),
-            self.reads_specials(ability),
-        )
-        return [sum(tokens_of_rows(example, self.tokenizer.template)) for example in examples]
+        return self._reading.tokens(texts, ability, prompt)
 
     def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
         """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
 
         "own": only as the vocabulary spells them. `pieces` shows what `fill` reads, or what vectors are made of.
         """
-        shows = ability in (PIECES, "attention")
-        if ability == "fill" or (shows and "fill" in self.abilities):
-            return True
-        return "own" if (shows or self._is_for_vectors(ability)) and self._embedder.special_tokens else False
+        return self._reading.specials(ability)
 
     def reads_at_most(self, ability: str) -> int | None:
         """The maximum tokens that a method reads of a text or pair; None if it reads everything, in windows."""
-        if ability in ("tag", "answer", "extract", "features", "perplexity"):
-            return None
-        if self._is_for_vectors(ability):
-            return self.embed_length
-        is_whole = self._predictor is not None and self._predictor.task.spec.settings.long_text in WINDOWED
-        return None if is_whole else self.max_length
+        return self._reading.at_most(ability)
 
     def pieces(self, texts: Sequence[str]) -> list[list[str]]:
         """The pieces of each text, without [CLS] and [SEP]."""
@@ -537,10 +499,6 @@ class Model:
     def _require(self, ability: str) -> None:
         if ability not in self.abilities:
             raise no_ability(ability, self.abilities, self.name, self.task)
-
-    def _is_for_vectors(self, ability: str) -> bool:
-        """Whether a method prepares texts as `embed` does."""
-        return ability == "embed" or (ability == "rerank" and self._predictor is None)
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
         with self._lock:
