@@ -626,8 +626,8 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
     [
         ({"source": None}, "the model as a path; found a value of type NoneType"),
         ({"out": 5}, "the run folder as a path; found a value of type int"),
-        ({"train": ["a.csv", "b.csv"]}, "train as a path; found a value of type list"),
-        ({"dev": b"dev.csv"}, "dev as a path; found a value of type bytes"),
+        ({"train": ["a.csv", "b.csv"]}, "a dict as row 1 of train; found a value of type str"),
+        ({"dev": b"dev.csv"}, "dev as a path or a table: .*; found a value of type bytes"),
         ({"task": None}, "task must be a text, not None"),
         ({"seeds": 0}, "seeds must be at least 1 and at most 1,000, not 0"),
         ({"seeds": -1}, "seeds must be at least 1 and at most 1,000, not -1"),

@@ -1,17 +1,22 @@
 """/v1/completions: the texts of the library, whole and part by part, and what is refused."""
 
 import asyncio
+import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bertsmith import Model
+from bertsmith import Model, load
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.models.model_files.metadata import ModelMetadata
 from server.asgi import Reply, running
 from server.threads import in_a_thread
+from tasks.architecture_samples import config_of, tokenizer_of
 
 PROMPTS = ["anna was in rome", "the plot of the film"]
 DRAWN = {"temperature": 1.5, "top_p": 0.9, "seed": 7}
@@ -171,6 +176,19 @@ def test_the_client_of_openai_gets_its_texts(models: dict[str, Model]) -> None:
 def test_a_stream_of_many_texts_is_refused(models: dict[str, Model]) -> None:
     (reply,) = ask(models, {"prompt": ["a"] * 6, "model": "stories", "n": 3, "stream": True, **DRAWN})
     assert (reply.status, "stream: expected at most 16 texts; found 18" in reply.error) == (422, True)
+
+
+def test_a_text_that_is_continued_at_its_beginning_comes_whole(tmp_path: Path) -> None:
+    config = dataclasses.replace(config_of("awd-lstm", dropout=0.0), direction="backward")
+    save_pretrained(
+        tmp_path / "ends", untrained(config, 4), tokenizer_of("awd-lstm"), ModelMetadata.from_dict({}), trained=("mlm",)
+    )
+    models = {"ends": load(tmp_path / "ends", device="cpu")}
+    whole, parts = ask(models, {"prompt": "was in rome"}, {"prompt": "was in rome", "stream": True})
+    (expected,) = models["ends"].complete(["was in rome"], top=1, tokens=16)
+    assert whole.json["choices"][0]["text"] == expected.continuation
+    message = "stream: expected a model that reads forward; found 'ends', which continues texts at their beginning"
+    assert (parts.status, message in parts.error) == (422, True)
 
 
 def test_an_error_in_a_stream_is_its_last_event(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:

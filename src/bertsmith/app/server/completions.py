@@ -1,6 +1,6 @@
 """Completions in OpenAI's format: the work that a request needs, its choices, and the events of a stream.
 
-A model that reads forward continues each prompt. One that writes texts takes it as a source, and writes greedily, so
+A language model continues each prompt. One that writes texts takes it as a source, and writes greedily, so
 that the parts of a stream are the whole text. Each job is one call of the model; a stream computes one choice after
 another.
 """
@@ -73,6 +73,11 @@ def completion_jobs(service: Service, body: CompletionsAsked) -> tuple[Host, lis
         size = answer_size.texts(host.model, len(prompts), 1, body.max_tokens)
         jobs.append(Job(of_prompt, ability, prompts, options, size))
     else:
+        _require(
+            not (body.stream and host.model.reads_backward),
+            "stream",
+            f"a model that reads forward; found {host.name!r}, which continues texts at their beginning; leave it out",
+        )
         is_drawn = body.top_p is not None or bool(body.temperature)
         _require(each == 1 or is_drawn, "n", f"1 without temperature or top_p; found {each}; add one of them")
         tokens, first = body.max_tokens or _PIECES, 1 if body.seed is None else body.seed
