@@ -14,6 +14,9 @@ import bertsmith
 from bertsmith.base.core.errors import BertsmithError, ConfigError, RunError
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.distillation.transfer_set import Sources, read_sources
+from bertsmith.recipes.finetuning.job import FinetuningJob
+from bertsmith.recipes.finetuning.opening import opening_lines
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.task_data.split import split_dev
 from bertsmith.tasks.task_data.task_files import read_task
@@ -71,6 +74,34 @@ def test_words_with_tags_have_groups_too(tmp_path: Path) -> None:
     assert not of_train & of_dev
 
 
+def test_questions_have_groups_too_and_may_be_limited(tmp_path: Path) -> None:
+    answers = {"text": ["anna"], "answer_start": [0]}
+    rows = [
+        {"id": str(n), "question": f"who {n} ?", "context": f"anna was in {n % 7} .", "answers": answers, "town": n % 7}
+        for n in range(30)
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for limit in (None, 20):
+        _, data = read_task("squad", path, None, group_column="town", limit=limit)
+        of_train, of_dev = ({int(example.id) % 7 for example in part} for part in (data.train, data.dev))
+        assert of_dev
+        assert not of_train & of_dev
+        assert len(data.train) + len(data.dev) == (limit or 30)
+
+
+def test_the_opening_line_says_what_is_held_out(tmp_path: Path) -> None:
+    base = load_any(write_base_model(tmp_path / "base"))
+    path = table(tmp_path / "rows.csv", patients=4)  # ten rows each
+    for column, line in (
+        ("patient", "no dev file: 10 training examples of whole groups held out"),
+        (None, "no dev file: a tenth of the training examples is held out"),
+    ):
+        spec, data = read_task("classification", path, None, group_column=column)
+        job = FinetuningJob.prepare(base, spec, data, FinetuningSettings(device="cpu"), RecipeSettings())
+        assert line in opening_lines(job)
+
+
 def test_a_run_records_the_column_and_is_resumed_with_it_alone(tmp_path: Path) -> None:
     base, frame = write_base_model(tmp_path / "base"), pd.read_csv(table(tmp_path / "rows.csv"))
     options: dict[str, Any] = {"train": frame, "seeds": 1, "epochs": 1, "max_length": 32, "device": "cpu"}
@@ -118,3 +149,5 @@ def test_comparisons_and_students_hold_out_whole_groups_too(tmp_path: Path) -> N
     assert (len(data.train), len(data.dev)) == (30, 10)
     patients = dict(pd.read_csv(path)[["text", "patient"]].itertuples(index=False))
     assert len({patients[one.first] for one in data.dev}) == 1  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="--group-column needs --train"):
+        read_sources(load_any(teacher / "model"), Sources(unlabelled=path, group_column="patient"))

@@ -201,8 +201,9 @@ def test_a_typed_line_that_lacks_something_is_refused_with_its_place(line: str, 
     spec = SPECS["replies by vectors"]
     with pytest.raises(InputError, match=message):
         example_of_line(spec, line, 7)
-    with pytest.raises(InputError, match="a context, as a line or as 'context' in JSON, in line 7"):
-        example_of_line(spec, '{"context": 3}', 7, alone=True)
+    for alone in ('{"context": 3}', "{}"):
+        with pytest.raises(InputError, match="a context, as a line or as 'context' in JSON, in line 7"):
+            example_of_line(spec, alone, 7, alone=True)
     read = example_of_line(spec, '{"context": ["a", "b"], "candidates": ["c", "d"]}', 7)
     assert isinstance(read, ChoiceExample)
     assert (read.context, read.endings) == ("a\nb", ("c", "d"))

@@ -13,8 +13,7 @@ import numpy as np
 
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import counted, tell, warn
-from bertsmith.base.core.randomness import generator
-from bertsmith.base.core.settings import require, split_settings
+from bertsmith.base.core.settings import require, require_other, split_settings
 from bertsmith.base.machine.runtime import Runtime, choose
 from bertsmith.base.storage.files import digest_file
 from bertsmith.models.checkpoints.assembly import load_for_task
@@ -46,7 +45,7 @@ from bertsmith.tasks.specs.task import GENERATION, Prediction, TaskSpec
 from bertsmith.tasks.task_data.row_columns import groups_of
 from bertsmith.tasks.task_data.spec_of_model import require_spec, spec_of
 from bertsmith.tasks.task_data.split import TaskData, split_dev
-from bertsmith.tasks.task_data.task_files import read_examples
+from bertsmith.tasks.task_data.task_files import drawn, read_examples
 from bertsmith.tasks.task_data.typed_examples import example_of_line
 from bertsmith.text.documents.encodings import EncodingSettings
 
@@ -98,6 +97,7 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         found="none",
         fix="name labelled ones with --train, or others with --unlabelled",
     )
+    require_other(sources.group_column is None or sources.train is not None, "--group-column", "--train")
     digests = {
         what: digest_file(path)
         for what, path in (("train", sources.train), ("dev", sources.dev), ("unlabelled", sources.unlabelled))
@@ -110,22 +110,22 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
         )
         return list(file.examples)
 
-    train = [] if sources.train is None else read(sources.train, training=True)
-    if sources.limit is not None and sources.limit < len(train):
-        chosen = generator(0, "limited examples").choice(len(train), sources.limit, replace=False)
-        train = [train[number] for number in sorted(chosen.tolist())]
+    train: Sequence[Example] = ()
+    groups: Sequence[str] | None = None
+    if sources.train is not None:
+        train = read(sources.train, training=True)
+        groups = groups_of(train, sources.train, sources.group_column, sources.dev, encoding=sources.columns.encoding)
+        train, groups = drawn(train, sources.limit), groups and drawn(groups, sources.limit)
     unlabelled = [] if sources.unlabelled is None else _read_unlabelled(sources.unlabelled, name, spec, sources.columns)
     dev, held_out = [] if sources.dev is None else read(sources.dev, training=False), False
-    if sources.train is not None:
-        encoding = sources.columns.encoding
-        groups = groups_of(train, sources.train, sources.group_column, sources.dev, encoding=encoding)
     if sources.dev is None and train:
         train, dev = split_dev(train, seed=0, groups=groups)
         held_out = True
     if spec.pair is None and isinstance(example := next(iter([*train, *unlabelled])), TextExample):
         spec = dataclasses.replace(spec, pair=example.second is not None)
     spec = dataclasses.replace(spec, threshold=None, thresholds=(), temperature=1.0)
-    return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out), unlabelled
+    in_groups = held_out and groups is not None
+    return spec, TaskData(train=train, dev=dev, digests=digests, held_out=held_out, in_groups=in_groups), unlabelled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -100,7 +100,7 @@ class LinearStart:
             vectors = self._vectors(units, head.reads)
             of_two = head.reads in OF_TWO_TEXTS
             favors = of_two and self._favors_similarity(vectors, targets[units], head.reads, seed)
-            found = fitted(
+            model = fitted(
                 vectors,
                 targets[units],
                 self.outputs,
@@ -111,7 +111,7 @@ class LinearStart:
             )
             # Each row adds the bias to a sum of logits.
             times = int(self.features.rows_per_unit.max(initial=1)) if self.pooling == "sum" else 1
-            return dataclasses.replace(found, bias=found.bias / np.float32(times))
+            return dataclasses.replace(model, bias=model.bias / np.float32(times))
         assert self.features.targets_per == PER_POSITION
         rows, read, positions = _labelled_rows(self.features, targets != NO_LABEL, MOST_FITTED, seed)
         frozen, labelled = loaded(self._frozen), targets[positions] != NO_LABEL

@@ -120,10 +120,10 @@ def _started(job: "FinetuningJob", out: Path) -> Kept:
     return _judged(job, START, (), model, result, out)
 
 
-def _is_better(job: "FinetuningJob", one: Kept, other: Kept, level: float = LEVEL) -> bool:
+def _is_better(job: "FinetuningJob", model: Kept, other: Kept, level: float = LEVEL) -> bool:
     """Whether a model is better than another, by a paired test on the dev examples; False for too few of them."""
-    spec, lines = job.task.spec, one.lines
-    if len(lines) < 2 or one.result.scores[spec.metric] <= other.result.scores[spec.metric]:
+    spec, lines = job.task.spec, model.lines
+    if len(lines) < 2 or model.result.scores[spec.metric] <= other.result.scores[spec.metric]:
         return False
     return bool(tested(spec, [lines], [other.lines])["p_value"] < level)
 
@@ -237,13 +237,13 @@ def origin_of(
 
 def models_in_report(job: "FinetuningJob", kept: Kept) -> dict[str, Any]:
     """What report.json says of the average and of the start, as far as they were made, and of the choice."""
-    found: dict[str, Any] = {
+    models: dict[str, Any] = {
         made.name: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}
         for made in (kept, *kept.others)
         if made.name in (AVERAGE, START)
     }
     choice = choice_in_report(job, kept)
-    return {**found, "choice": choice} if choice else found
+    return {**models, "choice": choice} if choice else models
 
 
 def choice_in_report(job: "FinetuningJob", kept: Kept) -> list[dict[str, Any]]:

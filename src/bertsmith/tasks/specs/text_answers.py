@@ -21,7 +21,7 @@ class TaskOfTexts(TaskWithLoss):
 
     def score(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
         """The metrics of the spec and, of texts that answer questions, those of answers."""
-        are_answers = all(example.is_answer for example in sequences_of(examples))
+        are_answers = bool(examples) and all(example.is_answer for example in sequences_of(examples))
         names = dict.fromkeys((*self.spec.metrics, *(ANSWERS if are_answers else ())))
         return text_scores(tuple(names), [answer.text for answer in predictions], self.golds(examples))
 

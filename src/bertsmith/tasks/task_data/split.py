@@ -20,6 +20,7 @@ class TaskData:
     dev: Sequence[Example]  # labelled examples for model selection; empty if there are none
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
     held_out: bool = False  # whether `dev` was split off the training file
+    in_groups: bool = False  # whether whole groups of its examples were
     warnings: tuple[str, ...] = ()  # about the examples, one sentence each, which were also written to stderr
 
 

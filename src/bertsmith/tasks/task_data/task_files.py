@@ -5,7 +5,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, warn
@@ -72,6 +72,7 @@ _READERS = Registry[Callable[..., ExampleFile]](
         "texts": "tasks.datasets.tables:read_texts",
     }
 )
+Drawn = TypeVar("Drawn")
 _MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
 
 
@@ -197,7 +198,7 @@ def read_task(
     Args:
         name: a task, as in `finetune`.
         train: the training file; if not given, the preset's own examples.
-        dev: the dev file; without one, a tenth of the training examples is held out.
+        dev: the dev file; without one, about a tenth of the training examples is held out.
         columns, settings: which columns are read, and how rows are made; stored with the model.
         limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
         map_labels: new names of the labels in the files.
@@ -223,18 +224,18 @@ def read_task(
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     if weight_column is not None:
         everything = weighted(everything, train, weight_column, spec.kind, encoding=chosen.encoding)
-    examples = _drawn(everything, limit)
-    groups = groups_of(examples, train, group_column, dev, encoding=chosen.encoding)
+    groups = groups_of(everything, train, group_column, dev, encoding=chosen.encoding)
+    examples, groups = drawn(everything, limit), groups and drawn(groups, limit)
     if dev is None and name == TEXTS:
         require_other(groups is None, "--group-column", "a task with dev examples", "leave it out")
         data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
     elif dev is None:
         kept, held = split_dev(examples, seed=0, by_label=name == PAIRS, groups=groups)
         if spec.ranks:
-            drawn = cast("Sequence[ChoiceExample]", held)
-            short = any(len(example.endings) < FEWEST for example in drawn)
-            held = list(with_drawn(drawn, chosen.candidates - 1)) if short else held
-        data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
+            choices = cast("Sequence[ChoiceExample]", held)
+            short = any(len(example.endings) < FEWEST for example in choices)
+            held = list(with_drawn(choices, chosen.candidates - 1)) if short else held
+        data = TaskData(train=kept, dev=held, digests=digests, held_out=True, in_groups=groups is not None)
     else:
         form = name
         if name in FORMS:
@@ -284,8 +285,8 @@ def _digest(path: Path) -> str:
     return f"sha256:{hashlib.sha256(''.join(lines).encode('utf-8', 'surrogateescape')).hexdigest()}"
 
 
-def _drawn(examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-    """At most `limit` examples, drawn without replacement, in their original order."""
+def drawn(examples: Sequence[Drawn], limit: int | None) -> Sequence[Drawn]:
+    """At most `limit` examples, or what belongs to them, drawn without replacement, in their original order."""
     if limit is None or limit >= len(examples):
         return examples
     chosen = generator(0, "limited examples").choice(len(examples), limit, replace=False)

@@ -71,7 +71,8 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
     location = f"line {number} of {where}"
     values = _record(line, location) if line.lstrip().startswith("{") else None
     if alone:
-        return _without_candidates(values or {"context": line}, line, id=str(number), location=location)
+        values = {"context": line} if values is None else values
+        return _without_candidates(values, line, id=str(number), location=location)
     form = _form_of(spec, several="\t" in line if values is None else "pair" in values)
     if values is None:
         values = _values_of(form, line, location)
@@ -127,7 +128,7 @@ def _tagged(values: Mapping[str, Any], number: int, *, location: str, **fields: 
     words = values["words"]
     if not _are_texts(words):
         raise InputError(expected=f"a list of words in {location}", found=brief(words), fix="correct the line")
-    empty = next((place for place, word in enumerate(words, start=1) if not word.strip()), None)
+    empty = next((index for index, word in enumerate(words, start=1) if not word.strip()), None)
     if empty is not None:
         raise InputError.at(
             location, "non-empty words", f"{words[empty - 1]!r} as word {empty} of {len(words)}", "remove the word"

@@ -80,6 +80,7 @@ class _Planning:
     def plan(self) -> RunPlan:
         """The whole plan."""
         settings, data = self.settings, self.data
+        planned = None if settings.text is None else plan_text(Path(settings.text), settings.gigabytes, self.corpus)
         plans, work = self._steps_and_work()
         if self.gpu is not None:
             usual = "bf16" if self.gpu.has_bf16 else "fp32"
@@ -113,7 +114,6 @@ class _Planning:
         if OBJECTIVES[data.objective].carries_state:
             specials = 0.0
         text, corpus_tokens = rates.tokens_per_step - specials, int(self.corpus.document_lengths.sum())
-        planned = None if settings.text is None else plan_text(Path(settings.text), settings.gigabytes, self.corpus)
         if planned is not None:
             corpus_tokens = planned.tokens
         if self.has_budget:
