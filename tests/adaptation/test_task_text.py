@@ -46,6 +46,23 @@ def labelled(tmp_path: Path) -> Path:
     return path
 
 
+def test_a_table_in_memory_is_text_and_that_of_the_training_is_read_as_its_examples(base: Path, tmp_path: Path) -> None:
+    train = [{"text": f"{words(12, n)} good", "label": "yes" if n % 2 else "no"} for n in range(12)]
+    texts = [{"text": f"{words(12, n)} ."} for n in range(12)]
+    for name, table, read_as in (("same", train, "examples of classification"), ("text", texts, "text")):
+        finetune(base, "classification", tmp_path / name, train=train, continue_on=table, **ONCE)
+        record = json.loads((tmp_path / name / "continued" / "text.json").read_text(encoding="utf-8"))
+        assert record["read_as"] == read_as
+        asked = (tmp_path / name / "request.toml").read_text(encoding="utf-8")
+        assert 'continue_on = "a table in memory of 12 rows, sha256:' in asked
+    for table, message in (
+        ([{"body": "a", "title": "b"}] * 3, "expected a column 'text' in line 1 of 'continue_on'"),
+        ([{"text": "a"}], "one row, in the table 'continue_on'; found 1 token"),
+    ):
+        with pytest.raises(InputError, match=message):
+            finetune(base, "classification", tmp_path / "refused", train=train, continue_on=table, **ONCE)
+
+
 def test_fine_tuning_starts_from_the_continued_model_and_its_cost_is_reported(
     base: Path, text: Path, labelled: Path, tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ def finetune(request: "FinetuneRequest") -> None:
     and text-to-text; context and response for replies; those of GAP for coreference.
     """
     require_inputs(
-        (request.source, request.teacher), (*map(path_or_none, (request.train, request.dev)), request.continue_on)
+        (request.source, request.teacher), tuple(map(path_or_none, (request.train, request.dev, request.continue_on)))
     )
 
     from bertsmith.app.library.finetuning import finetune as run_finetuning

@@ -220,11 +220,11 @@ def base_model(
         on_vectors = job.on_base(load_any(vectors), settings, rates)
         on_vectors.untrained = job.folder
         return on_vectors, source
-    if request.continue_on is not None:
+    if (text_path := path_or_none(request.continue_on)) is not None:
         from bertsmith.recipes.adaptation.task_text import TaskText, continue_pretraining
 
         text = TaskText(
-            path=Path(request.continue_on),
+            path=text_path,
             task=request.task,
             train=path_or_none(request.train),
             columns=request.part(ColumnSettings),

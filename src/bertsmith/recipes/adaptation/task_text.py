@@ -20,6 +20,7 @@ from typing import Any
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import counted, tell, warn
 from bertsmith.base.core.settings import require_number
+from bertsmith.base.core.tables import table_name
 from bertsmith.base.storage.files import digest_file, keep_record, read_json, write_json
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
@@ -34,6 +35,7 @@ from bertsmith.tasks.datasets.examples import (
     TaggedExample,
     TripletExample,
 )
+from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.corpus.build import build_corpus
@@ -60,8 +62,8 @@ class TaskText:
     """The text of a task, and how long pre-training continues on it.
 
     Args:
-        path: .txt, .jsonl or .parquet (also .gz, .zst), a folder of them, or the training file itself, of which the
-            texts of the examples are read.
+        path: .txt, .jsonl or .parquet (also .gz, .zst), a folder of them, a table in memory with a column of texts, or
+            the training file itself, of which the texts of the examples are read.
         minutes: the budget; two minutes if no steps are given either.
     """
 
@@ -87,8 +89,11 @@ class TaskText:
 
     @property
     def is_labelled(self) -> bool:
-        """Whether the text is that of the training examples."""
-        return self.train is not None and self.path.exists() and self.path.samefile(self.train)
+        """Whether the text is that of the training examples, also where one table in memory is both."""
+        if self.train is None or not self.path.exists():
+            return False
+        are_tables = None not in (table_name(self.path), table_name(self.train))
+        return self.path.samefile(self.train) or (are_tables and digest_file(self.path) == digest_file(self.train))
 
     def record(self) -> dict[str, Any]:
         """The digests of the files and the budget."""
@@ -233,18 +238,19 @@ def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
     tokens = corpus.num_tokens + int(corpus.manifest["held_out"].get("tokens", 0))
     if tokens < longest:
         raise InputError(
-            expected=f"text to continue on of at least {longest} tokens, one row, in '{path}'",
+            expected=f"text to continue on of at least {longest} tokens, one row, in {quoted(path)}",
             found=counted(tokens, "token"),
             fix="give more text, or leave --continue-on out",
         )
     unknown = int(corpus.token_counts()[corpus.vocabulary.unk_id]) / max(corpus.num_tokens, 1)
     words = max(int(corpus.manifest["read"]["words"]), 1)
     tell(
-        f"continuing the pre-training on {counted(tokens, 'token')} of '{path}': {tokens / words:.2f} tokens for each "
-        f"word, {unknown:.2%} of them [UNK]"
+        f"continuing the pre-training on {counted(tokens, 'token')} of {quoted(path)}: {tokens / words:.2f} tokens for "
+        f"each word, {unknown:.2%} of them [UNK]"
     )
     if unknown > UNKNOWN_SHARE:
-        warn(f"{unknown:.1%} of the tokens of '{path}' are [UNK]: the vocabulary of the model does not fit this text")
+        fit = "the vocabulary of the model does not fit this text"
+        warn(f"{unknown:.1%} of the tokens of {quoted(path)} are [UNK]: {fit}")
 
 
 def _require_text(run: Run) -> None:

@@ -77,10 +77,11 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         metavar="LABEL=NAME",
         kind=list[str],
     )
-    continue_on: str | Path | None = file_field(
+    continue_on: File | None = file_field(
         "first continue pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or the "
         "training file itself",
         "TEXT",
+        table=True,
     )
     continue_minutes: float | None = help_field(None, "with --continue-on: minutes of pre-training [2]")
     continue_steps: int | None = help_field(None, "with --continue-on: steps instead of minutes")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import InputError, nearest_path, reason_of
+from bertsmith.base.core.tables import table_name
 from bertsmith.base.storage.addresses import address_of
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """The name as it is reported; bytes of a path that are not UTF-8 are shown as escapes."""
-        return shown(self.name)
+        """The name as it is reported, of a table in memory its own; bytes that are not UTF-8 are shown as escapes."""
+        return table_name(self.name) or shown(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
