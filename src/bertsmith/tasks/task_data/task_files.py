@@ -224,7 +224,7 @@ def read_task(
         everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     if weight_column is not None:
         everything = weighted(everything, train, weight_column, spec.kind, encoding=chosen.encoding)
-    groups = groups_of(everything, train, group_column, dev, encoding=chosen.encoding)
+    groups: Sequence[str] | None = groups_of(everything, train, group_column, dev, encoding=chosen.encoding)
     examples, groups = drawn(everything, limit), groups and drawn(groups, limit)
     if dev is None and name == TEXTS:
         require_other(groups is None, "--group-column", "a task with dev examples", "leave it out")
