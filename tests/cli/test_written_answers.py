@@ -174,5 +174,5 @@ def test_evaluate_prints_the_scores_of_answers(run, writer: Path, tmp_path: Path
     lines = run("evaluate", "--model", writer, "--data", data).out.splitlines()
     assert [line.partition(":")[0] for line in lines][-2:] == ["answer_exact", "answer_f1"]
     scores = json.loads(run("evaluate", "--model", writer, "--data", data, "--json").out)["scores"]
-    written = [answer.text for answer in load(writer).generate([one.source for one in read_sequences(data).examples])]
+    written = [answer.text for answer in load(writer).generate([text.source for text in read_sequences(data).examples])]
     assert scores["answer_f1"] == pytest.approx(text_scores(["answer_f1"], written, GOLDS)["answer_f1"])

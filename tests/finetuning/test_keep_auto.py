@@ -44,10 +44,10 @@ def test_the_start_is_kept_where_the_trainings_are_worse(ruined: Path, base: str
     assert kept_name(report) == "the linear start"
     assert kept_scores(report) == report["start"]["scores"]
     assert kept_scores(report)["accuracy"] > max(run["scores"]["accuracy"] for run in report["runs"])
-    found, before = tensors_of(ruined / "model"), tensors_of(Path(base))
-    shared = found.keys() & before.keys()
+    kept, before = tensors_of(ruined / "model"), tensors_of(Path(base))
+    shared = kept.keys() & before.keys()
     assert len(shared) > 10
-    assert all(torch.equal(found[name], before[name]) for name in shared)
+    assert all(torch.equal(kept[name], before[name]) for name in shared)
 
 
 def test_a_kept_start_answers_as_it_was_scored(ruined: Path) -> None:
@@ -55,11 +55,11 @@ def test_a_kept_start_answers_as_it_was_scored(ruined: Path) -> None:
     assert lines == read_json_lines(ruined / "start" / "predictions.jsonl")
     answers = bertsmith.load(ruined).classify([line["texts"][0] for line in lines])
     assert [answer.label for answer in answers] == [line["prediction"]["label"] for line in lines]
-    found, expected = (
-        [[one["probabilities"][label] for label in answers[0].labels] for one in every]
+    actual, expected = (
+        [[answer["probabilities"][label] for label in answers[0].labels] for answer in every]
         for every in ((answer.to_dict() for answer in answers), (line["prediction"] for line in lines))
     )
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
 
 
 def test_the_choice_is_said_with_its_paired_test(ruined: Path, tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_the_choice_is_said_with_its_paired_test(ruined: Path, tmp_path: Path) -
     assert {name: other[name] for name in expected} == expected
     said = summary_lines(report)
     line = f"{other['name']} is not kept: accuracy {other['score']:.4f} against {other['of_model']:.4f}; the difference"
-    assert any(one.startswith(line) and f"p = {other['p_value']:.4f}" in one for one in said)
-    assert any(one.startswith("kept: the linear start, ") for one in said)
-    assert not any("made it worse" in one for one in said)
+    assert any(text.startswith(line) and f"p = {other['p_value']:.4f}" in text for text in said)
+    assert any(text.startswith("kept: the linear start, ") for text in said)
+    assert not any("made it worse" in text for text in said)
     card = (ruined / "model" / "README.md").read_text(encoding="utf-8")
     assert line in card
     assert "between the trainings and their linear start" in card
@@ -92,19 +92,19 @@ def test_trainings_that_are_better_are_kept_and_their_start_is_no_part_of_their_
     auto = finetune(base, "classification", tmp_path / "auto", train=mails, dev=mails, **AUTO).report
     assert auto["best"] == "average"
     assert auto["average"]["parts"] == 2
-    assert [one["name"] for one in auto["choice"]][-1] == "the linear start"
+    assert auto["choice"][-1]["name"] == "the linear start"
     every = [tensors_of(tmp_path / "auto" / f"seed-{seed}" / "model") for seed in (1, 2)]
-    found = tensors_of(tmp_path / "auto" / "model")
-    assert all(torch.equal(found[name], values) for name, values in merging.average_of(every).items())
+    kept = tensors_of(tmp_path / "auto" / "model")
+    assert all(torch.equal(kept[name], values) for name, values in merging.average_of(every).items())
 
 
 def test_a_start_that_is_kept_is_fitted_again_to_all_examples(
     base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merging, "_is_better", lambda job, one, other, *level: one.name == "start")
+    monkeypatch.setattr(merging, "_is_better", lambda job, model, other, *level: model.name == "start")
     started, examples = FinetuningJob.started_model, []
     monkeypatch.setattr(
-        FinetuningJob, "started_model", lambda job, *given: examples.append(len(job.data.train)) or started(job, *given)
+        FinetuningJob, "started_model", lambda job, *seed: examples.append(len(job.data.train)) or started(job, *seed)
     )
     run = tmp_path / "run"
     report = finetune(base, "classification", run, train=mails, **AUTO).report
@@ -144,7 +144,7 @@ def test_what_auto_cannot_compare_is_refused(base: str, mails: Path, tmp_path: P
 
 def test_few_examples_take_fewer_steps_with_auto() -> None:
     few = Situation(task="classification", kind="classification", examples=108, config=CONFIG)
-    usual, auto = (resolved("auto", few, given) for given in ({}, {"keep": "auto"}))
+    usual, auto = (resolved("auto", few, values) for values in ({}, {"keep": "auto"}))
     assert {name for name in usual if usual[name] != auto[name]} == {"epochs", "keep"}
     assert int(108 / 16 * auto["epochs"]) == 45
     assert int(108 / 16 * usual["epochs"]) == 135

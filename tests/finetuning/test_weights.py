@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {"seeds": 1, "max_length": 32, "device": "cpu", "preci
 
 
 def rows_of(count: int) -> list[dict[str, Any]]:
-    return [{"text": one.first, "label": one.label} for one in examples_of("single", count)]  # type: ignore[union-attr]
+    return [{"text": text.first, "label": text.label} for text in examples_of("single", count)]  # type: ignore[union-attr]
 
 
 def weights_after(base: str, out: Path, train: Any, dev: Any, **options: Any) -> bytes:
@@ -123,12 +123,12 @@ def test_weights_of_labels_by_name(base: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(alone, by_name)
     with pytest.raises(ConfigError, match="unknown label of --class-weights 'negativ'"):
         task.weighted(targets, {"negativ": 2})
-    rows, given = rows_of(24), {"positive": 4.0, "negative": 0.5}
-    weights_after(base, tmp_path / "run", rows, rows, class_weights=given)
+    rows, weights = rows_of(24), {"positive": 4.0, "negative": 0.5}
+    weights_after(base, tmp_path / "run", rows, rows, class_weights=weights)
     asked = tomllib.loads((tmp_path / "run" / "request.toml").read_text())
-    assert asked["class_weights"] == given
-    weights_after(base, tmp_path / "run", rows, rows, class_weights=given, resume=True)
-    assert class_weights("positive=4,negative=0.5") == given
+    assert asked["class_weights"] == weights
+    weights_after(base, tmp_path / "run", rows, rows, class_weights=weights, resume=True)
+    assert class_weights("positive=4,negative=0.5") == weights
     for wrong in ("positive=4,negative", "=2,a=1", "a=1,a=2", "a=x"):
         with pytest.raises(ConfigError, match="LABEL=W,LABEL=W, once for each label"):
             class_weights(wrong)

@@ -25,8 +25,8 @@ from tasks.task_samples import examples_of, write_base_model
 
 def table(path: Path, count: int = 40, patients: int = 8) -> Path:
     rows = [
-        {"text": f"{one.first} {number}", "label": one.label, "patient": f"p{number // 2 % patients}"}  # type: ignore[union-attr]
-        for number, one in enumerate(examples_of("single", count))
+        {"text": f"{text.first} {number}", "label": text.label, "patient": f"p{number // 2 % patients}"}  # type: ignore[union-attr]
+        for number, text in enumerate(examples_of("single", count))
     ]
     pd.DataFrame(rows).to_csv(path, index=False)
     return path
@@ -36,11 +36,11 @@ def table(path: Path, count: int = 40, patients: int = 8) -> Path:
 def test_no_group_is_in_both_parts(groups: list[int]) -> None:
     texts = [TextExample(id=str(number), first=str(number)) for number in range(len(groups))]
     kept, held = split_dev(texts, seed=0, groups=list(map(str, groups)))
-    names = [{groups[int(one.id)] for one in part} for part in (kept, held)]
+    names = [{groups[int(text.id)] for text in part} for part in (kept, held)]
     assert kept
     assert held
     assert not names[0] & names[1]
-    assert sorted(int(one.id) for one in (*kept, *held)) == list(range(len(groups)))
+    assert sorted(int(text.id) for text in (*kept, *held)) == list(range(len(groups)))
     assert len(held) <= max(1, round(len(groups) / 10), min(Counter(groups).values()))
 
 
@@ -54,13 +54,13 @@ def test_examples_of_one_group_are_all_trained_on_or_all_held_out(tmp_path: Path
     patients = dict(pd.read_csv(path)[["text", "patient"]].itertuples(index=False))
     for limit in (None, 30):
         _, data = read_task("classification", path, None, group_column="patient", limit=limit)
-        of_train, of_dev = ({patients[one.first] for one in part} for part in (data.train, data.dev))  # type: ignore[union-attr]
+        of_train, of_dev = ({patients[text.first] for text in part} for part in (data.train, data.dev))  # type: ignore[union-attr]
         assert of_dev
         assert not of_train & of_dev
         assert data.held_out
         assert len(data.train) + len(data.dev) == (limit or 40)
     _, plain = read_task("classification", path, None)
-    of_train, of_dev = ({patients[one.first] for one in part} for part in (plain.train, plain.dev))  # type: ignore[union-attr]
+    of_train, of_dev = ({patients[text.first] for text in part} for part in (plain.train, plain.dev))  # type: ignore[union-attr]
     assert of_train & of_dev  # otherwise this table would show nothing
 
 
@@ -69,7 +69,7 @@ def test_words_with_tags_have_groups_too(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     _, data = read_task("ner", path, None, group_column="author")
-    of_train, of_dev = ({int(one.words[1][1:]) % 5 for one in part} for part in (data.train, data.dev))  # type: ignore[union-attr]
+    of_train, of_dev = ({int(text.words[1][1:]) % 5 for text in part} for part in (data.train, data.dev))  # type: ignore[union-attr]
     assert len(of_dev) == 1
     assert not of_train & of_dev
 
@@ -113,7 +113,7 @@ def test_a_run_records_the_column_and_is_resumed_with_it_alone(tmp_path: Path) -
 
 def test_groups_that_cannot_be_are_refused_in_a_line(tmp_path: Path) -> None:
     path = table(tmp_path / "rows.csv")
-    one = table(tmp_path / "one.csv", patients=1)
+    single = table(tmp_path / "one.csv", patients=1)
     of_labels = pd.read_csv(path).assign(patient=lambda rows: rows["label"])
     of_labels.to_csv(tmp_path / "labels.csv", index=False)
     pd.read_csv(path).assign(patient=lambda rows: rows["patient"].mask(rows.index == 4)).to_csv(tmp_path / "gap.csv")
@@ -121,7 +121,7 @@ def test_groups_that_cannot_be_are_refused_in_a_line(tmp_path: Path) -> None:
     for train, options, message in (
         (path, {"group_column": "patent"}, "expected the column 'patent' in .*found columns .*"),
         (path, {"group_column": "patient", "dev": path}, "from the training file, for --group-column; found --dev"),
-        (one, {"group_column": "patient"}, "expected groups of examples of which one .*; found 1 group"),
+        (single, {"group_column": "patient"}, "expected groups of examples of which one .*; found 1 group"),
         (tmp_path / "labels.csv", {"group_column": "patient"}, "each label being left in another; found 2 groups"),
         (tmp_path / "gap.csv", {"group_column": "patient"}, "a group in column 'patient'.* line 6 of .*"),
     ):
@@ -148,6 +148,6 @@ def test_comparisons_and_students_hold_out_whole_groups_too(tmp_path: Path) -> N
     _, data, _ = read_sources(load_any(teacher / "model"), Sources(train=path, group_column="patient"))
     assert (len(data.train), len(data.dev)) == (30, 10)
     patients = dict(pd.read_csv(path)[["text", "patient"]].itertuples(index=False))
-    assert len({patients[one.first] for one in data.dev}) == 1  # type: ignore[union-attr]
+    assert len({patients[text.first] for text in data.dev}) == 1  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match="--group-column needs --train"):
         read_sources(load_any(teacher / "model"), Sources(unlabelled=path, group_column="patient"))

@@ -26,7 +26,7 @@ SETTINGS: dict[str, Any] = {"seeds": 1, "epochs": 1, "max_length": 32, "learning
 
 
 def rows_of(count: int, seed: int = 0) -> Rows:
-    return [{"text": one.first, "label": one.label} for one in examples_of("single", count, seed)]  # type: ignore[union-attr]
+    return [{"text": text.first, "label": text.label} for text in examples_of("single", count, seed)]  # type: ignore[union-attr]
 
 
 class ClassLabel:
@@ -175,10 +175,10 @@ def test_any_table_has_the_examples_of_its_files(texts: list[str], data: st.Data
 
     def examples(path: Path) -> Any:
         try:
-            found = read_texts(path, skip_unlabelled=True)
+            file = read_texts(path, skip_unlabelled=True)
         except InputError as error:
             return type(error)
-        return [(one.id, one.first, one.label) for one in found.examples], [why for _, why in found.skipped]  # type: ignore[union-attr]
+        return [(text.id, text.first, text.label) for text in file.examples], [why for _, why in file.skipped]  # type: ignore[union-attr]
 
     wanted = examples(folder / "rows.json")
     for table in (rows, frame, pa.Table.from_pandas(frame)):
