@@ -26,7 +26,7 @@ from bertsmith.tasks.specs.predictions import (
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import Prediction
-from bertsmith.tasks.task_data.row_columns import places_of
+from bertsmith.tasks.task_data.row_columns import locations_of
 from bertsmith.tasks.task_data.task_files import read_examples
 
 PREDICTION, PROBABILITY = "prediction", "probability"
@@ -45,7 +45,7 @@ def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -
     predictions = predictor.predict(examples, unseen)
     warn_cut(prediction.cut_tokens for prediction in predictions)
     values = [values_of(prediction, multi_label=spec.multi_label) for prediction in predictions]
-    answers = dict(zip(places_of(examples, path, rows), values, strict=True))
+    answers = dict(zip(locations_of(examples, path, rows), values, strict=True))
     names = values[0]
     return like(
         [] if table is None else data,

@@ -18,20 +18,20 @@ from bertsmith.text.documents.encodings import UTF_8
 LARGEST_WEIGHT = 1e6  # weight of an example
 
 
-def places_of(examples: Sequence[Example], path: Path, rows: Sequence[str]) -> Sequence[str]:
-    """The place of the row of each example.
+def locations_of(examples: Sequence[Example], path: Path, rows: Sequence[str]) -> Sequence[str]:
+    """The location of the row of each example.
 
     Args:
-        rows: the places of all rows of their table.
+        rows: the locations of all rows of their table.
     """
-    places = [example.location for example in examples]
-    if len(set(places)) == len(places) and set(rows).issuperset(places):
-        return places
-    if len(places) == len(rows) and set(rows).isdisjoint(places):
+    locations = [example.location for example in examples]
+    if len(set(locations)) == len(locations) and set(rows).issuperset(locations):
+        return locations
+    if len(locations) == len(rows) and set(rows).isdisjoint(locations):
         return rows  # questions are found by their ids, and none is left out
     raise InputError(
         expected=f"one example in each row of {quoted(path)}",
-        found=f"{counted(len(places), 'example')} in {counted(len(rows), 'row')}",
+        found=f"{counted(len(locations), 'example')} in {counted(len(rows), 'row')}",
         fix="name a table with a row for each example",
     )
 
@@ -105,7 +105,7 @@ def cells_of(examples: Sequence[Example], path: Path, column: str, content: str,
     if column not in columns:
         raise missing_column(column, quoted(path), list(columns))
     cells = []
-    for example, location in zip(examples, places_of(examples, path, list(rows)), strict=True):
+    for example, location in zip(examples, locations_of(examples, path, list(rows)), strict=True):
         cell = rows[location].cell(column).strip()
         if not cell:
             raise InputError.at(example.location, f"a {content} in column {column!r}", "none", "fill it in")
