@@ -182,7 +182,7 @@ class StubServer(ThreadingHTTPServer):
         refusal: status, body and headers of what it answers to every POST, if anything.
         refused_streams: the same for a text in parts.
         asked: (path, body) of every POST.
-        goes_on: after the first part of a stream, the others are sent once it is set.
+        may_continue: after the first part of a stream, the others are sent once it is set.
         has_left: whether the page has left a stream before its end.
     """
 
@@ -199,8 +199,8 @@ class StubServer(ThreadingHTTPServer):
         self.refusal: tuple[int, bytes, dict[str, str]] | None = None
         self.refused_streams: tuple[int, bytes, dict[str, str]] | None = None
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.goes_on, self.has_left = threading.Event(), threading.Event()
-        self.goes_on.set()
+        self.may_continue, self.has_left = threading.Event(), threading.Event()
+        self.may_continue.set()
 
     @property
     def address(self) -> str:
@@ -251,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(sent[:cut])
                 time.sleep(0.05 if cut else 0)
                 self.wfile.write(sent[cut:])
-                while not self.server.goes_on.wait(0.02):
+                while not self.server.may_continue.wait(0.02):
                     self.wfile.write(b": waiting\n\n")
         except OSError:
             self.server.has_left.set()

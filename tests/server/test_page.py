@@ -240,14 +240,14 @@ def test_the_best_text_is_written_above_the_others_and_says_where_it_was_not_end
 
 
 def test_a_text_is_shown_while_it_is_written_and_then_its_answer(visit, stub):
-    stub.goes_on.clear()
+    stub.may_continue.clear()
     section = visit.open("write")
     section.locator(".actions .go").click()
     section.get_by_text("and", exact=True).wait_for()
     assert _lines(section, ".actions .go") == ["Stop"]
     assert section.locator(".answer[aria-busy]").evaluate("(e) => getComputedStyle(e).opacity") == "1"
     assert [path for path, _ in stub.asked] == ["/v1/completions"]
-    stub.goes_on.set()
+    stub.may_continue.set()
     visit.answered(section)
     assert (_lines(section, ".verdict"), _lines(section, ".actions .go")) == (["At ten."], ["Write"])
     text = section.get_by_label("Text").input_value()
@@ -278,7 +278,7 @@ def test_a_text_grows_behind_its_beginning(visit, stub):
 
 
 def test_a_text_that_is_being_written_can_be_stopped(visit, stub):
-    stub.goes_on.clear()
+    stub.may_continue.clear()
     section = visit.open("write")
     section.locator(".actions .go").click()
     section.get_by_text("and", exact=True).wait_for()
@@ -286,9 +286,9 @@ def test_a_text_that_is_being_written_can_be_stopped(visit, stub):
     section.get_by_role("button", name="Write").wait_for()
     assert (_lines(section, ".verdict"), _lines(section, ".remark")) == (["and"], ["Stopped."])
     assert section.locator(".answer[aria-busy]").count() == 0
-    assert stub.has_left.wait(20), "the server is told"
+    assert stub.has_left.wait(20), "the server sees it"
     assert [path for path, _ in stub.asked] == ["/v1/completions"]
-    stub.goes_on.set()
+    stub.may_continue.set()
     section.locator(".actions .go").click()
     visit.answered(section)
     section.get_by_text("At ten.").wait_for()
@@ -513,7 +513,7 @@ def test_everything_can_be_done_with_the_keyboard(visit):
     page = visit.page
     page.locator("body").press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
-    for _ in range(20):
+    for _ in range(len(VIEWS) + 6):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.hash") == "#attention":
             break

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from bertsmith.tasks.encoding.row_encoder import Hooked
 
 SHOWN_CODES = 5  # of each kind, as examples
+FP32 = {
+    "precision": ("fp32",),
+    "products": ("auto", "plain"),
+}  # of a model that torch alone computes, for `require_usual`
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -144,6 +148,3 @@ def require_usual(source: str | Path, options: Mapping[str, Any], usual: Mapping
                 found=f"another one in '{source}'",
                 fix="leave that option out",
             )
-
-
-FP32 = {"precision": ("fp32",), "products": ("auto", "plain")}  # of a model that torch alone computes

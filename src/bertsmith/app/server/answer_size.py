@@ -188,7 +188,7 @@ def stories(model: Any, records: Sequence[Mapping[str, Any]]) -> AnswerSize:
 
 def fillings(model: Any, segments: Sequence[Mapping[str, Any]], top: int) -> AnswerSize:
     """The size of the candidates of all masks, next to codes and without them; the codes are repeated."""
-    size = 2 * candidates(model, [segment["text"] for segment in segments], top).fixed
+    size = 2 * candidates(model, [segment.get("text", "") for segment in segments], top).fixed
     codes = sum(len(segment.get("codes", ())) for segment in segments)
     return AnswerSize(size + 3 * _json_of(segments) + codes * _SHARE, fix="lower top, or split it")
 

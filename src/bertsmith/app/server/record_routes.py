@@ -51,7 +51,7 @@ async def embed_subjects(service: Service, request: Request, body: schemas.Subje
 async def fill_codes(service: Service, request: Request, body: schemas.FillCodesAsked) -> Listed:
     """The words that are missing in texts, next to codes."""
     host, ability = service.hosts.find(body.model, "fill_codes")
-    segments = [{"text": "", **record} for record in _records(body.segments)]
+    segments = _records(body.segments)
     size = answer_size.fillings(host.model, segments, body.top)
     work = await service.work(request, host, ability, segments, size, (("top", body.top),))
     return listed(host, work, small=sum(2 * len(gap) for answer in work.answers for gap in answer.gaps))

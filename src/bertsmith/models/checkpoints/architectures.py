@@ -104,14 +104,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "elmo": Architecture(module="elmo", prefix="Elmo", encoder_module="elmo", read_tokenizer=read_wordpiece),
     "bilstm": Architecture(module="bilstm", prefix="BiLstm", encoder_module="bilstm"),
 }
-# Models that write a text from a text.
+# Models that write a text from a text: their configurations, and their classes.
 ENCODER_DECODERS = Registry[type[EncoderConfig]](
     {
         "transformer": "models.encoders.transformer_encoder_decoder:TransformerConfig",
         "lstm": "models.encoders.lstm_encoder_decoder:LstmConfig",
     }
 )
-_ENCODER_DECODERS = Registry[Callable[..., "EncoderDecoder"]](
+_ENCODER_DECODER_MODELS = Registry[Callable[..., "EncoderDecoder"]](
     {
         "transformer": "models.encoders.transformer_encoder_decoder:Transformer",
         "lstm": "models.encoders.lstm_encoder_decoder:LstmEncoderDecoder",
@@ -180,4 +180,4 @@ def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> "Encoder":
 
 def new_encoder_decoder(config: EncoderConfig, *, seed: int | None = 0) -> "EncoderDecoder":
     """A model of this shape that writes a text from a text."""
-    return _ENCODER_DECODERS[config.model_type](config, seed=seed)
+    return _ENCODER_DECODER_MODELS[config.model_type](config, seed=seed)

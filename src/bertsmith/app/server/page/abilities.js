@@ -252,10 +252,10 @@ function showFillings({ predictions: [{ gaps }] }, { text }) {
   return shown;
 }
 
-function showCompletion({ predictions: [found] }, given) {
-  const parts = [given.text, make("mark", { text: found.continuation })];
-  const text = make("p", { class: "text" }, ...(found.direction === "backward" ? parts.reverse() : parts));
-  return [text, bars(found.next.map((one) => [one.piece, one.probability]), [found.next[0]?.piece])];
+function showCompletion({ predictions: [{ continuation, direction, next }] }, { text }) {
+  const parts = [text, make("mark", { text: continuation })];
+  const whole = make("p", { class: "text" }, ...(direction === "backward" ? parts.reverse() : parts));
+  return [whole, bars(next.map(({ piece: name, probability }) => [name, probability]), [next[0]?.piece])];
 }
 
 /** The text with the most likely piece in each gap. */

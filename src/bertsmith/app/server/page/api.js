@@ -24,7 +24,7 @@ export async function follow(body, signal, show) {
   for (let part; !(part = await reached(reader.read())).done; text && show(text)) {
     const events = (rest + part.value).split("\n\n");
     rest = events.pop();
-    for (const event of events.filter((one) => one.startsWith("data: {"))) {
+    for (const event of events.filter((lines) => lines.startsWith("data: {"))) {
       const sent = JSON.parse(event.slice("data:".length));
       if (sent.error) throw new Refused(sentence(response, sent));
       text += sent.choices[0].text;

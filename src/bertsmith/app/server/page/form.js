@@ -119,8 +119,8 @@ export function abilityView(ability, locked) {
 
   async function run() {
     stop();
-    const given = values();
-    const missing = ability.fields(model).find((field) => !field.optional && !given[field.name].trim());
+    const written = values();
+    const missing = ability.fields(model).find((field) => !field.optional && !written[field.name].trim());
     if (missing) {
       if (ability.live) answer.replaceChildren();
       else refuse(`Fill in “${missing.label}” first.`);
@@ -131,10 +131,10 @@ export function abilityView(ability, locked) {
     answer.setAttribute("aria-busy", "true");
     const began = performance.now();
     try {
-      const body = { model: model.name, ...ability.body(given, model) };
-      if (ability.draft) await draft(given, mine.signal);
+      const body = { model: model.name, ...ability.body(written, model) };
+      if (ability.draft) await draft(written, mine.signal);
       const reply = await ask(ability.path, body, mine.signal);
-      answer.replaceChildren(...ability.show(reply, given, model), ...notes(ability.group === "Fine-tuned" && model.weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit()), request(body));
+      answer.replaceChildren(...ability.show(reply, written, model), ...notes(ability.group === "Fine-tuned" && model.weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit()), request(body));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;
@@ -150,14 +150,14 @@ export function abilityView(ability, locked) {
   }
 
   /** Shows a text while it is written; the answer then replaces it. */
-  function draft(given, signal) {
+  function draft(written, signal) {
     go.textContent = "Stop";
     answer.replaceChildren();
     const show = (text) => {
       const reply = { text, continuation: text, next: [], answers: [], has_ended: true };
-      answer.replaceChildren(make("div", { class: "draft" }, ...ability.show({ predictions: [reply] }, given)));
+      answer.replaceChildren(make("div", { class: "draft" }, ...ability.show({ predictions: [reply] }, written)));
     };
-    return follow({ model: model.name, prompt: given.text, ...ability.draft }, signal, show).catch((error) => {
+    return follow({ model: model.name, prompt: written.text, ...ability.draft }, signal, show).catch((error) => {
       if (error.status !== 422) throw error; // the answer says what is wrong, or is there
     });
   }

@@ -22,9 +22,9 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** What the model says first of all. */
-export function verdict(text) {
-  return make("p", { class: "verdict" }, make("strong", { text }));
+/** What the model says first of all, and what follows it in the same line. */
+export function verdict(text, rest = "") {
+  return make("p", { class: "verdict" }, make("strong", { text }), rest);
 }
 
 /** A sentence about an answer. */

@@ -1,7 +1,7 @@
 // What the page offers for models that answer about records, such as the visits of a subject with their codes.
 
 import { Refused } from "./api.js";
-import { bars, count, decimal, lines, make, percent, remark } from "./parts.js";
+import { bars, count, decimal, lines, make, percent, remark, verdict } from "./parts.js";
 
 const CODES = { name: "codes", label: "Codes", rows: 1, hint: "separated by spaces" };
 const VISITS = { name: "visits", label: "Visits", rows: 8, hint: "one code per line, an empty line before the next visit" };
@@ -111,10 +111,9 @@ export const OF_RECORDS = [
 
 function showFacts({ predictions: [{ answer, probability, facts, attention, unknown_words }] }) {
   const best = (weights) => facts[weights.indexOf(Math.max(...weights))];
-  const verdict = answer === null ? best(attention.at(-1)) : answer;
   const unknownWords = unknown_words ? `${count(unknown_words, "word")} that the model does not know.` : "";
   return [
-    make("p", { class: "verdict" }, make("strong", { text: verdict }), probability === null ? "" : ` ${percent(probability)}`),
+    verdict(answer ?? best(attention.at(-1)), probability === null ? "" : ` ${percent(probability)}`),
     ...remarks(unknownWords),
     ...attention.flatMap((weights, hop) => [
       make("h2", { text: `Attention, hop ${hop + 1}` }),
