@@ -38,20 +38,20 @@ def write_task(path: Path, kind: str) -> Path:
     return path
 
 
-def alike(one: object, other: object) -> None:
+def alike(first: object, second: object) -> None:
     """Asserts that two values from JSON are equal, numbers to the tolerance of a batch."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        assert one.keys() == other.keys()
-        for key in one:
-            alike(one[key], other[key])
-    elif isinstance(one, list) and isinstance(other, list):
-        assert len(one) == len(other)
-        for first, second in zip(one, other, strict=True):
-            alike(first, second)
-    elif isinstance(one, float) or isinstance(other, float):
-        assert one == pytest.approx(other, abs=BATCH_TOLERANCE)
+    if isinstance(first, dict) and isinstance(second, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            alike(first[key], second[key])
+    elif isinstance(first, list) and isinstance(second, list):
+        assert len(first) == len(second)
+        for of_first, of_second in zip(first, second, strict=True):
+            alike(of_first, of_second)
+    elif isinstance(first, float) or isinstance(second, float):
+        assert first == pytest.approx(second, abs=BATCH_TOLERANCE)
     else:
-        assert one == other
+        assert first == second
 
 
 def write_data(path: Path, examples: list[Example]) -> Path:

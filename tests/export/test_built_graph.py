@@ -97,10 +97,10 @@ def test_models_of_any_shape_have_the_same_vectors(seed: int, tmp_path: Path) ->
 @pytest.mark.parametrize("architecture", [*BUILT, "openai-gpt"])
 def test_arrays_give_the_graph_that_tensors_give(architecture: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "model", architecture, parts=("mlm",))
-    one, other = (read_model_folder(folder, as_arrays=as_arrays) for as_arrays in (True, False))
-    assert all(isinstance(array, np.ndarray) for array in one.tensors.values())
-    assert one.report == other.report
-    first, second = (graph_of(model.config, model.tensors, None) for model in (one, other))
+    of_arrays, of_tensors = (read_model_folder(folder, as_arrays=as_arrays) for as_arrays in (True, False))
+    assert all(isinstance(array, np.ndarray) for array in of_arrays.tensors.values())
+    assert of_arrays.report == of_tensors.report
+    first, second = (graph_of(model.config, model.tensors, None) for model in (of_arrays, of_tensors))
     assert first.message() == second.message()
     assert first.arrays.keys() == second.arrays.keys()
     for name, array in first.arrays.items():
@@ -155,8 +155,7 @@ def test_a_built_graph_predicts_what_torch_predicts(kind: str, tmp_path: Path) -
     quick, slow = (load_predictor(tmp_path / "model", device="cpu", early=early) for early in (True, False))
     assert isinstance(quick.model, OnnxModel)
     assert not isinstance(slow.engine, EarlyEngine)
-    one, other = ([answer.to_dict() for answer in predictor.predict(examples)] for predictor in (quick, slow))
-    alike(one, other)
+    alike(*([answer.to_dict() for answer in predictor.predict(examples)] for predictor in (quick, slow)))
 
 
 @pytest.mark.usefixtures("without_torch")
@@ -168,7 +167,7 @@ def test_masks_and_next_sentences_are_those_of_torch(architecture: str, tmp_path
         load_pretraining_heads(tmp_path / "model", device="cpu", needs=("mlm",), early=early) for early in (True, False)
     )
     assert isinstance(quick.model, OnnxModel)
-    one, other = (
+    early, late = (
         {
             filling.piece: filling.probability
             for mask in predictor.fill("the [MASK] was [MASK]", top=20)
@@ -176,9 +175,9 @@ def test_masks_and_next_sentences_are_those_of_torch(architecture: str, tmp_path
         }
         for predictor in (quick, slow)
     )
-    assert one == pytest.approx(other, abs=1e-5)
+    assert early == pytest.approx(late, abs=1e-5)
     if architecture == "bert":
-        pairs = [[answer.to_dict() for answer in one.next_sentence("the film", TEXTS[:2])] for one in (quick, slow)]
+        pairs = [[answer.to_dict() for answer in model.next_sentence("the film", TEXTS[:2])] for model in (quick, slow)]
         alike(*pairs)
 
 
@@ -192,9 +191,9 @@ def test_torch_takes_over_once_there_is_much_to_predict(tmp_path: Path, monkeypa
     assert isinstance(predictor.model, OnnxModel)
     both = predictor.predict(examples)
     assert isinstance(predictor.model, EncoderForTask)
-    alike([one.to_dict() for one in first], [one.to_dict() for one in both[:2]])
+    alike([answer.to_dict() for answer in first], [answer.to_dict() for answer in both[:2]])
     later = load_predictor(tmp_path / "model", device="cpu").predict(examples)
-    assert [one.to_dict() for one in both] == [one.to_dict() for one in later]
+    assert [answer.to_dict() for answer in both] == [answer.to_dict() for answer in later]
 
 
 @pytest.mark.usefixtures("without_torch")
@@ -218,7 +217,7 @@ def test_a_folder_without_the_head_that_is_asked_for_is_left_to_torch(tmp_path: 
         load_pretraining_heads(tmp_path / "base", device="cpu", needs=("nsp",), early=True)
 
 
-def run(place: Path, *arguments: str, stdin: str = "") -> str:
+def run(folder: Path, *arguments: str, stdin: str = "") -> str:
     """What a command writes in a process that cannot import torch."""
     program = """
 import sys
@@ -231,7 +230,7 @@ from bertsmith.app.cli.entry import main
 main()
 """
     command = [sys.executable, "-c", program, *arguments, "--device", "cpu"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, input=stdin)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -241,7 +240,10 @@ def test_commands_answer_without_torch(tmp_path: Path) -> None:
     write_task(tmp_path / "labels", "single")
     filled = json.loads(run(tmp_path, "fill", "--model", "model", "--json", "the [MASK] was good"))
     base = load_pretraining_heads(tmp_path / "model", device="cpu")
-    alike([one["probability"] for one in filled["masks"][0]], [one.probability for one in base.fill(filled["text"])[0]])
+    alike(
+        [piece["probability"] for piece in filled["masks"][0]],
+        [piece.probability for piece in base.fill(filled["text"])[0]],
+    )
     answer = json.loads(run(tmp_path, "predict", "--model", "labels", "--json", stdin="the film was good\n"))
     predictor = load_predictor(tmp_path / "labels", device="cpu")
     expected = predictor.predict([TextExample(id="1", location="", first="the film was good")])[0]

@@ -61,8 +61,7 @@ def encoder_graph(
     folder = _read(source, device=device, precision=precision, products=products)
     if folder is None or folder.config.is_causal or characters > _BYTES_PER_TOKEN * _few_tokens(folder):
         return None
-    tensors = {name: tensor for name, tensor in folder.tensors.items() if part_of(name) in (None, "pooler")}
-    return _built(folder, tensors, None, "pooler", dataclasses.replace(folder.metadata, task=None, spec=None))
+    return _without_task(folder, ("pooler",))
 
 
 def task_graph(
@@ -70,11 +69,13 @@ def task_graph(
 ) -> Built | None:
     """A fine-tuned model as a graph; None if torch is there, or has to compute it."""
     folder = _read(source, device=device, precision=precision, products=products)
+    if folder is None:
+        return None
     try:
-        spec = None if folder is None else spec_of_head(folder)
+        spec = spec_of_head(folder)
     except BertsmithError:
         return None
-    if folder is None or spec is None or not {OWN_HEAD, DECODER, READER}.isdisjoint(folder.parts):
+    if spec is None or not {OWN_HEAD, DECODER, READER}.isdisjoint(folder.parts):
         return None
     head, config, tensors = task_for(spec).head, folder.config, folder.tensors
     lacks_pooler = head.uses_pooler(config) and config.can_pool and "bert.pooler.weight" not in tensors
@@ -105,8 +106,7 @@ def heads_graph(
         return None
     if not set(needs) <= set(folder.parts) or ("nsp" in needs and "pooler" not in folder.parts):
         return None
-    tensors = {name: part for name, part in folder.tensors.items() if part_of(name) in (None, "pooler", "mlm", "nsp")}
-    return _built(folder, tensors, None, "pooler", dataclasses.replace(folder.metadata, task=None, spec=None))
+    return _without_task(folder, ("pooler", "mlm", "nsp"))
 
 
 def _read(source: object, *, device: str, precision: str, products: str) -> ModelFolder | None:
@@ -152,6 +152,12 @@ def _few_tokens(folder: ModelFolder) -> int:
         return sys.maxsize
     width, inner = folder.config.hidden_size, folder.config.intermediate_size
     return int(_MOST_PRODUCTS / (folder.config.num_hidden_layers * (4 * width + 2 * inner) * width))
+
+
+def _without_task(folder: ModelFolder, parts: Sequence[str]) -> Built:
+    """The encoder with those of its parts that were trained."""
+    tensors = {name: tensor for name, tensor in folder.tensors.items() if part_of(name) in (None, *parts)}
+    return _built(folder, tensors, None, "pooler", dataclasses.replace(folder.metadata, task=None, spec=None))
 
 
 def _built(

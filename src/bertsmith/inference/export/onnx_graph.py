@@ -100,9 +100,8 @@ class _Heads:
         (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
         of_tokens = all(output.per == PER_TOKEN for output in outputs)
         of_sentences = all(output.per == PER_SENTENCE for output in outputs)
-        reads_one = reads not in ("mean", CONCAT, *OF_TWO_TEXTS) and not of_sentences
-        reads_one = reads_one and all(output.per != PER_TOKEN for output in outputs)
-        reads_one = reads_one and not (reads == "pooler" and self.config.pools_mean)
+        reads_all = reads in ("mean", CONCAT, *OF_TWO_TEXTS) or (reads == "pooler" and self.config.pools_mean)
+        reads_one = not reads_all and all(output.per not in (PER_TOKEN, PER_SENTENCE) for output in outputs)
         # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
         last_token = self.last_token(mask) if kind is not None and reads_one and self.config.is_causal else None
         positions = None

@@ -55,8 +55,7 @@ def load_predictor(
         return _exported_predictor(source, head=head, **compute)
     if early and head is None and kept is None and (built := task_graph(source, **compute)) is not None:
         predictor = _exported_predictor(built.folder, head=None, built=built.graph, **compute)
-        later = functools.partial(load_predictor, source, **compute)
-        predictor.engine = EarlyEngine(predictor.engine, lambda: later().engine, built.tokens)
+        predictor.engine = EarlyEngine(predictor.engine, lambda: load_predictor(source, **compute).engine, built.tokens)
         return predictor
     if is_n_gram_folder(source):
         from bertsmith.inference.predictors.n_grams import n_gram_predictor
@@ -110,9 +109,11 @@ def load_pretraining_heads(
         require_heads(folder.shape.parts if folder.metadata.spec is None else (), needs, folder.path)
         return _exported_heads(folder, OnnxEngine(folder, **compute))
     if early and (built := heads_graph(source, needs, **compute)) is not None:
-        later = functools.partial(load_pretraining_heads, source, needs=needs, **compute)
-        engine = OnnxEngine(built.folder, **compute, built=built.graph)
-        return _exported_heads(built.folder, EarlyEngine(engine, lambda: later().engine, built.tokens))
+        early_engine = OnnxEngine(built.folder, **compute, built=built.graph)
+        engine = EarlyEngine(
+            early_engine, lambda: load_pretraining_heads(source, needs=needs, **compute).engine, built.tokens
+        )
+        return _exported_heads(built.folder, engine)
     require_torch(source)
     from bertsmith.inference.predictors.torch_loading import torch_pretraining_heads
 
