@@ -36,7 +36,7 @@ _OPENERS = Registry[Callable[..., Served]](
         "text+codes": "app.library.video:served_texts_with_codes",
     }
 )
-CONFIG = "config.json"
+_CONFIG = "config.json"
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 
 
@@ -89,8 +89,8 @@ def open_model(source: str | Path, **options: Any) -> Served:
 
 def _kinds_of(path: Path) -> tuple[str, ...]:
     """The `model_type` and the objective that the files of a model folder, or of the one in a run, say."""
-    folder = path if (path / CONFIG).is_file() else path / "model"
-    values = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else None
+    folder = path if (path / _CONFIG).is_file() else path / "model"
+    values = read_json(folder / _CONFIG) if (folder / _CONFIG).is_file() else None
     if not isinstance(values, Mapping):
         return ()
     return str(values.get("model_type", "")), read_metadata(folder).objective or ""

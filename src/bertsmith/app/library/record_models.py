@@ -7,7 +7,7 @@ after the functions of the library that give the same answers.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import quiet
@@ -65,6 +65,13 @@ class RecordModel:
         numbers: the most numbers of an answer, such as weights of attention, which bound a reply.
     """
 
+    pair: ClassVar[None] = None
+    tokenizer: ClassVar[None] = None
+    weakness: ClassVar[str] = ""
+    embed_length: ClassVar[int] = 0
+    max_question: ClassVar[int] = 0
+    shows_attention: ClassVar[bool] = False
+
     name: str
     task: str
     table: Mapping[str, RecordAbility]
@@ -76,12 +83,6 @@ class RecordModel:
     max_length: int = 0
     width: int = 0
     numbers: int = 0
-    pair: None = None
-    tokenizer: None = None
-    weakness: str = ""
-    embed_length: int = 0
-    max_question: int = 0
-    shows_attention: bool = False
 
     @property
     def abilities(self) -> tuple[str, ...]:
