@@ -153,6 +153,7 @@ def test_weights_of_labels_that_cannot_be_are_refused(values: Any, message: str)
     [
         ("classification", -1, {}, r"expected a weight from 0 to 1e\+06 in column 'trust' .*row 3 of .*found '-1'"),
         ("classification", "much", {}, "found 'much'"),
+        ("classification", "1_0", {}, "found '1_0'"),
         ("classification", None, {}, "a weight in column 'trust'"),
         ("classification", 1, {"weight_column": "truth"}, "the column 'truth'"),
         ("pairs", 1, {}, "expected a classification or regression, for --weight-column"),

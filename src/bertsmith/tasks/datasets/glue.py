@@ -5,7 +5,6 @@ files. Fields are separated by tabs; quotes are ordinary characters.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from bertsmith.base.storage.files import write_text
 from bertsmith.tasks.datasets.cells import show_columns, tsv_rows
 from bertsmith.tasks.datasets.examples import ExampleFile, TextExample
 from bertsmith.tasks.datasets.file_text import file_text, line_of, lines_of, quoted
-from bertsmith.tasks.datasets.values import brief, looks_like_json
+from bertsmith.tasks.datasets.values import brief, looks_like_json, number_in
 from bertsmith.text.documents.encodings import UTF_8
 
 WNLI_WARNING = (
@@ -228,10 +227,7 @@ def _gold(task: GlueTask, cell: str, location: str) -> str | float:
                 fix="restore the official file, or name another task",
             )
         return cell
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if not LOWEST_SIMILARITY <= value <= HIGHEST_SIMILARITY or "_" in cell:
+    value = number_in(cell)
+    if not LOWEST_SIMILARITY <= value <= HIGHEST_SIMILARITY:
         raise InputError.at(location, "a number from 0 to 5", brief(cell), "restore the official file")
     return value

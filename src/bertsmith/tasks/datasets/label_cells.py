@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.tasks.datasets.values import brief, clean, looks_like_json, parse_json
+from bertsmith.tasks.datasets.values import brief, clean, looks_like_json, number_in, parse_json
 from bertsmith.text.documents.names import json_value
 
 LONGEST_LABEL = 1000  # characters; a longer value is a text
@@ -61,11 +61,8 @@ def gold_of_cell(cell: str, location: str, target: Target) -> str | float | tupl
                 fix="use --task multi-label for texts with several labels",
             )
         return _label(names[0], location) if names else None
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or "_" in cell:
+    number = number_in(cell)
+    if not math.isfinite(number):
         raise InputError(expected=f"a number in {location}", found=brief(cell), fix="write it as 2.5")
     return number
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import json
+import math
 import re
 from typing import Any
 
@@ -12,6 +13,18 @@ from bertsmith.text.documents.names import json_value
 LONGEST_SHOWN = 40  # characters of a value that a message shows
 
 _JSON_START = re.compile(r'\s*(?:\{\s*"|\[\s*[{\[])')
+
+
+def number_in(cell: str) -> float:
+    """The number in a cell; NaN for any other text, also for one that only Python reads as a number.
+
+    >>> number_in(" 2.5"), number_in("1_0"), number_in("many")
+    (2.5, nan, nan)
+    """
+    try:
+        return math.nan if "_" in cell else float(cell)
+    except ValueError:
+        return math.nan
 
 
 def brief(value: object) -> str:

@@ -1,7 +1,6 @@
 """Columns of a table that say something about its examples besides what they are: groups and weights."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from bertsmith.tasks.datasets.cells import missing_column
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.tables import read_table
-from bertsmith.tasks.datasets.values import brief
+from bertsmith.tasks.datasets.values import brief, number_in
 from bertsmith.text.documents.encodings import UTF_8
 
 LARGEST_WEIGHT = 1e6  # weight of an example
@@ -71,10 +70,7 @@ def weighted(
     )
     kept = []
     for example, cell in zip(examples, cells_of(examples, path, column, "weight", encoding=encoding), strict=True):
-        try:
-            weight = float(cell)
-        except ValueError:
-            weight = math.nan
+        weight = number_in(cell)
         if not 0 <= weight <= LARGEST_WEIGHT:
             raise InputError.at(
                 example.location,
