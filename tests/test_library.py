@@ -116,6 +116,11 @@ def test_the_rows_of_a_table_are_answered_as_the_items_of_a_list(folders, kind):
     frame = pd.DataFrame([row_of(kind, item, number) for number, item in enumerate(items)], index=list("fedcba"))
     table = model.predict(frame)
     assert list(table.index) == list(frame.index)
+    assert list(table) == ["prediction", "probability"][: 1 if kind in ("several labels", "number", "tags") else 2]
+    pd.testing.assert_index_equal(model.predict(frame[:0]).columns, table.columns)
+    assert model.predict([]) == getattr(model, METHODS[kind])([]) == []
+    with pytest.raises(ConfigError, match=r"unknown option of predict: 'textcolumn'; did you mean 'text_column'\?"):
+        model.predict(frame, textcolumn="text")
     name = {"several labels": "chosen", "number": "value", "tags": "tags"}.get(kind, "label")
     name = name if name in answers[0] else "text"
     assert table["prediction"].tolist() == [answer[name] for answer in answers]
@@ -440,6 +445,14 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
         ("base", "next_sentence", [("anna",)], "two texts as pair 1"),
         ("base", "next_sentence", [("anna", " ")], "two texts in pair 1; found an empty one"),
         ("base", "tokens", [("a", "b", "c")], "a text or a pair of texts as text 1"),
+        ("base", "fill", pd.DataFrame({"text": ["a"]}), r"found a whole table of type DataFrame; .*frame\['text'\]"),
+        ("base", "embed_ids", pd.DataFrame({"ids": [[1]]}), "a list of rows of token ids; found a whole table"),
+        ("base", "embed", pd.DataFrame({"msg": ["a"]}), r"name one, as in embed\(frame\['msg'\]\)"),
+        ("pair", "classify", pd.DataFrame({"text": ["a"], "label": ["yes"]}), r"or call predict\(frame\) of a model"),
+        ("number", "predict", ["anna"], r"found a list of texts; call score\(\.\.\.\) with it"),
+        ("pair", "predict", [("a", "b")], r"found a list of lists; call classify\(\.\.\.\) with it"),
+        ("single", "predict", pd.Series(["anna"]), r"found a list of texts; call classify\(\.\.\.\) with it"),
+        ("single", "predict", {"train": []}, "name one of its parts"),
         ("single", "classify", [("a", "b")], "a single text in text 1"),
         ("pair", "classify", [("a", "b"), "a"], "a pair of texts in text 2"),
         ("choice", "choose", [("a", "b")], "a context and a list of endings as question 1"),

@@ -149,6 +149,8 @@ def test_scores_and_predictions_of_a_table_are_those_of_the_file(run: Path, tmp_
     assert model.predict(rows) == answers
     assert model.predict(pa.Table.from_pylist(rows)).to_pylist() == answers
     assert model.predict(in_features(rows)).rows == answers
+    assert model.predict(in_features(rows[:0])).column_names == list(answers[0])
+    assert model.predict(pa.Table.from_pylist(rows)[:0]).column_names == list(answers[0])
 
 
 def test_predictions_of_a_frame_have_its_index_and_nothing_for_rows_without_text(

@@ -12,6 +12,7 @@ from typing import Any
 from bertsmith.base.core.errors import CutWarning, InputError
 from bertsmith.base.core.progress import counted, quiet
 from bertsmith.base.core.requests import as_list
+from bertsmith.base.core.tables import has_rows
 from bertsmith.tasks.datasets.examples import (
     ChoiceExample,
     DocumentExample,
@@ -197,6 +198,12 @@ def listed(values: object, items: str) -> Sequence[Any]:
     """The values of a list, an array or a column as a sequence."""
     if isinstance(values, str):
         raise InputError(expected=f"a list of {items}", found="one text", fix="put it into a list")
+    if not isinstance(values, list | tuple) and has_rows(values):
+        raise InputError(
+            expected=f"a list of {items}",
+            found=f"a whole table of type {type(values).__name__}",
+            fix="give one column, such as frame['text'], or call predict(frame) of a model with a task head",
+        )
     plain = as_list(values)
     if not isinstance(plain, list | tuple):
         raise InputError(
@@ -223,7 +230,7 @@ def require_ids(rows: Sequence[Sequence[int]], size: int, most: int, prompt: str
         most: the ids that it reads of a text.
         prompt: what would have to precede them, which is text; "" for nothing.
     """
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(listed(rows, "rows of token ids"), start=1):
         wrong_id = next((id for id in row if not 0 <= id < size), None)
         if wrong_id is not None:
             raise InputError(

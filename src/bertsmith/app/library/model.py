@@ -64,7 +64,6 @@ from bertsmith.tasks.specs.predictions import (
     TagsPrediction,
     TextPrediction,
 )
-from bertsmith.tasks.specs.settings import ColumnSettings
 from bertsmith.tasks.specs.task import GENERATION, Prediction
 from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
@@ -308,7 +307,7 @@ class Model:
         """
         if self._predictor is None:
             raise no_ability("predict", self.abilities, self.name, self.task)
-        return predicted_table(self._predictor, data, ColumnSettings(**columns))
+        return predicted_table(self._predictor, data, **columns)
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.

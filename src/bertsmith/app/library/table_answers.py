@@ -1,18 +1,22 @@
 """Answers of a model to the rows of a table, as a table of the same library."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, cast
 
+from bertsmith.app.library.abilities import OF_TASKS
 from bertsmith.app.library.inputs import warn_cut
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import said_once, unseen
+from bertsmith.base.core.requests import as_list
+from bertsmith.base.core.settings import require_known
 from bertsmith.base.core.tables import File, as_file, has_rows, is_table, like, local_path
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.tasks.datasets.examples import TEXTS, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
-from bertsmith.tasks.datasets.tables import read_table
+from bertsmith.tasks.datasets.tables import columns_of, read_table
 from bertsmith.tasks.specs.named_tasks import form_of
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
@@ -25,18 +29,22 @@ from bertsmith.tasks.specs.predictions import (
     TextPrediction,
 )
 from bertsmith.tasks.specs.settings import ColumnSettings
-from bertsmith.tasks.specs.task import Prediction
+from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, Prediction, TaskSpec
 from bertsmith.tasks.task_data.row_columns import locations_of
 from bertsmith.tasks.task_data.task_files import read_examples
 
 PREDICTION, PROBABILITY = "prediction", "probability"
 
 
-def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -> Any:
+def predicted_table(predictor: Predictor, data: File, **options: Any) -> Any:
     """The columns prediction and probability for the rows of a table; see `Model.predict`."""
+    for option in options:
+        require_known("option of predict:", option, [field.name for field in dataclasses.fields(ColumnSettings)])
+    columns, spec = ColumnSettings(**options), predictor.task.spec
+    if _is_empty(data, OF_TASKS[spec.kind]):
+        return like(data if has_rows(data) else [], {name: [] for name in names_of(spec)})
     table = as_file(data, "data") if is_table(data) else None
     path = local_path(data) if table is None else table.path
-    spec = predictor.task.spec
     name = form_of(spec)
     name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
     with said_once():  # the file is read twice
@@ -46,11 +54,23 @@ def predicted_table(predictor: Predictor, data: File, columns: ColumnSettings) -
     warn_cut(prediction.cut_tokens for prediction in predictions)
     values = [values_of(prediction, multi_label=spec.multi_label) for prediction in predictions]
     answers = dict(zip(locations_of(examples, path, rows), values, strict=True))
-    names = values[0]
     return like(
         [] if table is None else data,
-        {name: [answers.get(row, {}).get(name) for row in rows] for name in names},
+        {name: [answers.get(row, {}).get(name) for row in rows] for name in names_of(spec)},
     )
+
+
+def _is_empty(data: Any, method: str) -> bool:
+    """Whether a value is a table in memory without rows; refuses a list of what another method of the model takes."""
+    items = data if has_rows(data) else as_list(data)
+    is_list = isinstance(items, list | tuple)
+    if is_list and items and isinstance(items[0], str | list | tuple):
+        raise InputError(
+            expected="a table, such as a list of dicts, or a path, for predict",
+            found=f"a list of {'texts' if isinstance(items[0], str) else 'lists'}",
+            fix=f"call {method}(...) with it",
+        )
+    return (is_list or (has_rows(items) and hasattr(items, "__len__"))) and len(items) == 0
 
 
 def texts_of(values: Any) -> Any:
@@ -58,7 +78,16 @@ def texts_of(values: Any) -> Any:
     if not has_rows(values):
         return values
     table = as_file(values, "texts")
-    read = read_examples(TEXTS, table.path, gold=False)
+    try:
+        read = read_examples(TEXTS, table.path, gold=False)
+    except InputError as error:
+        if "--text-column" not in error.fix:
+            raise
+        columns = columns_of(table.path)
+        column = repr(columns[0]) if len(columns) == 1 else "column"
+        raise InputError(
+            expected=error.expected, found=error.found, fix=f"name one, as in embed(frame[{column}])"
+        ) from None
     for location, reason in read.skipped[:1]:
         raise InputError(expected=f"a text in {location}", found=reason, fix="fill it in, or leave the row out")
     examples = cast("Sequence[TextExample]", read.examples)
@@ -69,6 +98,12 @@ def texts_of(values: Any) -> Any:
             fix="name one, as in embed(frame['text'])",
         )
     return [example.first for example in examples]
+
+
+def names_of(spec: TaskSpec) -> Sequence[str]:
+    """The names of the values of its predictions; see `values_of`."""
+    without = spec.multi_label or spec.kind in ("regression", "tagging", GENERATION, EXTRACTION)
+    return (PREDICTION,) if without else (PREDICTION, PROBABILITY)
 
 
 def values_of(prediction: Prediction, *, multi_label: bool) -> dict[str, Any]:
