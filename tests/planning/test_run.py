@@ -1,5 +1,6 @@
 """The plan of a pre-training: steps, hours, price, and what it refuses."""
 
+import dataclasses
 import json
 import re
 
@@ -139,6 +140,12 @@ def test_the_tokens_of_a_text_are_those_of_a_corpus_built_from_it(corpus, tmp_pa
     shards = Corpus.open(corpus).manifest["shards"]
     per_token = sum(shard["bytes"] for shard in shards) / sum(shard["tokens"] for shard in shards)
     assert much.text.corpus_bytes == pytest.approx(per_token * much.corpus_tokens)
+    assert (
+        f"were measured on {size / 1e3:,.0f} kB, all that --text has; on less than 8 MB they are rough" in much.notes[0]
+    )
+    assert "rough" not in " ".join(plan.notes)  # the rates are those of the text itself
+    with pytest.raises(ConfigError, match=r"--gigabytes of at least .*; found 1e-06"):
+        gpu_plan(corpus, text=str(text), gigabytes=1e-6)
     seconds = much.to_dict()["text"]["seconds"]
     assert seconds["vocab"] * much.text.vocabulary_rate == pytest.approx(1e12)
     assert seconds["corpus"] * much.text.corpus_rate * much.text.workers == pytest.approx(1e12)
@@ -249,6 +256,19 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
 def test_what_does_not_fit_is_refused(corpus, settings, message):
     with pytest.raises(BertsmithError, match=message):
         plan_pretraining(corpus, **{**RUN, "device": "cpu", "steps": 5, **settings})
+
+
+def test_a_measured_plan_says_once_that_little_text_is_held_out(corpus, monkeypatch, capsys):
+    monkeypatch.setattr("bertsmith.base.core.progress._silent", 0)
+    plan_pretraining(corpus, **RUN, device="cpu", precision="fp32", steps=5, probe_seconds=0.1)
+    assert capsys.readouterr().err.count("held out: ") == 1
+
+
+def test_a_run_of_about_one_pass_and_less_than_a_second_reads_well(corpus):
+    plan = dataclasses.replace(gpu_plan(corpus), passes=1.0004, seconds={"steps": 3.4e-5})
+    lines = dict(line.split(": ", 1) for line in plan.lines())
+    assert lines["run"].endswith(", 1 pass over the corpus")
+    assert lines["time"].startswith("less than 1 s on 1 machine")
 
 
 def test_a_folder_that_is_no_corpus_is_refused(tmp_path):

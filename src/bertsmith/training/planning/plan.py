@@ -73,6 +73,8 @@ class RunPlan:
         fits = f" of {size(self.available)}" if self.available else ""
         peak = memory.peak(rate.kind)
         most = f", at most about {size(peak)} including freed memory that it keeps" if peak > memory.total else ""
+        passes, seconds = f"{self.passes:.3g}", self.hours * 3600
+        time = f"{duration(seconds)} ({self.hours:.3g} hours)" if seconds >= 1 else "less than 1 s"
         lines = [
             *(self.text.lines() if self.text is not None else ()),
             f"model: {amount(self.parameters)} parameters, {self.precision}",
@@ -80,11 +82,11 @@ class RunPlan:
             f"disk: {size(memory.checkpoint)} for each checkpoint",
             f"rate: {amount(rate.tokens_per_second)} tokens/s, {rate.seconds_per_step:.3g} s for a step of "
             f"{amount(rate.tokens_per_step)} tokens on {rate.device} ({how.get(rate.source, 'from a plan')})",
-            f"run: {counted(self.steps, 'step')}, {amount(self.tokens)} tokens, {self.passes:.3g} "
-            f"{'pass' if self.passes == 1 else 'passes'} over the corpus",
-            f"time: {duration(self.hours * 3600)} ({self.hours:.3g} hours) on {counted(s.machines, 'machine')} with "
+            f"run: {counted(self.steps, 'step')}, {amount(self.tokens)} tokens, {passes} "
+            f"{'pass' if passes == '1' else 'passes'} over the corpus",
+            f"time: {time} on {counted(s.machines, 'machine')} with "
             f"{counted(ranks, 'process', 'processes')}" + ("" if self.price is None else f", price {self.price:,.2f}"),
-            f"ends: {ending(self.hours * 3600)}, if it starts now",
+            f"ends: {ending(seconds)}, if it starts now",
             f"time goes to: {shares(self.seconds)}",
         ]
         if self.work.total:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, said_once
 from bertsmith.base.core.requests import parts_of, takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import TRAINING_TOKENS, Rank, Runtime, choose
@@ -54,7 +54,9 @@ def plan_pretraining(request: PlanRequest) -> RunPlan:
     others = {name: value for part in parts_of(PlanRequest)[1:] for name, value in request.values(part).items()}
     others = {name: value for name, value in others.items() if name not in vars(settings)}
     has_budget = any(others.get(name) is not None for name in BUDGETS)
-    return _Planning(request.corpus, settings, others if has_budget else {**others, "steps": _OPEN}, has_budget).plan()
+    others = others if has_budget else {**others, "steps": _OPEN}
+    with said_once():  # the workload is made for its work, and again to be measured
+        return _Planning(request.corpus, settings, others, has_budget).plan()
 
 
 class _Planning:
@@ -153,7 +155,7 @@ class _Planning:
             available=available,
             work=work,
             seconds=seconds,
-            notes=tuple(self._notes(rates, ranks, memory, available)),
+            notes=(*(() if planned is None else planned.notes), *self._notes(rates, ranks, memory, available)),
             settings=settings,
         )
 

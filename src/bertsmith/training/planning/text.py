@@ -1,7 +1,8 @@
 """What much text takes before a pre-training: the time of `vocab` and `corpus`, and the disk of the corpus.
 
 Both are measured on the first megabytes of the text. Words that are met for the first time take longer, and become rare
-in more text, so the rates are rather too low; the shards are not written, which takes a few percent more.
+in more text, so the rates are rather too low, and far too low for a short text; the shards are not written, which takes
+a few percent more.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import counted, duration
+from bertsmith.base.core.settings import require
 from bertsmith.base.machine.processor import available_cores
 from bertsmith.text.corpus.encode import EncodedBlock, default_workers, encode_blocks
 from bertsmith.text.corpus.shards import Corpus
@@ -32,6 +34,7 @@ class TextPlan:
         vocabulary_rate: bytes per second of `vocab`, which uses all cores.
         corpus_rate: bytes per second of one process of `corpus`.
         workers: the processes of `corpus`.
+        measured_bytes: of the text that the rates were measured on.
         corpus_bytes: of the shards on disk.
     """
 
@@ -41,11 +44,23 @@ class TextPlan:
     corpus_rate: float
     workers: int
     corpus_bytes: float
+    measured_bytes: int
 
     @property
     def seconds(self) -> dict[str, float]:
         """The seconds of each command; the processes of `corpus` are taken to share the cores evenly."""
         return {"vocab": self.bytes / self.vocabulary_rate, "corpus": self.bytes / (self.corpus_rate * self.workers)}
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know about the rates: they are rough if a short text is planned for as a part of much more."""
+        if self.measured_bytes >= min(_MEASURED_BYTES, self.bytes):
+            return []
+        return [
+            f"the rates of vocab and corpus were measured on {self.measured_bytes / 1e3:,.0f} kB, all that --text has; "
+            f"on less than {_MEASURED_BYTES / 1e6:.0f} MB they are rough, since the first words take much longer than "
+            "later ones: plan with more of the text"
+        ]
 
     def lines(self) -> list[str]:
         """The plan for people to read."""
@@ -70,10 +85,18 @@ def plan_text(text: Path, gigabytes: float | None, corpus: Corpus) -> TextPlan:
 
     Raises:
         InputError: there is no text.
+        ConfigError: the text is longer than what is planned for.
     """
     if str(text) == STDIN:
         raise InputError(expected="a file or folder to plan for", found="stdin", fix="save the text to a file")
-    planned = (total_bytes([text]) or 0) if gigabytes is None else gigabytes * 1e9
+    present = total_bytes([text]) or 0
+    planned = present if gigabytes is None else gigabytes * 1e9
+    require(
+        gigabytes is None or gigabytes >= present / 1e9,
+        expected=f"--gigabytes of at least {present / 1e9}, the size of '{text}'",
+        found=gigabytes,
+        fix="leave it out to plan for this text, or name a part of the text",
+    )
     started = time.monotonic()
     counter, read = WordCounter(corpus.rules), 0
     for block in _first(read_blocks([text], by_lines(None))):
@@ -98,6 +121,7 @@ def plan_text(text: Path, gigabytes: float | None, corpus: Corpus) -> TextPlan:
         corpus_rate=encoded_bytes / max(encoded_at - counted_at, 1e-9),
         workers=min(available_cores(), default_workers(int(planned))),
         corpus_bytes=stored * planned_tokens,
+        measured_bytes=encoded_bytes,
     )
 
 
