@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,21 @@ import pytest
 import torch
 
 import bertsmith
-from bertsmith.app.library.finetuning import finetune
+from bertsmith.app.library.finetuning import finetune, read_examples
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning import merging
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.finetuning.recipes import Situation, resolved
+from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.run import summary_lines
 from bertsmith.recipes.finetuning.settings import RecipeSettings
 from bertsmith.recipes.results import comparison
 from bertsmith.recipes.results.finished_run import kept_name, kept_scores
 from bertsmith.recipes.results.report import write_finetuning_report
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.labels import warn_of_held_out
 from bertsmith.tasks.specs.task import TaskSpec
 from finetuning.test_merging import OPTIONS, tensors_of
 from tasks.task_samples import CONFIG
@@ -122,6 +126,38 @@ def test_a_start_that_is_kept_is_fitted_again_to_all_examples(
     finetune(base, "classification", run, train=mails, resume=True, **AUTO)
     assert (run / "model" / "model.safetensors").read_bytes() == weights
     assert read_json(run / "report.json")["choice"] == report["choice"]
+
+
+def test_each_label_has_a_held_out_example_where_a_choice_depends_on_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"text {n},{'bad' if n < 33 or n in (46, 56, 59) else 'good'}" for n in range(60)]
+    train = tmp_path / "rows.csv"
+    train.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    request = FinetuneRequest("base", "classification", tmp_path / "run", train=train, keep="auto")
+    data = read_examples(request).data
+    assert Counter(example.label for example in data.dev) == {"bad": 4, "good": 2}
+    assert "held-out" not in capsys.readouterr().err
+    for keep in ("last", "best"):
+        usual = read_examples(request.replaced(keep=keep)).data
+        assert [example.id for example in usual.dev] == ["6", "12", "14", "32", "46", "56"]
+        warning = "all 6 held-out examples have the label bad; give --dev or more examples"
+        assert (list(usual.warnings), capsys.readouterr().err) == ([warning], f"warning: {warning}\n")
+
+
+def test_labels_without_a_held_out_example_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def of(names: str) -> list[TextExample]:
+        return [TextExample(id=str(n), first="a", label=name) for n, name in enumerate(names)]
+
+    warn_of_held_out(of("xxyyzzv"), of("xy"))
+    assert (
+        capsys.readouterr().err == "warning: no held-out example, of 2, has the label z; give --dev or more examples\n"
+    )
+    warn_of_held_out(of("xxyy"), of("x"))
+    assert "warning: the only held-out example has the label x; give" in capsys.readouterr().err
+    for train, dev in (("xxyyv", "xy"), ("xy", "")):  # that of a single example is named elsewhere
+        warn_of_held_out(of(train), of(dev))
+        assert capsys.readouterr().err == ""
 
 
 def test_tags_are_compared_with_their_start_too(base: str, tmp_path: Path) -> None:

@@ -233,7 +233,8 @@ def test_a_label_with_a_single_training_example_warns(tmp_path: Path, capsys: py
     start = "warning: labels with a single training example, which {}: 'z' (line 12 of '" + str(path) + "'); "
     advice = "add examples of that label, or merge it into another label with --map\n"
     task_files.read_task("classification", path, None)
-    assert capsys.readouterr().err == start.format("is kept for training, so no score covers them") + advice
+    alone = "warning: the only held-out example has the label y; give --dev or more examples\n"
+    assert capsys.readouterr().err == start.format("is kept for training, so no score covers them") + advice + alone
     task_files.read_task("classification", path, dev)
     assert capsys.readouterr().err == start.format("can hardly be learned from") + advice
 

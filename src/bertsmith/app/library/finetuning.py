@@ -140,6 +140,7 @@ def read_examples(request: FinetuneRequest) -> Examples:
             map_labels=request.map_labels,
             group_column=request.group_column,
             weight_column=request.weight_column,
+            by_label=request.keep == AUTO,
         )
     data = dataclasses.replace(data, warnings=tuple(warnings))
     spec = spec if request.metric is None else with_metric(spec, request.metric)

@@ -49,6 +49,8 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         held = "a tenth of the training examples is held out"
         if job.data.in_groups:
             held = f"{counted(len(job.data.dev), 'training example')} of whole groups held out"
+        elif job.data.by_label:
+            held = f"{counted(len(job.data.dev), 'training example')} held out, about a tenth of each label"
         lines.append(f"no dev file: {held if job.data.dev else 'no label has an example to spare for scores'}")
     return lines
 

@@ -107,6 +107,22 @@ def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: 
     warn(f"labels with a single training example, which {effect}: {named}; add examples of {those}{merge}")
 
 
+def warn_of_held_out(train: Sequence[TextExample], dev: Sequence[TextExample]) -> None:
+    """Warns if held-out examples all have one label, or none has a label that several training examples have."""
+    times, held = Counter(label for example in train for label in labels_of(example)), len(dev)
+    covered = {labels_of(example) for example in dev}
+    absent = times.keys() - {label for labels in covered for label in labels}
+    missing = [label for label in sorted(absent) if times[label] > 1]  # others are named by `warn_of_single`
+    if not held or not absent:
+        return
+    if len(covered) == 1 and (labels := covered.pop()):
+        have = "the only held-out example has" if held == 1 else f"all {held:,} held-out examples have"
+        warn(f"{have} the label {' and '.join(labels)}; give --dev or more examples")
+    elif missing:
+        noun = "label" if len(missing) == 1 else "labels"
+        warn(f"no held-out example, of {held:,}, has the {noun} {_listed(missing)}; give --dev or more examples")
+
+
 def check_known(
     examples: Sequence[Example], labels: Sequence[str], *, training: bool, noun: str = "label", fixed: str = ""
 ) -> None:

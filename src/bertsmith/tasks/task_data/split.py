@@ -21,6 +21,7 @@ class TaskData:
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
     held_out: bool = False  # whether `dev` was split off the training file
     in_groups: bool = False  # whether whole groups of its examples were
+    by_label: bool = False  # whether a share of the examples of each label was
     warnings: tuple[str, ...] = ()  # about the examples, one sentence each, which were also written to stderr
 
 

@@ -33,7 +33,7 @@ from bertsmith.tasks.datasets.glue import GLUE, WNLI_WARNING
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
 from bertsmith.tasks.datasets.label_map import LabelMap, renamed
 from bertsmith.tasks.datasets.label_spelling import in_scheme, with_one_spelling
-from bertsmith.tasks.datasets.labels import warn_of_single, warn_of_unlearned
+from bertsmith.tasks.datasets.labels import warn_of_held_out, warn_of_single, warn_of_unlearned
 from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.specs.named_tasks import (
     CHOICES,
@@ -192,6 +192,7 @@ def read_task(
     map_labels: LabelMap | None = None,
     group_column: str | None = None,
     weight_column: str | None = None,
+    by_label: bool = False,
 ) -> tuple[TaskSpec, TaskData]:
     """The spec and data of a task, read from its files.
 
@@ -204,6 +205,7 @@ def read_task(
         map_labels: new names of the labels in the files.
         group_column: the column of a group; the dev examples that are held out are those of whole groups.
         weight_column: the column with the weights of training examples of a classification or regression.
+        by_label: for texts with one label each: hold out dev examples of each label that has two examples or more.
 
     Raises:
         BertsmithError: the task is unknown, or a file is missing or invalid; the message says which.
@@ -230,12 +232,14 @@ def read_task(
         require_other(groups is None, "--group-column", "a task with dev examples", "leave it out")
         data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
     elif dev is None:
-        kept, held = split_dev(examples, seed=0, by_label=name == PAIRS, groups=groups)
+        by_label = by_label and spec.kind == "classification" and name not in SEVERAL
+        kept, held = split_dev(examples, seed=0, by_label=by_label or name == PAIRS, groups=groups)
         if spec.ranks:
             choices = cast("Sequence[ChoiceExample]", held)
             short = any(len(example.endings) < FEWEST for example in choices)
             held = list(with_drawn(choices, chosen.candidates - 1)) if short else held
-        data = TaskData(train=kept, dev=held, digests=digests, held_out=True, in_groups=groups is not None)
+        in_groups = groups is not None
+        data = TaskData(train=kept, dev=held, digests=digests, held_out=True, in_groups=in_groups, by_label=by_label)
     else:
         form = name
         if name in FORMS:
@@ -264,6 +268,8 @@ def read_task(
     if spec.kind == "classification":
         texts = cast("Sequence[TextExample]", examples)
         warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
+        if data.held_out:
+            warn_of_held_out(cast("Sequence[TextExample]", data.train), cast("Sequence[TextExample]", data.dev))
     if spec.kind in ("classification", "tagging"):
         # Parents are learned from their children.
         named = [label for label in spec.labels if label not in spec.parents]
