@@ -228,6 +228,7 @@ def test_vectors_of_a_table_are_those_of_its_texts_in_order(run: Path) -> None:
     wanted = model.embed([row["text"] for row in rows])
     for table in (rows, pd.DataFrame(rows, index=[3, 1, 2, 5, 4, 0]), in_features(rows)):
         np.testing.assert_array_equal(model.embed(table), wanted)
+    np.testing.assert_array_equal(model.embed(pd.DataFrame(rows)[:0]), wanted[:0])
     with pytest.raises(InputError, match=r"expected a text in row 2 of the table 'texts'; found empty text"):
         model.embed(pd.DataFrame({"text": ["anna", None]}))
     with pytest.raises(InputError, match="expected one column of texts in the table 'texts'; found two"):

@@ -70,13 +70,20 @@ def _is_empty(data: Any, method: str) -> bool:
             found=f"a list of {'texts' if isinstance(items[0], str) else 'lists'}",
             fix=f"call {method}(...) with it",
         )
-    return (is_list or (has_rows(items) and hasattr(items, "__len__"))) and len(items) == 0
+    return not items if is_list else _is_empty_frame(items)
+
+
+def _is_empty_frame(values: Any) -> bool:
+    """Whether a value is a frame, or another table of a library, without rows."""
+    return has_rows(values) and hasattr(values, "__len__") and len(values) == 0
 
 
 def texts_of(values: Any) -> Any:
     """The texts of the rows of a table in memory; anything else as it is."""
     if not has_rows(values):
         return values
+    if _is_empty_frame(values):
+        return []
     table = as_file(values, "texts")
     try:
         read = read_examples(TEXTS, table.path, gold=False)
