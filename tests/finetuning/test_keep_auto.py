@@ -172,6 +172,23 @@ def test_what_auto_cannot_compare_is_refused(base: str, mails: Path, tmp_path: P
     with pytest.raises(ConfigError, match=r"--keep auto needs --start linear"):
         finetune(base, "classification", tmp_path / "run", train=mails, start="random", **AUTO)
     assert not (tmp_path / "run").exists()
+    for option in (
+        {"start": "random"},
+        {"recipe": "2018"},
+        {"recipe": "ulmfit"},
+        {"freeze": "body"},
+        {"reinit_layers": 1},
+        {"reads": "concat"},
+        {"task": "similarity"},
+    ):
+        values: dict[str, Any] = {"source": "nowhere", "task": "classification", "out": "run", "keep": "auto", **option}
+        with pytest.raises(ConfigError, match=r"--keep auto needs --start linear"):
+            FinetuneRequest(**values)
+    FinetuneRequest("nowhere", "classification", "run", keep="auto", recipe="2018", start="linear")
+    FinetuneRequest("nowhere", "classification", "run", keep="auto", recipe="setfit", freeze="body")
+    for option in ({"keep": "best"}, {"recipe": "2018"}):
+        with pytest.raises(ConfigError, match=r"--refit needs --keep last or auto"):
+            FinetuneRequest("nowhere", "classification", "run", refit=True, **option)
     with pytest.raises(ConfigError, match=r"--patience needs --keep best"):
         RecipeSettings(keep="auto", patience=2)
     with pytest.raises(ConfigError, match=r"unknown keep 'bets'"):

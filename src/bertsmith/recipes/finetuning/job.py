@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import recorded_warnings, warn
-from bertsmith.base.core.settings import require_other, to_dict
+from bertsmith.base.core.settings import to_dict
 from bertsmith.base.machine.runtime import Rank, Runtime, choose
 from bertsmith.base.processes.distributed import result_of_first_rank
 from bertsmith.base.processes.sharding import Division, whole_parameters
@@ -34,7 +34,7 @@ from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.heads.own_head import OwnHead
 from bertsmith.models.model_files.metadata import BEST_EVALUATION, ModelMetadata
 from bertsmith.recipes.finetuning.base_model import loading_options, require_base, require_divisible, spec_of_job
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, require_agreement
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.recipes.results.resampling import example_lines
@@ -237,16 +237,7 @@ class FinetuningJob:
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
-        require_other(
-            not settings.refit or recipe.keep != "best",
-            "--refit",
-            "--keep last or auto, as a training on all examples has no dev data to choose by",
-        )
-        require_other(
-            recipe.keep != "auto" or settings.start == "linear",
-            "--keep auto",
-            "--start linear, as it compares the trainings with their start",
-        )
+        require_agreement(recipe.keep, start=settings.start, refit=settings.refit)
         self.settings, self.recipe, self.keep = settings, recipe, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(self.epoch_units),

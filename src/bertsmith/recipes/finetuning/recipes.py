@@ -23,12 +23,12 @@ from bertsmith.models.parts.head_inputs import CONCAT, READERS
 from bertsmith.recipes.finetuning.settings import (
     FINETUNING_RECIPES,
     GRID,
-    LINEAR_KINDS,
     PROBE,
     SETFIT,
     ULMFIT,
     FinetuningSettings,
     RecipeSettings,
+    may_start_linear,
     of_the_paper,
 )
 from bertsmith.tasks.specs.settings import HIERARCHICAL, TaskSettings
@@ -194,9 +194,8 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     # A size that is no positive number is refused by the settings class; until then, one counts in its place.
     quickly = given.get("keep") == "auto" and situation.examples < FEW_EXAMPLES
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
-    fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
+    fitted = may_start_linear(situation.kind, given, own_head=situation.own_head) and not situation.reads_windows
     has_reader = given.get("reads") in READERS
-    fitted = fitted and given.get("reads") != CONCAT and not has_reader and not situation.reads_windows
     fitted = fitted and (given.get("reads") != "pooler" or situation.has_pooler)
     scaled, highest = (
         (_RATE_TIMES_WIDTH, _HIGHEST_RATE)
@@ -224,7 +223,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         values |= {"freeze": "body", "learning_rate": _READER_RATE}
     if not situation.own_head:
         values["reads"] = "mean" if situation.reads_windows else PROBE
-    if fitted and given.get("freeze") != "body" and not given.get("reinit_layers"):
+    if fitted:
         values["start"] = "linear"
         if small and given.get("keep") != "best" and given.get("patience") is None:
             values["merge"] = "average"

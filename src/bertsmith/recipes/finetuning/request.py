@@ -5,12 +5,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from bertsmith.base.core.requests import Request, file_field
-from bertsmith.base.core.settings import Help, help_field, require, require_other, require_recipe
+from bertsmith.base.core.settings import PAPER, Help, help_field, require, require_other, require_recipe
 from bertsmith.base.core.tables import File
-from bertsmith.recipes.finetuning.settings import FINETUNING_RECIPES, FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import (
+    FINETUNING_RECIPES,
+    SETFIT,
+    ULMFIT,
+    FinetuningSettings,
+    RecipeSettings,
+    may_start_linear,
+    require_agreement,
+)
 from bertsmith.tasks.datasets.examples import PAIRS
 from bertsmith.tasks.datasets.label_map import LabelMap
-from bertsmith.tasks.specs.named_tasks import RANKED, require_metric, task_name
+from bertsmith.tasks.specs.named_tasks import RANKED, kind_of, require_metric, task_name
 from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, SplitSettings, TaskSettings
 
 if TYPE_CHECKING:
@@ -144,6 +152,19 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--negatives",
             f"--task {RANKED[0]} --scorer {CROSS_ENCODER}",
         )
+        require_agreement(
+            self.keep if "keep" in self.given or self.recipe in (PAPER, ULMFIT) else None,
+            start=self._known_start(),
+            refit=self.refit,
+        )
+
+    def _known_start(self) -> str | None:
+        """How the new layer starts; None if that is not known before the model is."""
+        if "start" in self.given or self.recipe in (PAPER, ULMFIT):
+            return self.start
+        given = {**self.values(FinetuningSettings), **self.values(RecipeSettings)}
+        may = self.recipe == SETFIT or may_start_linear(kind_of(self.task), given, own_head=self.head is not None)
+        return None if may else self.start
 
     @property
     def is_plain(self) -> bool:

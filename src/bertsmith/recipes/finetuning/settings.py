@@ -5,6 +5,7 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from bertsmith.base.core.settings import (
     RECIPES,
@@ -16,7 +17,7 @@ from bertsmith.base.core.settings import (
     require_other,
     to_dict,
 )
-from bertsmith.models.parts.head_inputs import APART, READERS, READS
+from bertsmith.models.parts.head_inputs import APART, CONCAT, READERS, READS
 from bertsmith.training.loop.settings import TrainSettings
 
 ULMFIT = "ulmfit"
@@ -237,6 +238,26 @@ class FinetuningSettings:
     def steps(self, units: int) -> int:
         """The number of optimizer steps for a training set of that many units; at least one."""
         return max(1, int(units / self.batch_size * self.epochs))
+
+
+def may_start_linear(kind: str, given: Mapping[str, Any], *, own_head: bool) -> bool:
+    """Whether the automatic recipe may fit the new layer of a task to vectors, as far as the given settings tell."""
+    is_fixed = given.get("freeze") == "body" or given.get("reinit_layers") or given.get("reads") in (CONCAT, *READERS)
+    return kind in LINEAR_KINDS and not own_head and not is_fixed
+
+
+def require_agreement(keep: str | None, *, start: str | None, refit: bool) -> None:
+    """Checks which model is kept against the settings that it depends on; None for one that is not known yet."""
+    require_other(
+        not refit or keep != "best",
+        "--refit",
+        "--keep last or auto, as a training on all examples has no dev data to choose by",
+    )
+    require_other(
+        keep != "auto" or start in (None, "linear"),
+        "--keep auto",
+        "--start linear, as it compares the trainings with their start",
+    )
 
 
 def of_the_paper(task: str) -> dict[str, float]:
