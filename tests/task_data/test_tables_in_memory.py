@@ -2,6 +2,7 @@
 
 import gc
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,13 @@ def test_a_run_is_resumed_with_the_same_table_alone(base: str, tmp_path: Path) -
     with pytest.raises(RunError, match="digest of train") as error:
         bertsmith.finetune(base, "classification", out, train=changed, resume=True, **SETTINGS)
     assert "\n" not in str(error.value)
+    assert error.value.found.startswith("the table 'train' has other rows than when the run began; ")
+    assert re.search(r"; digest of train = 'sha256:[0-9a-f]{12}' \(was 'sha256:[0-9a-f]{12}'\)$", error.value.found)
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, changed)), encoding="utf-8")
+    with pytest.raises(
+        RunError, match=r"found '.*rows\.jsonl' has other content than when the run began; digest of train"
+    ):
+        bertsmith.finetune(base, "classification", out, train=tmp_path / "rows.jsonl", resume=True, **SETTINGS)
 
 
 def test_scores_and_predictions_of_a_table_are_those_of_the_file(run: Path, tmp_path: Path) -> None:

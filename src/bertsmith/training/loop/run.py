@@ -90,8 +90,10 @@ class Run:
             request: the request of a new run, written as request.toml: a settings file that starts the same run.
         """
         self._held.enter_context(self.locked())
+        values = {name: getattr(request, name, None) for name in digests or {}}
+        inputs = {name: Path(value) for name, value in values.items() if isinstance(value, str | Path)}
         self.folder = RunFolder.prepare(
-            self.path, record, digests, resume=self.is_resumed, rank=self.rank, may_change=may_change
+            self.path, record, digests, resume=self.is_resumed, rank=self.rank, may_change=may_change, inputs=inputs
         )
         if request is not None and not self.is_resumed:
             self.on_first_rank(lambda: write_text(self.path / REQUEST_FILE, to_file(request)))

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from bertsmith.base.core.errors import CheckpointError, RunError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import flat
+from bertsmith.base.core.tables import table_name
 from bertsmith.base.machine.runtime import ALONE, Rank, machine
 from bertsmith.base.processes.code import versions
 from bertsmith.base.processes.distributed import on_first_rank, require_equal
@@ -66,6 +67,7 @@ CONTINUED = "continued"
 # Of a student: the stored logits of its teacher, the model that it starts from, and its first stage.
 TEACHER, START, FIRST_STAGE = "teacher", "start", "first-stage"
 PREPARED = (CONTINUED, TEACHER, START, FIRST_STAGE)  # what a run may find in its folder when it is created
+_DIGITS = 12  # of a digest in a message
 _RESUME = "free some space or make the folder writable, and resume"
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 # What is read of the record and of its resolved settings, see `misfit`.
@@ -124,6 +126,7 @@ class RunFolder:
         digests: Mapping[str, str] | None = None,
         *,
         may_change: Collection[str] = (),
+        inputs: Mapping[str, Path] | None = None,
     ) -> "RunFolder":
         """The run in an existing folder, after checking that its settings and inputs match the given ones.
 
@@ -132,6 +135,7 @@ class RunFolder:
         Args:
             may_change: further settings that may differ, by dotted name, such as paths of inputs whose content is
                 compared by digest.
+            inputs: the paths of inputs that have a digest, by its name, for the message.
         """
         run = RunFolder.open(path)
         differing = []
@@ -142,6 +146,12 @@ class RunFolder:
             )
             names = [n for n in sorted(old.keys() | new.keys()) if n not in free and old.get(n) != new.get(n)]
             prefix = "" if topic == "settings" else "digest of "
+            if topic == "digests":
+                old, new = ({n: _shortened(digest) for n, digest in values.items()} for values in (old, new))
+                others = [path for n, path in (inputs or {}).items() if n in names and old.get(n) and new.get(n)]
+                if others:  # rows made of an input differ with it
+                    names = [n for n in names if not n.endswith("_rows")]
+                differing = [*map(_is_other, others), *differing]
             differing += [f"{prefix}{n} = {new.get(n)!r} (was {old.get(n)!r})" for n in names]
         if differing:
             raise RunError(
@@ -167,13 +177,16 @@ class RunFolder:
         resume: bool = False,
         rank: Rank | None = None,
         may_change: Collection[str] = (),
+        inputs: Mapping[str, Path] | None = None,
     ) -> "RunFolder":
         """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it."""
         rank = rank or Rank()
         require_equal(
             {name: value for name, value in flat(settings).items() if name not in may_change}, digests or {}, rank
         )
-        begin = functools.partial(RunFolder.resume, may_change=may_change) if resume else RunFolder.create
+        begin = (
+            functools.partial(RunFolder.resume, may_change=may_change, inputs=inputs) if resume else RunFolder.create
+        )
         return on_first_rank(lambda: begin(path, settings, digests), rank) or RunFolder.open(path)
 
     @property
@@ -321,6 +334,18 @@ class RunFolder:
             return
         kept = [line for line in self.metrics() if line["step"] <= step]
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+
+
+def _shortened(digest: object) -> object:
+    """The beginning of a digest, which is enough to tell two apart."""
+    return digest[: len("sha256:") + _DIGITS] if isinstance(digest, str) and digest.startswith("sha256:") else digest
+
+
+def _is_other(path: Path) -> str:
+    name = table_name(path)
+    if name is not None:
+        return f"the table '{name}' has other rows than when the run began"
+    return f"'{path}' has other content than when the run began"
 
 
 def is_run(path: Path) -> bool:
