@@ -138,7 +138,7 @@ class RunFolder:
             inputs: the paths of inputs that have a digest, by its name, for the message.
         """
         run = RunFolder.open(path)
-        differing = []
+        differing: list[str] = []
         for topic, values in (("settings", settings), ("digests", digests or {})):
             old, new = flat(run.record.get(topic, {})), flat(values)
             free = (
