@@ -256,7 +256,7 @@ def missing_codes(subjects: Sequence[Subject], data: EncodedSubjects, settings: 
 
 def card_of(codes: CodesModel, results: Mapping[str, Any]) -> str:
     """The model card."""
-    config = codes.model.config
+    config, count = codes.model.config, sum(parameter.numel() for parameter in codes.model.parameters())
     does = f"recommends codes of the kind {codes.wanted!r}" if codes.wanted else "predicts the codes of the next visit"
     lines = [
         f"- {name}: Jaccard {of_system['jaccard']['value']:.4f}, PR-AUC {of_system['pr_auc']['value']:.4f}, "
@@ -269,7 +269,8 @@ def card_of(codes: CodesModel, results: Mapping[str, Any]) -> str:
         f"- It reads {' and '.join(codes.kinds)}: {len(codes.vocabulary.codes):,} codes; "
         f"it predicts {len(codes.labels):,}.\n"
         f"- {config.num_hidden_layers} layers, width {config.hidden_size}; "
-        f"{config.num_parameters(heads=True):,} parameters; {config.graph_nodes:,} nodes in trees.\n"
+        f"{count:,} parameters, {count - config.num_parameters(heads=True):,} of them of the heads of pre-training; "
+        f"{config.graph_nodes:,} nodes in trees.\n"
         f"- A code is predicted from a probability of {codes.threshold:.2f}.\n"
         f"\n## Scores on {results['visits']:,} visits of {results['subjects']:,} held-out subjects\n\n"
         + "\n".join(lines)
