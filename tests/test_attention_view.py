@@ -71,7 +71,7 @@ def test_numbers_have_four_digits_in_json_too(model):
 
 def test_a_mask_is_a_mask_where_the_model_fills_masks(model, monkeypatch):
     assert "[MASK]" in model.attention("the [MASK] was good", None).to_dict()["pieces"]
-    monkeypatch.setattr(model, "abilities", ("classify",))
+    monkeypatch.setattr(model, "_reading", dataclasses.replace(model._reading, abilities=("classify",)))
     assert "[MASK]" not in model.attention("the [MASK] was good", None).to_dict()["pieces"]
 
 
