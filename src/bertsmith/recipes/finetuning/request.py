@@ -53,7 +53,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         "come with their own",
         table=True,
     )
-    dev: File | None = file_field("dev file [a tenth of --train; per label if --keep auto]", table=True)
+    dev: File | None = file_field("dev file [a tenth of --train]", table=True)
     seeds: int | None = help_field(
         None,
         "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text, 2 with --keep auto below "

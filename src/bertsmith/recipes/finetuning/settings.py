@@ -319,7 +319,8 @@ class RecipeSettings:
     keep: str = help_field(
         "best",
         "the model to keep: best (by evaluation on the dev data), last, or auto: the best of the last ones, their "
-        "average and their linear start, by a paired test on the dev data; --recipe auto: last below 10,000 examples",
+        "average and their linear start, by a paired test on the dev data, of which each label has a tenth if it is "
+        "held out; --recipe auto: last below 10,000 examples",
     )
     patience: int | None = help_field(None, "stop after this many evaluations without improvement")
     shard: bool = help_field(
