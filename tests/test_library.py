@@ -129,6 +129,15 @@ def test_the_rows_of_a_table_are_answered_as_the_items_of_a_list(folders, kind):
         assert table["probability"].tolist() == pytest.approx(chances, abs=BATCH_TOLERANCE)
 
 
+def test_the_texts_of_a_frame_are_tagged_as_those_of_a_list(folders):
+    model = load(folders["tags"], device="cpu")
+    frame = pd.DataFrame({"text": ["anna was in rome.", None, " ", "a film"]}, index=list("dcba"))
+    table = model.predict(frame)
+    assert list(table.index) == list(frame.index)
+    tags = [list(answer.tags) for answer in model.tag(["anna was in rome.", "a film"])]
+    assert table["prediction"].tolist() == [tags[0], None, None, tags[1]]
+
+
 @pytest.mark.parametrize("kind", METHODS)
 def test_an_answer_does_not_depend_on_what_comes_with_it(folders, kind):
     items = [item_of(example) for example in examples_of(kind, 9, seed=4)]

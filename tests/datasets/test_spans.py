@@ -152,6 +152,29 @@ def test_unlabelled_and_rejected_texts_are_skipped_with_their_reason(tmp_path: P
         read_spans(nothing)
 
 
+def test_without_gold_every_text_with_words_is_read_and_has_no_tags(tmp_path: Path) -> None:
+    records = [
+        {"text": TEXT},
+        {"text": TEXT, "spans": SPANS, "answer": "reject"},
+        {"text": " \n", "spans": []},
+        {"text": None},
+        task(),
+        [TEXT, {"entities": [[0, 99, "PER"]]}],
+    ]
+    path = write_lines(tmp_path / "a.jsonl", *records)
+    file = read_spans(path, gold=False)
+    assert [(text.words, text.tags, text.document) for text in file.examples] == [(WORDS, None, n) for n in range(4)]
+    assert file.examples[0].offsets == words_of(TEXT).offsets
+    assert [(location[:6], reason) for location, reason in file.skipped] == [
+        ("line 3", "a text without words"),
+        ("line 4", "a text without words"),
+    ]
+    with pytest.raises(InputError, match="texts with words in"):
+        read_spans(write_lines(tmp_path / "b.jsonl", *records[2:4]), gold=False)
+    with pytest.raises(InputError, match="a text under the key 'text' in line 1"):
+        read_spans(write_lines(tmp_path / "c.jsonl", {"body": TEXT}), gold=False)
+
+
 def test_results_of_other_types_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     others = [{"type": "choices", "value": {"choices": ["good"]}}, {"type": "relation", "from_id": "a", "to_id": "b"}]
     path = write_list(tmp_path / "a.json", task(annotation(*BOTH["result"], *others, others[0])))

@@ -449,6 +449,13 @@ def test_records_and_tables_of_words_need_no_tags_where_none_are_read(tmp_path: 
         read_tagged("ner", tmp_path / "a.csv")
 
 
+@pytest.mark.parametrize("task", ["ner", "pos"])
+def test_records_of_texts_need_no_tags_where_none_are_read(tmp_path: Path, task: str) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "In Oslo."}\n', encoding="utf-8")
+    (example,) = read_tagged(task, tmp_path / "a.jsonl", gold=False).examples
+    assert (example.words, example.tags) == (("In", "Oslo", "."), None)
+
+
 def test_a_row_of_a_table_of_words_without_a_word_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("Sentence #,Word,POS,Tag\nSentence: 1,a,X,O\n,,X,O\n", encoding="utf-8")

@@ -16,6 +16,7 @@ from bertsmith.text.tokenizers.normalize import TextRules, basic_tokens_with_off
 
 _RULES = TextRules(lowercase=False)
 OWN_SCHEME = "IOB2"
+NO_WORDS = "a text without words"  # why it is skipped
 
 
 class MarkedSpan(NamedTuple):
@@ -152,7 +153,7 @@ def sentences_of(
     for marked in texts:
         sentence = words_of(marked.text, id=str(len(examples)), location=marked.location)
         if marked.skipped or not (sentence.words or marked.spans):
-            skipped.append((marked.location, marked.skipped or "a text without words"))
+            skipped.append((marked.location, marked.skipped or NO_WORDS))
             continue
         spans = marked.spans
         if not flat:

@@ -8,6 +8,7 @@ and `annotations`. Ends are exclusive, and characters are code points.
 Texts are split into words as in prediction. A span that cuts a word is widened to its ends, and listed on stderr.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,18 @@ from typing import Any
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import warn
-from bertsmith.tasks.datasets.examples import ExampleFile
+from bertsmith.tasks.datasets.examples import ExampleFile, TaggedExample
 from bertsmith.tasks.datasets.file_text import file_head, file_text, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import BORDERS, LONGEST_LABEL
-from bertsmith.tasks.datasets.marked_texts import OWN_SCHEME, MarkedSpan, MarkedText, require_text, sentences_of
+from bertsmith.tasks.datasets.marked_texts import (
+    NO_WORDS,
+    OWN_SCHEME,
+    MarkedSpan,
+    MarkedText,
+    require_text,
+    sentences_of,
+    words_of,
+)
 from bertsmith.tasks.datasets.records import annotations_of, is_task, json_records, rejection, require_equal, results_of
 from bertsmith.tasks.datasets.values import brief, clean, looks_like_json
 from bertsmith.text.documents.encodings import UTF_8
@@ -39,17 +48,23 @@ def read_spans(
     *,
     text_column: str | None = None,
     scheme: str = OWN_SCHEME,
+    gold: bool = True,
     records: Iterable[tuple[str, Any]] | None = None,
 ) -> ExampleFile:
     """The texts of a file as sentences with tags; each text is a document.
 
     Texts without an annotation and texts that the annotator rejected are skipped.
+
+    Args:
+        gold: whether spans are read; otherwise sentences have no tags, and only texts without words are skipped.
     """
     if records is None:
         content = file_text(path, kind="texts with marked spans")
         records = json_records(path, content, lines=suffix_of(path) == ".jsonl")
-    unread = Counter[str]()
     file = quoted(path)
+    if not gold:
+        return _plain_sentences(file, records, text_column)
+    unread = Counter[str]()
     result = sentences_of(
         file,
         (_marked(record, location, text_column, unread) for location, record in records),
@@ -61,8 +76,23 @@ def read_spans(
     return result
 
 
-def _marked(record: Any, location: str, text_column: str | None, unread: "Counter[str]") -> MarkedText:
-    """The text and the spans of a record; `unread` counts the results of Label Studio that are no spans."""
+def _plain_sentences(file: str, records: Iterable[tuple[str, Any]], text_column: str | None) -> ExampleFile:
+    """The texts of records as sentences without tags."""
+    examples, skipped = list[TaggedExample](), list[tuple[str, str]]()
+    for location, record in records:
+        values = _values_of(record, location, text_column)
+        values = values["data"] if is_task(values) else values
+        text = "" if values.get(text_column or "text", "") is None else text_of(values, location, text_column)
+        sentence = words_of(text, id=str(len(examples)), location=location)
+        if sentence.words:
+            examples.append(dataclasses.replace(sentence, document=len(examples)))
+        else:
+            skipped.append((location, NO_WORDS))
+    return ExampleFile.of(examples, skipped, expected=f"texts with words in {file}")
+
+
+def _values_of(record: Any, location: str, text_column: str | None) -> dict[str, Any]:
+    """A record by its keys."""
     if isinstance(record, list) and len(record) == 2 and isinstance(record[0], str) and isinstance(record[1], dict):
         record = {**record[1], text_column or "text": record[0]}
     if not isinstance(record, dict):
@@ -72,6 +102,12 @@ def _marked(record: Any, location: str, text_column: str | None, unread: "Counte
             fix='write {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}, or rename a file with one '
             "JSON list to end in .json",
         )
+    return record
+
+
+def _marked(record: Any, location: str, text_column: str | None, unread: "Counter[str]") -> MarkedText:
+    """The text and the spans of a record; `unread` counts the results of Label Studio that are no spans."""
+    record = _values_of(record, location, text_column)
     if is_task(record):
         text = text_of(record["data"], location, text_column)
         kept, skipped = annotations_of(record, location)

@@ -67,8 +67,8 @@ def read_tagged(
     records = itertools.chain([first], records)
     if has_words(first[1]):
         return read_token_records(path, records, task, label_column=label_column, gold=gold)
-    if task == "ner":
-        return read_spans(path, text_column=text_column, scheme=scheme or "IOB2", records=records)
+    if task == "ner" or not gold:
+        return read_spans(path, text_column=text_column, scheme=scheme or "IOB2", gold=gold, records=records)
     return read_conll(path, word_column=word_column, tag_column=tag_column, task=task, encoding=encoding)
 
 
