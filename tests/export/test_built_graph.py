@@ -115,6 +115,17 @@ def test_the_encoder_below_the_head_of_a_task_gives_its_vectors(kind: str, tmp_p
 
 
 @pytest.mark.usefixtures("without_torch")
+def test_a_run_gives_the_vectors_that_its_model_says(tmp_path: Path) -> None:
+    write_task(tmp_path / "run" / "model", "vectors of partners")
+    normalize = {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
+    modules = json.loads((tmp_path / "run" / "model" / "modules.json").read_text(encoding="utf-8"))
+    (tmp_path / "run" / "model" / "modules.json").write_text(json.dumps([*modules, normalize]), encoding="utf-8")
+    require_same_vectors(tmp_path / "run")
+    vectors = load_embedder(tmp_path / "run", device="cpu", characters=100).embed(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("without_torch")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.bfloat16])
 def test_weights_of_other_types_give_the_vectors_of_torch_or_are_left_to_it(dtype: torch.dtype, tmp_path: Path) -> None:
     folder = write(tmp_path / "model")

@@ -10,7 +10,8 @@ from bertsmith.inference.export.built_graph import encoder_graph
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.models.checkpoints.load import load_any
-from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
 from bertsmith.models.model_files.tokenizer_files import lowercased
 from bertsmith.tasks.encoding.onnx_engine import OnnxEngine
@@ -41,21 +42,23 @@ def load_encoder(
     recipe = read_recipe(Path(source), pooled=pooled)
     encoder_path = source if recipe is None else recipe.encoder
     compute = {"device": device, "precision": precision, "products": products}
-    exported, built = read_onnx_folder(encoder_path) if is_onnx_folder(encoder_path) else None, None
-    if exported is None and characters is not None:
-        exported, built, _ = encoder_graph(encoder_path, characters=characters, **compute) or (None, None, 0)
-    if exported is not None:
-        engine = OnnxEngine(exported, **compute, built=built)
-        lower = recipe is not None and recipe.lowercase
-        return engine.encoder(lowercased(exported.tokenizer) if lower else exported.tokenizer), recipe
-    require_torch(source)
-    from bertsmith.tasks.encoding.loading import load_frozen_encoder
-
-    folder = load_any(encoder_path)
-    if recipe is None:
+    folder: OnnxFolder | ModelFolder
+    graph = None
+    if is_onnx_folder(encoder_path):
+        folder = read_onnx_folder(encoder_path)
+    elif characters is not None and (built := encoder_graph(encoder_path, characters=characters, **compute)):
+        folder, graph = built.folder, built.graph
+    else:
+        require_torch(source)
+        folder = load_any(encoder_path)
+    if recipe is None:  # of a run, or a name, the folder of the model may have one
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
         folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
+    if isinstance(folder, OnnxFolder):
+        return OnnxEngine(folder, **compute, built=graph).encoder(folder.tokenizer), recipe
+    from bertsmith.tasks.encoding.loading import load_frozen_encoder
+
     return load_frozen_encoder(folder, device=device, precision=precision, products=products, int8=int8), recipe
 
 
