@@ -132,6 +132,7 @@ def test_events_of_other_kinds_and_other_models_are_refused(folder: Path, tmp_pa
     report = bertsmith.inspect_model(folder / "recommends")
     assert (report.what, report.text) == ("model folder, G-BERT for codes; heads: none", "it reads no text")
     assert report.sizes["hidden_size"] == 32
+    assert "max_position_embeddings" not in report.sizes, "a visit is a set"
     assert f"; {report.sizes['parameters']:,} parameters, " in " ".join(report.card)
     assert report.digests == "verified"
 

@@ -68,7 +68,9 @@ class GBertConfig(EncoderConfig):
     norms_first: ClassVar[bool] = True
     in_transformers: ClassVar[bool] = False
     has_graph: ClassVar[bool] = False  # in ONNX
-    omitted: ClassVar[frozenset[str]] = frozenset({"position_embedding_type", "is_causal", "classifier_dropout"})
+    omitted: ClassVar[frozenset[str]] = frozenset(
+        {"max_position_embeddings", "position_embedding_type", "is_causal", "classifier_dropout"}
+    )
 
     hidden_size: int = help_field(300, "width of all vectors")
     num_hidden_layers: int = help_field(2, "encoder layers")
@@ -76,7 +78,6 @@ class GBertConfig(EncoderConfig):
     intermediate_size: int = help_field(300, "width of the feed-forward network")
     hidden_act: str = help_field("gelu_new", "activation of the feed-forward network")
     hidden_dropout_prob: float = help_field(0.4, "dropout on both residual branches, inside the second, and on layers")
-    max_position_embeddings: int = help_field(1_000_000, "codes of a visit; a limit only for what allocates by it")
     position_embedding_type: str = help_field("none", "positions; there are none, since a visit is a set")
     type_vocab_size: int = help_field(2, "kinds of codes")
     graphs: int = help_field(0, "kinds of codes with a tree")

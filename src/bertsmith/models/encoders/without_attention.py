@@ -9,7 +9,6 @@ G gates of all of them.
 
 import abc
 import dataclasses
-import functools
 from typing import ClassVar
 
 import torch
@@ -24,7 +23,6 @@ from bertsmith.models.parts.memory import Memory
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.parameter_names import Row, dense, output
 
-_ANY_LENGTH = 1_000_000  # tokens; a limit only for what allocates memory by it
 _OF_ATTENTION = frozenset(
     {
         "num_attention_heads",
@@ -56,11 +54,6 @@ class ConfigWithoutAttention(EncoderConfig):
 
     num_attention_heads: int = help_field(1, "attention heads; there are none")
     type_vocab_size: int = help_field(0, "segments; there are none")
-
-    @functools.cached_property
-    def max_tokens(self) -> int:
-        """The maximum number of tokens in a row; without a field for it, nothing in the model limits it."""
-        return _ANY_LENGTH if "max_position_embeddings" in self.omitted else super().max_tokens
 
     def require_two_halves(self) -> None:
         """Checks that the width can be divided between two directions."""

@@ -42,6 +42,7 @@ NAMED_SIZES = {
 }
 
 
+_ANY_LENGTH = 1_000_000  # tokens; a limit only for what allocates memory by it
 _TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
@@ -210,7 +211,9 @@ class EncoderConfig:
 
     @functools.cached_property
     def max_tokens(self) -> int:
-        """The maximum number of tokens in a row."""
+        """The maximum number of tokens in a row; without a field for it, nothing in the model limits it."""
+        if "max_position_embeddings" in self.omitted:
+            return _ANY_LENGTH
         return self.max_position_embeddings - self.first_position
 
     @property
