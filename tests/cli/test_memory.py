@@ -1,6 +1,7 @@
 """The commands memory train and memory answer."""
 
 import json
+import re
 from pathlib import Path
 
 import bertsmith
@@ -50,4 +51,5 @@ def test_what_is_wrong_is_said_in_one_line(run, tmp_path: Path) -> None:
         assert message in result.err
     inspected = run("inspect", out / "model").out
     assert "model folder, memory network for memory; heads: none\n" in inspected
+    assert re.search(r"^text: lower-cased, \d+ words$", inspected, re.MULTILINE)
     assert "digests: verified" in inspected

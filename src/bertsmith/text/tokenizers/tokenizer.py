@@ -36,11 +36,15 @@ class Tokenizer(abc.ABC):
             character, or words one such as "isn't".
     """
 
-    kind: ClassVar[str]
     unsettled: ClassVar[int] = 8
     vocabulary: Vocabulary
     rules: TextRules
     template: Template
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> str:
+        """The name of its pieces, for texts about a model."""
 
     @property
     @abc.abstractmethod

@@ -55,7 +55,6 @@ class WordPieceTokenizer(Tokenizer):
     """
 
     unsettled = 0
-    kind = "WordPieces"
 
     def __init__(
         self,
@@ -86,6 +85,11 @@ class WordPieceTokenizer(Tokenizer):
             WordPieceTokenizer, added=self.added, cache_entries=self.cache_entries, threads=self.threads
         )
         return make, (self.vocabulary, self.rules), {"template": self.template}
+
+    @property
+    def kind(self) -> str:
+        """WordPieces, or words if no piece continues one."""
+        return "words" if self.begins_word.all() else "WordPieces"
 
     @property
     def settings(self) -> dict[str, Any]:
