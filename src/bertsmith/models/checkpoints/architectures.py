@@ -118,16 +118,10 @@ _ENCODER_DECODER_MODELS = Registry[Callable[..., "EncoderDecoder"]](
     }
 )
 # Models that are no encoder of text: their names, the commands that use them, and their configurations.
-_OTHER_MODELS: Mapping[str, tuple[str, str]] = {
-    "memory-network": ("a memory network", "memory answer"),
-    "g-bert": ("a model of visits", "codes predict"),
+_OTHER_MODELS: Mapping[str, tuple[str, str, str]] = {
+    "memory-network": ("a memory network", "memory answer", "models.encoders.memory_network:MemoryNetworkConfig"),
+    "g-bert": ("a model of visits", "codes predict", "models.encoders.g_bert:GBertConfig"),
 }
-_OTHER_CONFIGS = Registry[type[EncoderConfig]](
-    {
-        "memory-network": "models.encoders.memory_network:MemoryNetworkConfig",
-        "g-bert": "models.encoders.g_bert:GBertConfig",
-    }
-)
 
 
 def architecture_of(config: EncoderConfig) -> Architecture:
@@ -155,7 +149,7 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
                 fix="use it with `bertsmith translate`",
             )
         if isinstance(kind, str) and kind in _OTHER_MODELS:
-            name, command = _OTHER_MODELS[kind]
+            name, command, _ = _OTHER_MODELS[kind]
             raise ConfigError(expected="an encoder", found=name, fix=f"use it with `bertsmith {command}` or `serve`")
         known = ", ".join(ARCHITECTURES)
         raise ConfigError(
@@ -167,10 +161,11 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
 def read_other_config(values: Any) -> EncoderConfig | None:
     """The configuration in a `config.json` of a model that is no encoder of text; None if it is of an encoder."""
     kind = values.get("model_type") if isinstance(values, Mapping) else None
-    if not isinstance(kind, str):
-        return None
-    configs = next((known for known in (ENCODER_DECODERS, _OTHER_CONFIGS) if kind in known), None)
-    return None if configs is None else configs[kind].from_dict(values)
+    if isinstance(kind, str) and kind in ENCODER_DECODERS:
+        return ENCODER_DECODERS[kind].from_dict(values)
+    if isinstance(kind, str) and kind in _OTHER_MODELS:
+        return cast("type[EncoderConfig]", imported(_OTHER_MODELS[kind][2])).from_dict(values)
+    return None
 
 
 def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> "Encoder":

@@ -374,8 +374,7 @@ def _use(
     if library == "onnx":
         about = ""
         if opening.in_onnx not in ("", EXACT):
-            session = opening.in_onnx.removeprefix("which ")
-            about = f"A session {session}; bertsmith answers with {opening.only_here}. "
+            about = f"A session {opening.in_onnx}; bertsmith answers with {opening.only_here}. "
         about += f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
         return f"## Use\n\n```python\n{_SESSION}```\n\n{about} {_PROGRAMS}"
     kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"

@@ -23,7 +23,7 @@ from bertsmith.models.parts.part_names import DECODER, OWN_HEAD, READER
 
 # In front of the `model_type` of the encoder, in folders that need the code, and in those that only bertsmith reads.
 _WITH_CODE, _ONLY_HERE = "bertsmith-", "bertsmith-only-"
-EXACT, OF_ROWS = "which is exact", "which gives the logits of single rows"
+EXACT, OF_ROWS = "is exact", "gives the logits of single rows"
 _TASKS = {
     "classification": "SequenceClassification",
     "regression": "SequenceClassification",
@@ -31,13 +31,13 @@ _TASKS = {
     "tagging": "TokenClassification",
     "span": "QuestionAnswering",
 }
-# What of a model of these kinds nothing else computes, and what a session of ONNX Runtime has of it.
+# What of a model of these kinds nothing else computes, and what a session of ONNX Runtime does with it.
 ONLY_HERE = {
     "extraction": (
         "a head on the sentences of a text",
-        "which takes the sentence of each token and the text of each sentence",
+        "takes the sentence of each token and the text of each sentence",
     ),
-    "coreference": ("scores of pairs of mentions in a text", "which gives the numbers of single pieces"),
+    "coreference": ("scores of pairs of mentions in a text", "gives the numbers of single pieces"),
 }
 # What `CrossEncoder` applies to the logits; by default a sigmoid to a single one, and nothing to several.
 _ACTIVATIONS = {"regression": "linear.Identity", "multi_label_classification": "activation.Sigmoid"}
@@ -53,7 +53,7 @@ class Opening:
             without the head of a task.
         needs_code: whether it is computed by the code in the folder.
         only_here: what the model has that nothing else computes; "" if something does.
-        in_onnx: what a session of ONNX Runtime gives of such a model, or takes; "" if it cannot be exported.
+        in_onnx: what a session of ONNX Runtime does with such a model, such as `EXACT`; "" if it cannot be exported.
     """
 
     tensors_of: str
@@ -65,7 +65,9 @@ class Opening:
     @property
     def readers(self) -> str:
         """The readers of a model that `transformers` does not, as advice."""
-        return "use it with bertsmith" + (f", or convert it with --to onnx, {self.in_onnx}" if self.in_onnx else "")
+        return "use it with bertsmith" + (
+            f", or convert it with --to onnx, which {self.in_onnx}" if self.in_onnx else ""
+        )
 
 
 def opening_of(
