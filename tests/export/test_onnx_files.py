@@ -14,7 +14,8 @@ from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import choose
 from bertsmith.inference.export import onnx_files as onnx_export
 from bertsmith.inference.export.conversion import export
-from bertsmith.inference.export.onnx_files import build_graph, write_fp32, write_int8
+from bertsmith.inference.export.onnx_files import onnx_model, write_fp32, write_int8
+from bertsmith.inference.export.onnx_graph import graph_of
 from bertsmith.inference.export.onnx_message import OPSET
 from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
@@ -239,7 +240,7 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(
     model = new_encoder(config).eval()
     shake(model)
     tensors = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
-    onnx.save_model(build_graph(config, tensors, None), tmp_path / "model.onnx")
+    onnx.save_model(onnx_model(graph_of(config, tensors, None)), tmp_path / "model.onnx")
     rows = random_rows([5, 1, config.max_tokens, 17, 2], config)
     inputs, batch = padded(rows), flat(rows)
     result = Session(tmp_path / "model.onnx")(inputs)
@@ -248,7 +249,7 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(
     np.testing.assert_allclose(result["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
     # The last layer of a pooled head computes only the position that represents a row.
     classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
-    onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
+    onnx.save_model(onnx_model(graph_of(config, tensors | classifier, "classification")), tmp_path / "pooled.onnx")
     with torch.inference_mode():
         read = pool_rows(hidden, batch.lengths) if config.pools_mean else model.read_of_rows(batch).pick(hidden)
         pooled = model.pool(read)[:, :2]
@@ -285,7 +286,7 @@ def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> No
     }
     for kind, expected in axes.items():
         folder, _ = task_folder(tmp_path / kind, kind)
-        graph = build_graph(folder.config, folder.tensors, SPECS[kind].kind)
+        graph = onnx_model(graph_of(folder.config, folder.tensors, SPECS[kind].kind))
         onnx.checker.check_model(graph, full_check=True)
         assert [(one.domain, one.version) for one in graph.opset_import] == [("", OPSET)]
 
@@ -303,7 +304,7 @@ def test_the_decoder_is_the_word_table_stored_once(tmp_path: Path) -> None:
     folder = load_any(tmp_path / "model")
 
     def size(tied: bool) -> int:
-        graph = build_graph(folder.config, folder.tensors, None, tied=tied).graph
+        graph = onnx_model(graph_of(folder.config, folder.tensors, None, tied=tied)).graph
         return sum(len(array.raw_data) for array in graph.initializer)
 
     assert size(tied=False) - size(tied=True) == 4 * CONFIG.vocab_size * CONFIG.hidden_size
@@ -420,8 +421,8 @@ def test_a_missing_package_is_one_line_that_names_the_extra(tmp_path: Path, monk
 
 def test_a_graph_that_is_no_valid_onnx_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _ = task_folder(tmp_path / "model", "single")
-    graph = build_graph(folder.config, folder.tensors, "classification")
+    graph = onnx_model(graph_of(folder.config, folder.tensors, "classification"))
     graph.graph.node[0].input[0] = "nowhere"
-    monkeypatch.setattr(onnx_export, "build_graph", lambda *_, **__: graph)
+    monkeypatch.setattr(onnx_export, "onnx_model", lambda _: graph)
     with pytest.raises(CheckpointError, match=r"valid ONNX in model\.onnx"):
         write_fp32(folder, "classification", tmp_path / "model.onnx")

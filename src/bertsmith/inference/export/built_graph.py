@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # With fewer multiplications by weights than this, torch is not worth its import; docs/decisions/0021-without-torch.md
 # has the measurements by processor.
 _MOST_PRODUCTS = 6e11
-_BYTES_PER_TOKEN = 4  # of English text, about
+_CHARACTERS_PER_TOKEN = 4  # of English text, about
 
 
 class Built(NamedTuple):
@@ -59,7 +59,7 @@ def encoder_graph(
         characters: that are to be read, about.
     """
     folder = _read(source, device=device, precision=precision, products=products)
-    if folder is None or folder.config.is_causal or characters > _BYTES_PER_TOKEN * _few_tokens(folder):
+    if folder is None or folder.config.is_causal or characters > _CHARACTERS_PER_TOKEN * _few_tokens(folder):
         return None
     return _without_task(folder, ("pooler",))
 

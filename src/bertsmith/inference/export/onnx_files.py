@@ -3,35 +3,23 @@
 Source: `quantize_dynamic` of onnxruntime (int8 weights per column, dynamic uint8 activations).
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.inference.export.onnx_graph import graph_of
+from bertsmith.inference.export.onnx_message import Graph
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.tasks.encoding.onnx_session import package
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # A protobuf file must stay below 2 GiB; everything but the weights takes a few thousand bytes.
 LARGEST_FILE = 2**31 - 2**20
 QUANTISED = ("MatMul", "Gather")
 
 
-def build_graph(
-    config: EncoderConfig,
-    tensors: "Mapping[str, Tensor]",
-    kind: str | None,
-    *,
-    reads: str = "pooler",
-    tied: bool = True,
-) -> Any:
-    """The model as an `onnx.ModelProto`, in fp32; see `graph_of`."""
-    graph = graph_of(config, tensors, kind, reads=reads, tied=tied)
+def onnx_model(graph: Graph) -> Any:
+    """The graph with all its numbers as an `onnx.ModelProto`."""
     model = package("onnx").load_model_from_string(graph.message())
     large = graph.large
     for array in model.graph.initializer:
@@ -44,13 +32,13 @@ def build_graph(
 
 def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_file: int = LARGEST_FILE) -> None:
     """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file next to it."""
-    _write(build_graph(folder.config, folder.tensors, kind, reads=_reads(folder)), path, largest_file)
+    _write(_model_of(folder, kind), path, largest_file)
 
 
-def _reads(folder: ModelFolder) -> str:
-    """The pooling that the head of the model reads; the pooler for a model of another tool."""
+def _model_of(folder: ModelFolder, kind: str | None, *, tied: bool = True) -> Any:
     spec = spec_of_head(folder)
-    return "pooler" if spec is None else spec.reads
+    reads = "pooler" if spec is None else spec.reads  # of a model of another tool the pooler
+    return onnx_model(graph_of(folder.config, folder.tensors, kind, reads=reads, tied=tied))
 
 
 def write_int8(
@@ -64,7 +52,7 @@ def write_int8(
     """
     onnx, quantization = package("onnx"), package("onnxruntime.quantization")
     # The decoder of a masked-LM head is transposed and quantized per column, so it cannot share the word embeddings.
-    graph = build_graph(folder.config, folder.tensors, kind, reads=_reads(folder), tied=False)
+    graph = _model_of(folder, kind, tied=False)
     # There is nothing to fold or fuse beforehand; without this mark onnxruntime advises to try.
     onnx.helper.set_model_props(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
     plain = path.with_name(f"plain-{path.name}")
