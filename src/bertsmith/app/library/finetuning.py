@@ -16,7 +16,7 @@ from bertsmith.base.storage.files import write_json
 from bertsmith.base.storage.locks import require_new_or_started, require_new_run
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.parts.vector_objectives import MARGIN
+from bertsmith.models.heads.head_spec import MARGIN
 from bertsmith.recipes.finetuning.base_model import require_lengths
 from bertsmith.recipes.finetuning.job import BaseModel, FinetuningJob
 from bertsmith.recipes.finetuning.recipes import (

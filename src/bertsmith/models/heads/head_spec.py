@@ -1,4 +1,4 @@
-"""The description of a task head: its outputs, and which hidden states it reads.
+"""The description of a task head: its outputs, which hidden states it reads, and what it learns if these are vectors.
 
 Letters: D width, K outputs of a head.
 """
@@ -24,6 +24,11 @@ from bertsmith.models.parts.part_names import DECODER, OWN_HEAD
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
+
+# The losses of a head whose vector is the result, see `vector_losses.py`.
+OBJECTIVES = ("cosine", "cosent", "ranking", "softmax", "infersent", "triplet", "margin")
+COSINE, COSENT, RANKING, SOFTMAX, INFERSENT, TRIPLET, MARGIN = OBJECTIVES
+WITH_LAYER = (SOFTMAX, INFERSENT)  # whose labels a layer predicts that is left out of the model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.models.heads.head_spec import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.models.parts.layers import linear
-from bertsmith.models.parts.vector_objectives import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

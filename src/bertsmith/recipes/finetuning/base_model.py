@@ -8,10 +8,9 @@ from bertsmith.base.core.errors import nearest
 from bertsmith.base.core.progress import warn
 from bertsmith.base.core.settings import require
 from bertsmith.models.checkpoints.model_folder import ModelFolder
-from bertsmith.models.heads.head_spec import Head
+from bertsmith.models.heads.head_spec import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, TRIPLET, WITH_LAYER, Head
 from bertsmith.models.model_files.metadata import OF_VECTORS
 from bertsmith.models.parts.head_inputs import ATTENTION, BILSTM, MAX, READERS
-from bertsmith.models.parts.vector_objectives import COSENT, COSINE, MARGIN, OBJECTIVES, RANKING, TRIPLET, WITH_LAYER
 from bertsmith.recipes.finetuning.settings import ENCODER, PROBE, RANDOM, SHARED, FinetuningSettings
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.task import GENERATION, TaskSpec

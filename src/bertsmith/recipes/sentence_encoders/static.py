@@ -28,8 +28,8 @@ from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.inference.vectors.request import StaticVectorsRequest
 from bertsmith.models.checkpoints.huggingface import write_model_folder
 from bertsmith.models.encoders.static import StaticConfig, special_ids
+from bertsmith.models.heads.head_spec import COSINE
 from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata
-from bertsmith.models.parts.vector_objectives import COSINE
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.metrics.vectors import principal_axes
 from bertsmith.tasks.specs.settings import TaskSettings

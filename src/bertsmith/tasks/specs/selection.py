@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from bertsmith.models.heads.head_spec import Head
-from bertsmith.models.parts.vector_objectives import NO_TEXT
 from bertsmith.tasks.datasets.drawn_replies import same
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
@@ -22,6 +21,7 @@ from bertsmith.tasks.metrics.vectors import cosines
 from bertsmith.tasks.specs.candidates import ChoosingTask, choices_of, require_whole_texts, rows_in_order
 from bertsmith.tasks.specs.predictions import ChoicePrediction
 from bertsmith.tasks.specs.tokenized import encoded_texts, tokenized
+from bertsmith.tasks.specs.vector_gold import NO_TEXT
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.pack import pack_rows
 from bertsmith.text.tokenizers.template import Template

@@ -26,17 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.models.heads.head_spec import Head
-from bertsmith.models.parts.vector_objectives import (
-    COSENT,
-    COSINE,
-    INFERSENT,
-    MARGIN,
-    NO_TEXT,
-    RANKING,
-    TRIPLET,
-    WITH_LAYER,
-)
+from bertsmith.models.heads.head_spec import COSENT, COSINE, INFERSENT, MARGIN, RANKING, TRIPLET, WITH_LAYER, Head
 from bertsmith.tasks.datasets.examples import TEXTS, Example, TextExample, TripletExample, texts_of_group
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.metrics.numbers import pearson, spearman
@@ -47,6 +37,7 @@ from bertsmith.tasks.specs.task import FROZEN_COSINE, WORDS_COSINE, Task
 from bertsmith.tasks.specs.vector_gold import (
     AGAINST,
     LABELLED,
+    NO_TEXT,
     PARTNERS,
     SCORES,
     TRIPLETS,

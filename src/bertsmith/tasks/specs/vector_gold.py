@@ -12,6 +12,7 @@ SCORES = ("spearman", "pearson")
 LABELLED = ("average_precision", "accuracy")
 PARTNERS = ("recall@1", "mrr@10")
 TRIPLETS = ("triplet_accuracy",)
+NO_TEXT = -1  # the id of a text that a unit does not have
 # Labels of pairs that belong together, and of pairs that say the opposite rather than something else.
 TOGETHER = ("entailment", "1", "true", "yes", "duplicate", "paraphrase", "equivalent", "positive", "relevant")
 AGAINST = ("contradiction", "0", "false", "no", "not_duplicate", "not_equivalent", "negative", "irrelevant")
