@@ -1,24 +1,20 @@
 """An engine that is there early, and gives way to another one, slower to load, once there is much to compute."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from bertsmith.base.machine.runtime import ALONE, Rank
 from bertsmith.tasks.encoding.engine import Engine
-from bertsmith.tasks.encoding.passes import Parallel
 from bertsmith.tasks.encoding.row_encoder import Hooked, RowEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits, RowPart
-from bertsmith.text.tokenizers.encoded import Ids
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from bertsmith.models.parts.memory import Memory
 
 
 class EarlyEngine(Engine):
     """Computes up to a number of tokens by one engine, and what follows by another one, which is loaded then.
 
-    Rows that are computed together are computed by one of the two.
+    Rows that are computed together are computed by one of the two. It is for tasks and masks; no texts are
+    continued by it.
 
     Args:
         early: the first engine.
@@ -59,11 +55,6 @@ class EarlyEngine(Engine):
         return self._engine.predicts
 
     @property
-    def directions(self) -> tuple[str, ...]:
-        """See `Engine`."""
-        return self._engine.directions
-
-    @property
     def masked_lm_tokens(self) -> int:
         """See `Engine`."""
         return self._engine.masked_lm_tokens
@@ -75,18 +66,6 @@ class EarlyEngine(Engine):
     def compute(self, part: RowPart, head: str) -> Logits:
         """See `Engine`."""
         return self._for(int(part.lengths.sum())).compute(part, head)
-
-    def parallel(self, head: str) -> Parallel | None:
-        """See `Engine`."""
-        return self._engine.parallel(head)
-
-    def new_memory(self) -> "Memory | None":
-        """See `Engine`."""
-        return self._engine.new_memory()
-
-    def next_logits(self, rows: Sequence[Ids], memory: "Memory | None" = None) -> Logits:
-        """See `Engine`."""
-        return self._for(sum(map(len, rows))).next_logits(rows, memory)
 
     def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> RowEncoder:
         """See `Engine`."""
