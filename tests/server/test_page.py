@@ -22,7 +22,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.tasks.specs.kinds import task_for
-from server.page_stub import CROWDED, MODELS, PAGE, PARTS, WEAK, StubServer, stub_server, vector_of
+from server.page_stub import CROWDED, MODELS, PAGE, PARTS, UNKNOWN, WEAK, StubServer, stub_server, vector_of
 from server.records import load_record_models
 from tasks.architecture_samples import write_base_model as write_architecture
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
@@ -309,10 +309,7 @@ def test_a_model_that_cannot_send_its_text_in_parts_answers_at_once(browser, stu
 def test_visits_are_written_line_by_line_and_likely_codes_have_bars(visit, stub):
     section = visit.run("codes")
     assert _lines(section, ".bars li") == ["tea green 75.0%", "diet 12.5%"]
-    assert _lines(section, ".answer .remark") == [
-        "The model read no earlier visits.",
-        "1 code that the model does not know.",
-    ]
+    assert _lines(section, ".note") == [f"T{WEAK[1:]}.", f"{UNKNOWN}."]
     visits = [{"codes": {"diagnosis": ["flu"], "medication": ["rest"]}}, {"codes": {"diagnosis": ["gout"]}}]
     assert stub.asked[-1] == ("/codes/predict", {"model": "visits", "subjects": [{"visits": visits}], "top": 8})
     section.get_by_label("Visits").fill("flu")
@@ -332,7 +329,7 @@ def test_texts_with_codes_and_facts(visit, stub):
     assert stub.asked[-1][1]["segments"] == [{"codes": ["0.1"]}, {"codes": ["0.2"]}]
     section = visit.run("memory")
     assert _lines(section, ".verdict") == ["office 87.5%"]
-    assert _lines(section, ".remark") == ["2 words that the model does not know."]
+    assert _lines(section, ".note") == [f"{UNKNOWN}."]
     assert _lines(section, ".bars li")[:3] == [
         "Mary went to the kitchen. 25.0%", "John went to the garden. 0.0%", "Mary moved to the office. 75.0%",
     ]  # fmt: skip

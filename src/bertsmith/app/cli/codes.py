@@ -1,6 +1,5 @@
 """Commands for sequences of codes: events of subjects as a vocabulary and visits, models of them, predictions."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,7 +89,7 @@ def predict(request: "PredictCodesRequest", json: JsonOption = False) -> None:
 
     Prints a line per code: subject, code, kind, probability and description.
     """
-    from bertsmith.app.library.codes import NOTHING_READ, predict_codes
+    from bertsmith.app.library.codes import NOTHING_READ, predict_codes, remarks
 
     predictions = call(predict_codes, request)
     for prediction in predictions:
@@ -103,10 +102,8 @@ def predict(request: "PredictCodesRequest", json: JsonOption = False) -> None:
                     (prediction.subject, code.code, code.kind, f"{code.probability:.4f}", code.description)
                 ).rstrip()
             )
-    _note_unknown(sum(prediction.unknown_codes for prediction in predictions))
-    reasons = Counter(prediction.unlike_training for prediction in predictions if prediction.unlike_training)
-    for reason, subjects in reasons.items():
-        note(f"{counted(subjects, 'subject')} with {reason}")
+    for remark in remarks(predictions):
+        note(remark)
     silent = [prediction for prediction in predictions if not prediction.codes]
     if none := sum(prediction.unlike_training != NOTHING_READ for prediction in silent):
         fix = "--top without --threshold" if request.threshold is not None else "--top"
@@ -119,7 +116,7 @@ def anomalies(request: "AnomaliesRequest", json: JsonOption = False) -> None:
     A line per visit: subject, time, surprise (the mean of -ln p over its codes) and the least likely code. With --json
     the probability of every code.
     """
-    from bertsmith.app.library.codes import find_anomalies
+    from bertsmith.app.library.codes import find_anomalies, remarks
 
     results = call(find_anomalies, request)
     for result in results:
@@ -128,7 +125,8 @@ def anomalies(request: "AnomaliesRequest", json: JsonOption = False) -> None:
         else:
             surprise = "-" if result.surprise is None else f"{result.surprise:.4f}"
             say("\t".join((result.subject, result.time, surprise, result.codes[0].code if result.codes else "-")))
-    _note_unknown(sum(result.unknown_codes for result in results))
+    for remark in remarks(results):
+        note(remark)
 
 
 def embed(request: "EmbedSubjectsRequest") -> None:
@@ -137,8 +135,3 @@ def embed(request: "EmbedSubjectsRequest") -> None:
 
     vectors = call(embed_subjects, request)
     say(f"{counted(len(vectors.words), 'vector')} of width {vectors.width:,}: {request.out}")
-
-
-def _note_unknown(unknown: int) -> None:
-    if unknown:
-        note(f"{counted(unknown, 'code')} not in the vocabulary of the model, read as unknown")

@@ -30,7 +30,7 @@ def answer(request: "AnswerMemoryRequest", json: JsonOption = False) -> None:
     Prints the answer and its probability; with a model that knows no answers, the fact with the most attention and its
     weight. With --json also the attention on each fact in each hop.
     """
-    from bertsmith.app.library.memory import asked_story, json_stories, memory_answers
+    from bertsmith.app.library.memory import asked_story, json_stories, memory_answers, remarks_on_unknown
 
     records = json_stories(stdin_lines(request)) if request.facts is None else [asked_story(request)]
     unknown = 0
@@ -42,5 +42,5 @@ def answer(request: "AnswerMemoryRequest", json: JsonOption = False) -> None:
             say(f"{result.fact}\t{max(result.attention[-1]):.4f}")
         else:
             say(f"{result.answer}\t{result.probability:.4f}")
-    if unknown:
-        note(f"{counted(unknown, 'word')} not in the training stories or too rare there, read as unknown")
+    for remark in remarks_on_unknown(unknown):
+        note(remark)

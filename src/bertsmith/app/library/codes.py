@@ -112,6 +112,18 @@ class SubjectVector:
         return {"subject": self.subject, "vector": self.vector.tolist(), "unknown_codes": self.unknown_codes}
 
 
+def remarks(answers: "Sequence[CodePrediction | VisitSurprise | SubjectVector]") -> list[str]:
+    """Sentences to read with answers: on unknown codes, and on subjects that are unlike those of the training."""
+    unknown = sum(answer.unknown_codes for answer in answers)
+    reasons = Counter(answer.unlike_training for answer in answers if isinstance(answer, CodePrediction))
+    zeros = sum(isinstance(answer, SubjectVector) and not answer.vector.any() for answer in answers)
+    return [
+        *([f"{counted(unknown, 'code')} not in the vocabulary of the model, read as unknown"] if unknown else []),
+        *(f"{counted(subjects, 'subject')} with {reason}" for reason, subjects in reasons.items() if reason),
+        *([f"{counted(zeros, 'subject')} with {NOTHING_READ}: vectors of zeros"] if zeros else []),
+    ]
+
+
 class _Reader:
     """A model with subjects as it reads them."""
 
@@ -229,20 +241,18 @@ def embed_subjects(request: EmbedSubjectsRequest) -> WordVectors:
     """
     require_replaceable(Path(request.out), WORD_VECTOR_FOLDER if request.replace else False)
     reader = _Reader.of(request)
-    data, vectors = reader.data, _vectors(reader)
+    answers = _vectors(reader)
     about = {"model": str(request.model), "vectors": f"means over visits of {' and '.join(reader.codes.kinds)}"}
-    if silent := sum(bool((rows == NO_ROW).all()) for rows in data.rows):
-        warn(f"{counted(silent, 'subject')} with {NOTHING_READ}: vectors of zeros")
-    if unknown := sum(data.unknown):
-        warn(f"{counted(unknown, 'code')} not in the vocabulary of the model, read as unknown")
-    names = [subject.name for subject in reader.subjects]
-    result = WordVectors(words=names, vectors=vectors, about=about)
+    for sentence in remarks(answers):
+        warn(sentence)
+    vectors = np.stack([answer.vector for answer in answers])
+    result = WordVectors(words=[answer.subject for answer in answers], vectors=vectors, about=about)
     save_word_vectors(result, Path(request.out), replace=request.replace)
     return result
 
 
-def _vectors(reader: _Reader) -> npt.NDArray[np.float32]:
-    """The vectors of subjects, float32 [S, kinds x D]."""
+def _vectors(reader: _Reader) -> list[SubjectVector]:
+    """The vectors of subjects, each float32 [kinds x D]."""
     width, data = reader.model.config.hidden_size, reader.data
     vectors = np.zeros((len(data), len(reader.codes.kinds), width), dtype=np.float32)
     for number, rows in enumerate(data.rows):
@@ -256,7 +266,10 @@ def _vectors(reader: _Reader) -> npt.NDArray[np.float32]:
                 if of_kind:
                     vectors[number, kind] = of_rows[of_kind].mean(axis=0)
     require_finite(vectors, lambda index: index)
-    return vectors.reshape(len(data), -1)
+    return [
+        SubjectVector(subject.name, vector.reshape(-1), unknown)
+        for subject, vector, unknown in zip(reader.subjects, vectors, data.unknown, strict=True)
+    ]
 
 
 def _surprises(reader: _Reader) -> Iterator[VisitSurprise]:
@@ -375,9 +388,7 @@ def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> R
         return [list(itertools.islice(surprises, len(subject.visits))) for subject in subjects]
 
     def vectors(subjects: Sequence[Subject]) -> list[SubjectVector]:
-        reader = _Reader(codes, chosen, subjects)
-        rows = zip(subjects, _vectors(reader), reader.data.unknown, strict=True)
-        return [SubjectVector(subject.name, vector, unknown) for subject, vector, unknown in rows]
+        return _vectors(_Reader(codes, chosen, subjects))
 
     of_visit = reads(lambda codes, visit: sum(_lengths(codes, visit)))
     known = [codes.vocabulary.code(id) for kind in codes.kinds for id in codes.vocabulary.ids_of_kind(kind).tolist()]
@@ -385,9 +396,9 @@ def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> R
         name=model_name(path),
         task=TASK,
         table={
-            "predict_codes": RecordAbility(of_visit, predictions),
-            "find_anomalies": RecordAbility(reads(_masked_codes), anomalies),
-            "embed_subjects": RecordAbility(of_visit, vectors),
+            "predict_codes": RecordAbility(of_visit, predictions, remarks),
+            "find_anomalies": RecordAbility(reads(_masked_codes), anomalies, remarks),
+            "embed_subjects": RecordAbility(of_visit, vectors, remarks),
         },
         hooked=(codes.model.bert,),
         device=str(chosen),

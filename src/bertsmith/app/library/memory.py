@@ -9,6 +9,7 @@ import torch
 
 from bertsmith.app.library.record_models import FP32, ReadRecord, RecordAbility, RecordModel, require_usual
 from bertsmith.base.core.finite import require_finite
+from bertsmith.base.core.progress import counted
 from bertsmith.base.core.requests import takes
 from bertsmith.base.machine.runtime import choose
 from bertsmith.models.checkpoints.hub import model_name
@@ -108,6 +109,11 @@ class _Memory:
             )
 
 
+def remarks_on_unknown(words: int) -> list[str]:
+    """A sentence to read with answers about stories, if the model does not know some of their words."""
+    return [f"{counted(words, 'word')} not in the training stories or too rare there, read as unknown"] if words else []
+
+
 def json_stories(blocks: Iterable[Sequence[str]]) -> Iterator[tuple[str, Any]]:
     """The record on each line of stdin that is not blank, with its location."""
     number = 0
@@ -156,10 +162,13 @@ def served_memory(path: Path | str, *, device: str = "auto", **options: Any) -> 
     def answers(stories: Sequence[Story]) -> list[MemoryAnswer]:
         return list(memory.answers(stories))
 
+    def remarks(answers: Sequence[MemoryAnswer]) -> list[str]:
+        return remarks_on_unknown(sum(answer.unknown_words for answer in answers))
+
     return RecordModel(
         name=model_name(path),
         task=TASK,
-        table={"answer_from_memory": RecordAbility(read, answers)},
+        table={"answer_from_memory": RecordAbility(read, answers, remarks)},
         hooked=(memory.model,),
         device=str(memory.device),
         labels=tuple(memory.labels),

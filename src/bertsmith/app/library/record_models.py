@@ -5,7 +5,7 @@ after the functions of the library that give the same answers.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,10 +44,12 @@ class RecordAbility:
     Attributes:
         read: checks the records of a request, which are plain values, and reads them.
         compute: the answers to the content of some of them, with the options of the request.
+        remarks: sentences to read with answers, as the command prints them.
     """
 
     read: Callable[[Sequence[Any]], list[ReadRecord]]
     compute: Callable[..., Sequence[Any]]
+    remarks: Callable[[Sequence[Any]], Iterable[str]] = lambda answers: ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,6 +103,10 @@ class RecordModel:
         with quiet():
             return self.table[ability].compute([record.content for record in items], **options)
 
+    def note(self, ability: str, answers: Sequence[Any]) -> str:
+        """What to read with the answers of a reply; "" if there is nothing."""
+        return "; ".join(self.table[ability].remarks(answers))
+
     def reads_at_most(self, ability: str) -> int | None:
         """None: what is cut off is said by each record."""
         return None
@@ -115,7 +121,7 @@ class ModelWithRecords:
     """
 
     def __init__(self, texts: "Model", records: RecordModel) -> None:
-        self._texts, self._records = texts, records
+        self._texts, self._records, self.note = texts, records, records.note
         self.kinds, self.details = records.kinds, records.details
         self.abilities: tuple[str, ...] = (*texts.abilities, *records.abilities)
 

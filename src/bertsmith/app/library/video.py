@@ -207,6 +207,10 @@ def _segments(request: Any) -> list[Segment]:
     return read_segments(request.segments, request.events, encoding=request.encoding, silent=False)
 
 
+def _remarks_on_unknown(codes: int) -> list[str]:
+    return [f"codes that the model does not know, left out: {codes:,}"] if codes else []
+
+
 def _known(reader: VideoReader, segments: Sequence[Segment], *, needs_text: bool) -> list[_Known]:
     """The segments with codes that the model knows, and their ids; without those that lack what is needed."""
     known: list[_Known] = []
@@ -217,8 +221,8 @@ def _known(reader: VideoReader, segments: Sequence[Segment], *, needs_text: bool
         if len(codes) and (segment.text or not needs_text):
             text = reader.text_ids(segment.text, segment.location) if needs_text else NOTHING
             known.append((segment, text, codes))
-    if unknown:
-        warn(f"codes that the model does not know, left out: {unknown:,}")
+    for remark in _remarks_on_unknown(unknown):
+        warn(remark)
     if len(known) < len(segments):
         lacks = "a text or known codes" if needs_text else "known codes"
         warn(f"segments without {lacks}, left out: {len(segments) - len(known):,}")
@@ -329,6 +333,9 @@ def served_texts_with_codes(path: Path | str, *, head: Any = None, **options: An
         chances = reader.alignment([(pair.text_ids, pair.code_ids) for pair in asked])
         return [(float(chance), pair.missing) for chance, pair in zip(chances, asked, strict=True)]
 
+    def remarks(answers: Sequence[tuple[float, int]]) -> list[str]:
+        return _remarks_on_unknown(sum(missing for _, missing in answers))
+
     def follow(asked: Sequence[_Asked], top: int) -> list[list[tuple[str, float]]]:
         rows = [(segment.text_ids, segment.code_ids) for segment in asked]
         return [_most_likely(reader, chances, top) for chances in reader.next_codes(rows)]
@@ -338,7 +345,7 @@ def served_texts_with_codes(path: Path | str, *, head: Any = None, **options: An
         task="pretraining",
         table={
             "fill_codes": RecordAbility(reads(gaps=True), fill),
-            "match_codes": RecordAbility(read_pairs, match),
+            "match_codes": RecordAbility(read_pairs, match, remarks),
             "next_codes": RecordAbility(reads(masks=1), follow),
         },
         hooked=pretrained.engine.hooked,

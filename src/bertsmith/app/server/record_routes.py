@@ -21,7 +21,8 @@ async def predict_codes(service: Service, request: Request, body: schemas.Predic
     size = answer_size.codes_of_subjects(host.model, subjects, body.top)
     options = (("top", body.top), ("threshold", body.threshold))
     work = await service.work(request, host, ability, subjects, size, options)
-    return listed(host, work, small=sum(len(answer.codes) for answer in work.answers))
+    note = host.model.note(ability, work.answers)
+    return listed(host, work, small=sum(len(answer.codes) for answer in work.answers), note=note)
 
 
 @post("/codes/anomalies", schemas.AnomaliesAsked, schemas.AnomaliesReply)
@@ -35,7 +36,8 @@ async def find_anomalies(service: Service, request: Request, body: schemas.Anoma
         judged = [visit for visit in visits if visit.surprise is not None]
         visits = sorted(judged, key=lambda visit: -visit.surprise)[: body.top]
     small = sum(1 + len(visit.codes) for visit in visits)
-    return listed(host, work, (visit.to_dict() for visit in visits), small=small)
+    note = host.model.note(ability, visits)
+    return listed(host, work, (visit.to_dict() for visit in visits), small=small, note=note)
 
 
 @post("/codes/embed", schemas.SubjectsAsked, schemas.EmbedSubjectsReply)
@@ -44,7 +46,7 @@ async def embed_subjects(service: Service, request: Request, body: schemas.Subje
     host, ability = service.hosts.find(body.model, "embed_subjects")
     subjects = _records(body.subjects)
     work = await service.work(request, host, ability, subjects, answer_size.vectors_of_subjects(host.model, subjects))
-    return listed(host, work)
+    return listed(host, work, note=host.model.note(ability, work.answers))
 
 
 @post("/codes/fill", schemas.FillCodesAsked, schemas.FillCodesReply)
@@ -69,7 +71,7 @@ async def match_codes(service: Service, request: Request, body: schemas.MatchCod
         {"index": index, "probability": work.answers[index][0], "unknown_codes": work.answers[index][1]}
         for index in order[: body.top]
     ]
-    return listed(host, work, results, key="results")
+    return listed(host, work, results, key="results", note=host.model.note(ability, work.answers))
 
 
 @post("/codes/next", schemas.NextCodesAsked, schemas.NextCodesReply)
@@ -89,7 +91,8 @@ async def answer_from_memory(service: Service, request: Request, body: schemas.S
     host, ability = service.hosts.find(body.model, "answer_from_memory")
     records = _records(body.stories)
     work = await service.work(request, host, ability, records, answer_size.stories(host.model, records))
-    return listed(host, work, small=sum(len(answer.facts) * len(answer.attention) for answer in work.answers))
+    weights = sum(len(answer.facts) * len(answer.attention) for answer in work.answers)
+    return listed(host, work, small=weights, note=host.model.note(ability, work.answers))
 
 
 def _records(items: Sequence[Any]) -> list[dict[str, Any]]:

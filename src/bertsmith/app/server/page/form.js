@@ -134,7 +134,7 @@ export function abilityView(ability, locked) {
       const body = { model: model.name, ...ability.body(written, model) };
       if (ability.draft) await draft(written, mine.signal);
       const reply = await ask(ability.path, body, mine.signal);
-      answer.replaceChildren(...ability.show(reply, written, model), ...notes(ability.group === "Fine-tuned" && model.weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit()), request(body));
+      answer.replaceChildren(...ability.show(reply, written, model), ...notes(["Fine-tuned", "Codes"].includes(ability.group) && model.weakness, reply.note), usageLine(reply.usage, performance.now() - began, limit()), request(body));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;

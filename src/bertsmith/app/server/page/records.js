@@ -1,7 +1,7 @@
 // What the page offers for models that answer about records, such as the visits of a subject with their codes.
 
 import { Refused } from "./api.js";
-import { bars, count, decimal, lines, make, percent, remark, verdict } from "./parts.js";
+import { bars, count, decimal, lines, make, percent, verdict } from "./parts.js";
 
 const CODES = { name: "codes", label: "Codes", rows: 1, hint: "separated by spaces" };
 const VISITS = { name: "visits", label: "Visits", rows: 8, hint: "one code per line, an empty line before the next visit" };
@@ -18,10 +18,7 @@ export const OF_RECORDS = [
     fields: () => [VISITS],
     examples: examplesOfVisits,
     body: (written, model) => ({ ...subjectOf(written, model), top: 8 }),
-    show: ({ predictions: [answer] }) => [
-      bars(answer.codes.map(withProbability), answer.codes.slice(0, 1).map(nameOf)),
-      ...remarks(answer.unlike_training && `The model read ${answer.unlike_training}.`, unknown(answer)),
-    ],
+    show: ({ predictions: [{ codes }] }) => [bars(codes.map(withProbability), codes.slice(0, 1).map(nameOf))],
   },
   {
     id: "anomalies",
@@ -38,7 +35,6 @@ export const OF_RECORDS = [
       predictions.flatMap((visit, number) => [
         make("h2", { text: `Visit ${number + 1}: ${visit.surprise === null ? "cannot be judged" : `surprise ${decimal(visit.surprise, 2)}`}` }),
         bars(visit.codes.map(withProbability)),
-        ...remarks(unknown(visit)),
       ]),
   },
   {
@@ -109,12 +105,10 @@ export const OF_RECORDS = [
   },
 ];
 
-function showFacts({ predictions: [{ answer, probability, facts, attention, unknown_words }] }) {
+function showFacts({ predictions: [{ answer, probability, facts, attention }] }) {
   const best = (weights) => facts[weights.indexOf(Math.max(...weights))];
-  const unknownWords = unknown_words ? `${count(unknown_words, "word")} that the model does not know.` : "";
   return [
     verdict(answer ?? best(attention.at(-1)), probability === null ? "" : ` ${percent(probability)}`),
-    ...remarks(unknownWords),
     ...attention.flatMap((weights, hop) => [
       make("h2", { text: `Attention, hop ${hop + 1}` }),
       bars(facts.map((fact, number) => [fact, weights[number]]), [best(weights)], "long"),
@@ -169,12 +163,4 @@ function nameOf({ code, description }) {
 
 function withProbability(code) {
   return [nameOf(code), code.probability];
-}
-
-function unknown({ unknown_codes }) {
-  return unknown_codes ? `${count(unknown_codes, "code")} that the model does not know.` : "";
-}
-
-function remarks(...sentences) {
-  return sentences.filter(Boolean).map(remark);
 }
