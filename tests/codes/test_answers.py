@@ -7,6 +7,9 @@ import pytest
 
 import bertsmith
 from bertsmith import BertsmithError
+from bertsmith.app.library.loading import open_model
+from bertsmith.base.storage.files import read_json
+from bertsmith.inference.predictors.loading import _warn_once
 from bertsmith.inference.word_vectors.formats import load_word_vectors
 from bertsmith.recipes.codes.model_folder import read_codes_model
 from codes.sample_events import DISEASES, write_events, write_tree
@@ -152,3 +155,24 @@ def test_a_log_with_codes_of_one_kind_is_continued_and_a_jump_in_it_is_improbabl
     path.write_text("host,time,event\na,1,start\na,2,load\na,3,save\na,4,start\n", encoding="utf-8")
     (worst,) = bertsmith.find_anomalies([path], tmp_path / "run", top=1, device="cpu")
     assert (worst.time, worst.codes[0].code) == ("3", "save")
+
+
+def test_a_model_below_the_best_baseline_says_so_with_its_predictions(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {"width": 8, "steps": 1, "learning_rate": 1e-6, "pretraining_epochs": 0, "epochs": 1, "device": "cpu"}
+    run = tmp_path / "run"
+    bertsmith.train_codes(folder / "codes", run, **few)
+    results = read_json(run / "results.json")
+    scores = {name: results["systems"][name]["f1"]["value"] for name in ("model", results["best_baseline"])}
+    model, baseline = scores.values()
+    assert model < baseline
+    compared = f"the baseline {results['best_baseline']!r}: f1 {model:.3g} against {baseline:.3g}"
+    sentence = f"his model is weak: on its {results['visits']} test examples it was not better than {compared}"
+    _warn_once.cache_clear()
+    bertsmith.predict_codes([folder / "events.csv"], run, device="cpu")
+    assert f"warning: t{sentence}\n" in capsys.readouterr().err
+    assert open_model(run, device="cpu").weakness == f"t{sentence}"
+    assert f"**T{sentence}.**" in (run / "model/README.md").read_text(encoding="utf-8")
+    bertsmith.train_codes(folder / "codes", tmp_path / "alone", **few, baselines=False)
+    assert open_model(tmp_path / "alone", device="cpu").weakness == ""

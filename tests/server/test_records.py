@@ -100,6 +100,13 @@ def test_each_subject_gets_the_answers_of_the_library_alone_and_in_any_batch(
     close([of_one[0] for of_one in served[7:]], served[0])
     usage = replies[0].json["usage"]
     assert usage["tokens_in"] == usage["tokens_used"] > 2 * len(records)
+    plagues = sum("plague" in visit["codes"]["diagnosis"] for record in records for visit in record["visits"])
+    unknown = f"{plagues} codes not in the vocabulary of the model, read as unknown"
+    assert replies[4].json["note"] == replies[6].json["note"] == unknown
+    alone = sum(len(record["visits"]) == 1 for record in records)
+    earlier = "; with --first-visits a model learns from such visits too"
+    subjects_alone = f"{alone} subject{'s' if alone > 1 else ''} with no earlier visits{earlier}"
+    assert replies[0].json["note"] == (f"{unknown}; {subjects_alone}" if name == "recommends" else unknown)
 
 
 STORIES = [
@@ -127,6 +134,9 @@ def test_each_question_about_facts_gets_the_answer_of_the_library(
     ]
     close([reply.json["predictions"][0] for reply in alone], together.json["predictions"])
     assert alone[2].json["usage"] == {"tokens_in": 12, "tokens_used": 7, "tokens_cut": 5}
+    unknown = [sum(answer.unknown_words for answer in part) for part in (answers, answers[:1], answers[1:2])]
+    notes = [reply.json["note"].partition(" words not in the training stories")[0] for reply in (together, *alone)]
+    assert notes[:3] == list(map(str, unknown))
 
 
 SEGMENTS = [
@@ -184,6 +194,8 @@ def test_texts_with_codes_get_the_answers_of_the_library(
         assert [rows[result["index"]][0] for result in reply["results"]] == [match.text for match in expected]
         close([result["probability"] for result in reply["results"]], [match.probability for match in expected])
     assert {result["index"]: result["unknown_codes"] for result in by_text["results"]} == {0: 0, 1: 1, 2: 0}
+    assert by_text["note"] == "codes that the model does not know, left out: 1"
+    assert by_codes["note"] == filled["note"] == ""
     assert filled["usage"]["tokens_cut"] == 80 - (64 - 3 - 3)
     assert followed["usage"]["tokens_cut"] == 81 - (64 - 3 - 3)
     assert filled["usage"]["tokens_in"] == sum((6 + 1, 7 + 3, 6 + 80))

@@ -18,6 +18,7 @@ from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import choose
 from bertsmith.base.storage.files import require_replaceable
+from bertsmith.inference.predictors.loading import said_weak
 from bertsmith.inference.word_vectors.word_vectors import WORD_VECTOR_FOLDER, WordVectors, save_word_vectors
 from bertsmith.models.checkpoints.hub import model_name
 from bertsmith.models.parts.batch import Batch
@@ -172,7 +173,9 @@ def predict_codes(request: PredictCodesRequest) -> list[CodePrediction]:
     Raises:
         BertsmithError: there is no such model, or a row of the events is invalid.
     """
-    return _predictions(_Reader.of(request), request.top, request.threshold)
+    reader = _Reader.of(request)
+    said_weak(reader.codes, request.model)
+    return _predictions(reader, request.top, request.threshold)
 
 
 def _predictions(reader: _Reader, top: int | None, threshold: float | None) -> list[CodePrediction]:
@@ -365,6 +368,7 @@ def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> R
     """A model of visits that answers about subjects as the functions here do, without reading it each time."""
     require_usual(path, options, FP32)
     codes, chosen = _loaded(path, device)
+    said_weak(codes, path)
 
     def reads(tokens_of_visit: Callable[[CodesModel, Visit], int]) -> Callable[[Sequence[Any]], list[ReadRecord]]:
         def read(records: Sequence[Any]) -> list[ReadRecord]:
@@ -402,6 +406,7 @@ def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> R
         },
         hooked=(codes.model.bert,),
         device=str(chosen),
+        weakness=codes.weakness,
         labels=tuple(codes.label(number).name for number in range(len(codes.labels))),
         kinds={kind: [code.name for code in known if code.kind == kind][:SHOWN_CODES] for kind in codes.kinds},
         details=tuple(code.kind + code.description for code in known),

@@ -60,6 +60,7 @@ class RecordModel:
         task: what it was trained for.
         table: its abilities by name.
         labels: the names of what it predicts.
+        weakness: see `Model`.
         kinds: the kinds of codes that it reads, each with its most frequent codes.
         details: what is shown with codes, such as descriptions; how long they are bounds a reply.
         max_length: the most facts of a story that are read; 0 if the records have no such limit.
@@ -69,7 +70,6 @@ class RecordModel:
 
     pair: ClassVar[None] = None
     tokenizer: ClassVar[None] = None
-    weakness: ClassVar[str] = ""
     embed_length: ClassVar[int] = 0
     max_question: ClassVar[int] = 0
     shows_attention: ClassVar[bool] = False
@@ -80,6 +80,7 @@ class RecordModel:
     hooked: "Sequence[Hooked]"
     device: str
     labels: tuple[str, ...] = ()
+    weakness: str = ""
     kinds: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     details: tuple[str, ...] = ()
     max_length: int = 0

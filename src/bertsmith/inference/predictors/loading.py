@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import warn
@@ -70,7 +70,18 @@ def load_predictor(
     )
 
 
-def said_weak(predictor: Predictor, source: object) -> Predictor:
+class Judged(Protocol):
+    """A predictor or model with the sentence that its own scores say against its answers; "" if they say nothing."""
+
+    @property
+    def weakness(self) -> str:
+        """The sentence."""
+
+
+Answering = TypeVar("Answering", bound=Judged)
+
+
+def said_weak(predictor: Answering, source: object) -> Answering:
     """The predictor for answers that people read: if its own scores speak against them, a line says so, once a process.
 
     Args:

@@ -13,6 +13,7 @@ from typing import Any
 from bertsmith.models.model_files.metadata import METADATA, ModelMetadata, read_metadata
 
 LEVEL = 0.05  # significance level: a difference with a p-value below it is more than noise
+TEST = "test_"  # in front of the names of scores on test examples; the others are of dev examples
 _GOOD = 0.9  # share of the highest score from which a tie says that the task is easy, not that the model is weak
 _TELLING = 100  # dev examples; fewer can hardly tell a model from a baseline, which says little about the model
 
@@ -22,9 +23,12 @@ def weakness_of(metadata: ModelMetadata) -> str:
     if metadata.training.get("collapsed"):
         return "this model gave the same answer to every example it was checked on: it has learned nothing"
     reasons = [*_mostly_wrong(metadata), *_against_baseline(metadata)]
-    count = metadata.training.get("dev_examples")
-    examples = f"its {count:,} dev examples" if isinstance(count, int) and count != 1 else "its dev examples"
-    return f"this model is weak: on {examples} {', and '.join(reasons)}" if reasons else ""
+    baseline = metadata.baseline or {}
+    is_of_test = str(baseline.get("metric")).startswith(TEST)
+    count = baseline.get("examples") if is_of_test else metadata.training.get("dev_examples")
+    examples = f"{'test' if is_of_test else 'dev'} examples"
+    examples = f"{count:,} {examples}" if isinstance(count, int) and count != 1 else examples
+    return f"this model is weak: on its {examples} {', and '.join(reasons)}" if reasons else ""
 
 
 def saved_baseline(source: Path) -> str:
@@ -54,7 +58,8 @@ def _against_baseline(metadata: ModelMetadata) -> list[str]:
     score, model = _number(baseline, "score"), _number(metadata.scores, metric)
     if score is None or model is None:
         return []
-    both = f"the baseline {str(baseline.get('name'))!r}: {metric.replace('_', ' ')} {model:.3g} against {score:.3g}"
+    shown = metric.removeprefix(TEST).replace("_", " ")
+    both = f"the baseline {str(baseline.get('name'))!r}: {shown} {model:.3g} against {score:.3g}"
     if model < score:
         return [f"it was not better than {both}"]
     p_value, examples = _number(baseline, "p_value"), _number(baseline, "examples")

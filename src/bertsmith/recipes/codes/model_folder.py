@@ -9,6 +9,7 @@ from bertsmith.base.storage.files import misfit
 from bertsmith.models.checkpoints.own_folder import new_from_weights, own_folder_of, write_own_folder
 from bertsmith.models.encoders.g_bert import GBert, GBertConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.text.codes import tree as trees
 from bertsmith.text.codes import vocabulary as vocabularies
 from bertsmith.text.codes.graph import graphs_of
@@ -38,6 +39,7 @@ class CodesModel:
         threshold: the probability from which a code is predicted.
         pretrained: whether it learned to predict masked codes.
         first_visits: whether it learned from visits without a past too.
+        weakness: what the scores of its own test visits say against its answers, in a sentence; "" if nothing.
     """
 
     model: GBert
@@ -49,6 +51,7 @@ class CodesModel:
     threshold: float
     pretrained: bool
     first_visits: bool
+    weakness: str = ""
 
     @property
     def recommends(self) -> bool:
@@ -120,6 +123,7 @@ def read_codes_model(path: Path | str) -> CodesModel:
         threshold=spec["threshold"],
         pretrained=spec["pretrained"],
         first_visits=spec["first_visits"],
+        weakness=weakness_of(metadata),
     )
 
 

@@ -20,6 +20,7 @@ from bertsmith.base.machine.runtime import Rank, choose
 from bertsmith.base.storage.files import digest_file, read_json, write_json
 from bertsmith.models.encoders.g_bert import GBertConfig
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.model_files.weakness import TEST, weakness_of
 from bertsmith.recipes.codes.baselines import METRICS, MODEL, Visits, baselines, compared
 from bertsmith.recipes.codes.encoding import EncodedSubjects, encode_subjects
 from bertsmith.recipes.codes.folder import SUMMARY, VISITS, read_codes_folder
@@ -116,6 +117,17 @@ def train_codes(request: TrainCodesRequest) -> CodesResult:
             scored, threshold = score(workload, encoded[2], settings, len(vocabulary), training.seed)
             scored["codes_not_in_training"] = missing_codes(test_subjects, encoded[2], settings)
             results.update(scored)
+            metadata = ModelMetadata(
+                trained_on=digests,
+                training={"kept": "the best evaluation", "rounds": settings.rounds},
+                steps=result.kept_step,
+                tokens=result.kept_tokens,
+                scores={
+                    **result.scores,
+                    **{TEST + name: scored["systems"][MODEL][name]["value"] for name in METRICS},
+                },
+                baseline=best_baseline(scored),
+            )
             codes = CodesModel(
                 model=workload.model,
                 vocabulary=vocabulary,
@@ -126,16 +138,7 @@ def train_codes(request: TrainCodesRequest) -> CodesResult:
                 threshold=threshold,
                 pretrained=settings.pretraining_epochs > 0,
                 first_visits=settings.first_visits,
-            )
-            metadata = ModelMetadata(
-                trained_on=digests,
-                training={"kept": "the best evaluation", "rounds": settings.rounds},
-                steps=result.kept_step,
-                tokens=result.kept_tokens,
-                scores={
-                    **result.scores,
-                    **{f"test_{name}": scored["systems"][MODEL][name]["value"] for name in METRICS},
-                },
+                weakness=weakness_of(metadata),
             )
             write_codes_model(folder_of_model, codes, metadata, card_of(codes, scored))
             write_json(run.path / RESULTS, scored)
@@ -244,6 +247,19 @@ def score(
     return results, thresholds[MODEL]
 
 
+def best_baseline(results: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The baseline that the model was tested against, as its metadata record it; None without one."""
+    if (name := results.get("best_baseline")) is None:
+        return None
+    return {
+        "name": name,
+        "metric": f"{TEST}f1",
+        "score": results["systems"][name]["f1"]["value"],
+        "examples": results["visits"],
+        "p_value": results["against_best_baseline"]["f1"]["p_value"],
+    }
+
+
 def missing_codes(subjects: Sequence[Subject], data: EncodedSubjects, settings: CodesSettings) -> int:
     """How many codes of the visits of subjects no system can predict: no training visit has them."""
     first, count = 0 if settings.first_visits else 1, 0
@@ -274,6 +290,7 @@ def card_of(codes: CodesModel, results: Mapping[str, Any]) -> str:
         f"- A code is predicted from a probability of {codes.threshold:.2f}.\n"
         f"\n## Scores on {results['visits']:,} visits of {results['subjects']:,} held-out subjects\n\n"
         + "\n".join(lines)
+        + (f"\n\n**{codes.weakness[0].upper()}{codes.weakness[1:]}.**" if codes.weakness else "")
         + "\n\n## Use\n\n`bertsmith codes predict EVENTS --model DIR`; EVENTS is a table like that of its training.\n"
     )
 
