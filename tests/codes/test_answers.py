@@ -160,7 +160,15 @@ def test_a_log_with_codes_of_one_kind_is_continued_and_a_jump_in_it_is_improbabl
 def test_a_model_below_the_best_baseline_says_so_with_its_predictions(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = {"width": 8, "steps": 1, "learning_rate": 1e-6, "pretraining_epochs": 0, "epochs": 1, "device": "cpu"}
+    few = {
+        **KINDS,
+        "width": 8,
+        "steps": 1,
+        "learning_rate": 1e-6,
+        "pretraining_epochs": 0,
+        "epochs": 1,
+        "device": "cpu",
+    }
     run = tmp_path / "run"
     bertsmith.train_codes(folder / "codes", run, **few)
     results = read_json(run / "results.json")
