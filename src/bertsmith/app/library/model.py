@@ -94,7 +94,7 @@ class Model:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "selection", "tagging", "span", "generation", "extraction",
             "coreference", or None.
-        weakness: what the scores of its own dev examples say against its answers, in a sentence; "" if nothing.
+        weakness: what the scores of its own dev or test examples say against its answers; "" if nothing.
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         device: where it is computed.

@@ -423,7 +423,7 @@ class ModelShown(BaseModel):
     max_question: int = Field(description="maximum tokens of a question; 0 if it does not answer questions")
     width: int
     weakness: str = Field(
-        description="what the scores of its own dev examples say against its answers; empty if nothing"
+        description="what the scores of its own dev or test examples say against its answers; empty if nothing"
     )
 
 
