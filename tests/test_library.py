@@ -462,6 +462,7 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
         ("pair", "predict", [("a", "b")], r"found a list of lists; call classify\(\.\.\.\) with it"),
         ("single", "predict", pd.Series(["anna"]), r"found a list of texts; call classify\(\.\.\.\) with it"),
         ("single", "predict", {"train": []}, "name one of its parts"),
+        ("single", "predict", pd.DataFrame({"msg": ["a"], "id": ["1"]}), "name it with `text_column`$"),
         ("single", "classify", [("a", "b")], "a single text in text 1"),
         ("pair", "classify", [("a", "b"), "a"], "a pair of texts in text 2"),
         ("choice", "choose", [("a", "b")], "a context and a list of endings as question 1"),

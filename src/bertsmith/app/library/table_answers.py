@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from bertsmith.app.library.abilities import OF_TASKS
 from bertsmith.app.library.inputs import warn_cut
-from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import said_once, unseen
-from bertsmith.base.core.requests import as_list
+from bertsmith.base.core.requests import as_list, with_parameters
 from bertsmith.base.core.settings import require_known
 from bertsmith.base.core.tables import File, as_file, has_rows, is_table, like, local_path
 from bertsmith.inference.predictors.predictor import Predictor
@@ -16,7 +16,7 @@ from bertsmith.tasks.datasets.examples import TEXTS, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.glue import GLUE
 from bertsmith.tasks.datasets.glue import NLI_TITLES as NLI
-from bertsmith.tasks.datasets.tables import columns_of, read_table
+from bertsmith.tasks.datasets.tables import columns_of, read_table, text_columns
 from bertsmith.tasks.specs.named_tasks import form_of
 from bertsmith.tasks.specs.predictions import (
     AnswerPrediction,
@@ -38,8 +38,9 @@ PREDICTION, PROBABILITY = "prediction", "probability"
 
 def predicted_table(predictor: Predictor, data: File, **options: Any) -> Any:
     """The columns prediction and probability for the rows of a table; see `Model.predict`."""
+    fields = dataclasses.fields(ColumnSettings)
     for option in options:
-        require_known("option of predict:", option, [field.name for field in dataclasses.fields(ColumnSettings)])
+        require_known("option of predict:", option, [field.name for field in fields])
     columns, spec = ColumnSettings(**options), predictor.task.spec
     if _is_empty(data, OF_TASKS[spec.kind]):
         return like(data if has_rows(data) else [], {name: [] for name in names_of(spec)})
@@ -47,9 +48,13 @@ def predicted_table(predictor: Predictor, data: File, **options: Any) -> Any:
     path = local_path(data) if table is None else table.path
     name = form_of(spec)
     name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
-    with said_once():  # the file is read twice
-        rows = [row.location for row in read_table(path, encoding=columns.encoding)]
-        examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
+    try:
+        with said_once():  # the file is read twice
+            rows = [row.location for row in read_table(path, encoding=columns.encoding)]
+            examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
+    except (InputError, ConfigError) as error:
+        fix, sentence = (with_parameters(text, fields) for text in (error.fix, error.sentence))
+        raise type(error)(expected=error.expected, found=error.found, fix=fix, sentence=sentence) from None
     predictions = predictor.predict(examples, unseen)
     warn_cut(prediction.cut_tokens for prediction in predictions)
     values = [values_of(prediction, multi_label=spec.multi_label) for prediction in predictions]
@@ -85,26 +90,18 @@ def texts_of(values: Any) -> Any:
     if _is_empty_frame(values):
         return []
     table = as_file(values, "texts")
+    columns = columns_of(table.path)
     try:
-        read = read_examples(TEXTS, table.path, gold=False)
+        is_pair = len(text_columns(table.path, columns)) > 1
     except InputError as error:
-        if "--text-column" not in error.fix:
-            raise
-        columns = columns_of(table.path)
-        column = repr(columns[0]) if len(columns) == 1 else "column"
-        raise InputError(
-            expected=error.expected, found=error.found, fix=f"name one, as in embed(frame[{column}])"
-        ) from None
+        fix = f"name one, as in embed(frame[{repr(columns[0]) if len(columns) == 1 else 'column'}])"
+        raise InputError(expected=error.expected, found=error.found, fix=fix) from None
+    if is_pair:
+        raise InputError.at(quoted(table.path), "one column of texts", "two", "name one, as in embed(frame['text'])")
+    read = read_examples(TEXTS, table.path, gold=False)
     for location, reason in read.skipped[:1]:
         raise InputError(expected=f"a text in {location}", found=reason, fix="fill it in, or leave the row out")
-    examples = cast("Sequence[TextExample]", read.examples)
-    if any(example.second is not None for example in examples):
-        raise InputError(
-            expected=f"one column of texts in {quoted(table.path)}",
-            found="two",
-            fix="name one, as in embed(frame['text'])",
-        )
-    return [example.first for example in examples]
+    return [example.first for example in cast("Sequence[TextExample]", read.examples)]
 
 
 def names_of(spec: TaskSpec) -> Sequence[str]:

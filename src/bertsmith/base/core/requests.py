@@ -26,7 +26,7 @@ import os
 import re
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
@@ -255,14 +255,20 @@ def call(function: Callable[..., Result], request: Request) -> Result:
 def _documented(text: str, request: type) -> str:
     """A docstring with the help of every field, before the section about errors; options are named as parameters."""
     lines = ["Args:"]
-    names = {f"--{option_name(field).replace('_', '-')}": f"`{field.name}`" for _, field in all_fields(request)}
-    for _, field in all_fields(request):
+    fields = [field for _, field in all_fields(request)]
+    for field in fields:
         about = field_help(field)
-        shown = _QUOTED_OR_OPTION.sub(lambda match: names.get(match[0], match[0]), about.library or about.help)
+        shown = with_parameters(about.library or about.help, fields)
         entry = f"{field.name}: {shown}{'; or a table in memory' if about.table else ''}"
         lines += textwrap.wrap(entry, 112, initial_indent="    ", subsequent_indent="        ", break_long_words=False)
     before, separator, after = text.partition("\nRaises:")
     return "\n".join((before.rstrip(), "", *lines, "")) + separator + after
+
+
+def with_parameters(text: str, fields: "Iterable[dataclasses.Field[Any]]") -> str:
+    """A text in which the options of some fields are named as parameters, as they are in the library."""
+    names = {f"--{option_name(field).replace('_', '-')}": f"`{field.name}`" for field in fields}
+    return _QUOTED_OR_OPTION.sub(lambda match: names.get(match[0], match[0]), text)
 
 
 def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:

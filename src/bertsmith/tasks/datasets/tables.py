@@ -138,7 +138,7 @@ def read_texts(
     if not rows:
         raise InputError(expected=f"rows in {quoted(path)}", found="none", fix="name a file that holds examples")
     columns = list(rows[0].values)
-    texts = _text_columns(path, columns, text_column, pair_column)
+    texts = text_columns(path, columns, text_column, pair_column)
     known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
     if target and label_column is None and not any(plain_name(name) in known_labels for name in columns):
         _refuse_spans(rows[0])
@@ -296,7 +296,14 @@ def _typed_rows(records: Iterable[tuple[str, Mapping[str, object]]]) -> Iterator
         yield Row(location, {name: as_text(value, location) for name, value in values.items()})
 
 
-def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, ...]:
+def text_columns(
+    path: Path, columns: Sequence[str], text: str | None = None, pair: str | None = None
+) -> tuple[str, ...]:
+    """The columns of the texts of a table, the named ones or those with known names: one, or two for pairs.
+
+    Args:
+        columns: of the table.
+    """
     for name in (text, pair):
         if name is not None:
             _require_column(path, columns, name)
