@@ -29,7 +29,7 @@ from bertsmith.models.encoders.post_norm_names import (
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.parameter_names import Row
 
-RANGES = 32  # of distance, half of them for each direction
+_RANGES = 32  # of distance, half of them for each direction
 # The distance at which each of the wider ranges begins: 8 * 16 ** (k / 8), so that the last one begins below 128.
 _WIDE = (8, 12, 16, 23, 32, 46, 64, 91)
 
@@ -54,12 +54,12 @@ class MpnetConfig(EncoderConfig):
     type_vocab_size: int = help_field(0, "segments; MPNet has none")
     layer_norm_eps: float = help_field(1e-5, "added to the variance inside the square root")
     pad_token_id: int = help_field(1, "id of <pad>; positions start after 1, whatever it is")
-    relative_attention_num_buckets: int = help_field(RANGES, "ranges of distance with a bias of their own")
+    relative_attention_num_buckets: int = help_field(_RANGES, "ranges of distance with a bias of their own")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         name = "relative_attention_num_buckets"
-        require_number(name, self.relative_attention_num_buckets, least=RANGES)
+        require_number(name, self.relative_attention_num_buckets, least=_RANGES)
 
     @functools.cached_property
     def first_position(self) -> int:
@@ -83,7 +83,7 @@ def ranges_of(longest: int) -> npt.NDArray[np.int64]:
     distances = np.arange(1 - longest, longest)
     far, single = np.abs(distances), _WIDE[0]
     wide = single - 1 + np.searchsorted(_WIDE, far, side="right")
-    ranges: npt.NDArray[np.int64] = np.where(far < single, far, wide) + (distances > 0) * (RANGES // 2)
+    ranges: npt.NDArray[np.int64] = np.where(far < single, far, wide) + (distances > 0) * (_RANGES // 2)
     return ranges
 
 
