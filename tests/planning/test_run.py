@@ -5,6 +5,8 @@ import json
 import re
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bertsmith
@@ -153,6 +155,15 @@ def test_the_tokens_of_a_text_are_those_of_a_corpus_built_from_it(corpus, tmp_pa
     assert f" for 1,000 GB of text at {much.text.vocabulary_rate / 1e6:.3g} MB/s" in lines["vocab"]
     assert f", {much.text.corpus_bytes / 1e9:,.4g} GB on disk" in lines["corpus"]
     assert gpu_plan(corpus).to_dict()["text"] is None
+
+
+def test_a_row_group_of_parquet_is_planned_for_as_the_same_text(corpus, tmp_path, monkeypatch):
+    documents = [f"a b c . d e f . {'a b ' * (number % 100)}" for number in range(12_000)]  # several blocks
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    pq.write_table(pa.table({"text": documents}), tmp_path / "text.parquet")
+    tokens = gpu_plan(corpus, text=str(tmp_path / "text.txt")).corpus_tokens
+    monkeypatch.setattr("bertsmith.training.planning.text._MEASURED_BYTES", 1)
+    assert gpu_plan(corpus, text=str(tmp_path / "text.parquet")).corpus_tokens == tokens
 
 
 def test_text_without_tokens_is_not_planned_for(corpus, tmp_path):

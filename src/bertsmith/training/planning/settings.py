@@ -25,7 +25,9 @@ class PlanSettings:
         "auto", "auto, cpu, cuda or cuda:N, measured here; or the name of a GPU that is not here, such as h200"
     )
     rates: str | None = help_field(
-        None, "take the rates from a plan that --json wrote on another machine, instead of measuring them here"
+        None,
+        "take the rates from a plan that --json wrote on another machine, instead of measuring them here",
+        path=True,
     )
     utilization: float = help_field(0.35, "for a GPU that is not here: the share of its peak that products reach")
     bandwidth: float | None = help_field(
@@ -35,7 +37,9 @@ class PlanSettings:
     )
     passes: float = help_field(1.0, "passes over the corpus, if there is no other budget", most=10**9)
     text: str | None = help_field(
-        None, "plan for this text instead of that of the corpus, with the time of `vocab` and `corpus` on this machine"
+        None,
+        "plan for this text instead of that of the corpus, with the time of `vocab` and `corpus` on this machine",
+        path=True,
     )
     gigabytes: float | None = help_field(
         None, "with --text: plan for that many GB of such text, of which --text has a part", most=10**9

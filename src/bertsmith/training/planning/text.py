@@ -126,11 +126,12 @@ def plan_text(text: Path, gigabytes: float | None, corpus: Corpus) -> TextPlan:
 
 
 def _first(items: Iterable[Any]) -> Iterator[TextBlock]:
-    """The first blocks of text, about `_MEASURED_BYTES` of it."""
+    """The first blocks of text, about `_MEASURED_BYTES` of it, or of Parquet the first row groups."""
     size = 0
     for item in items:
         if isinstance(item, TextBlock):
+            # A row group is read with its first block; the others are of the same bytes.
+            if size >= _MEASURED_BYTES and item.read_bytes:
+                return
             size += item.read_bytes
             yield item
-            if size >= _MEASURED_BYTES:
-                return
