@@ -218,10 +218,10 @@ def is_list(cell: str) -> bool:
     (True, True, True, False, False)
     """
     text = cell.strip()
-    if text.startswith('["') or not text.startswith("["):
-        return text.startswith("[")
+    if text.startswith('["'):
+        return True
     try:
-        return isinstance(json_value(text), list)
+        return text.startswith("[") and isinstance(json_value(text), list)
     except (ValueError, RecursionError):
         return False
 
