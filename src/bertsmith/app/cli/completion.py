@@ -52,13 +52,14 @@ def _choices() -> dict[str, Sequence[str]]:
     """The values of options that have a short list of them."""
     from bertsmith.models.checkpoints.architectures import ARCHITECTURES
     from bertsmith.models.parts.config import NAMED_SIZES
+    from bertsmith.recipes.finetuning.settings import KEEPS
     from bertsmith.tasks.specs.named_tasks import TASK_NAMES
     from bertsmith.training.pretraining.objectives import OBJECTIVES
 
     return {
         "--architecture": tuple(ARCHITECTURES),
         "--device": ("auto", "cpu", "cuda"),
-        "--keep": ("best", "last", "auto"),
+        "--keep": KEEPS,
         "--model": ("starter",),
         "--objective": tuple(OBJECTIVES),
         "--precision": ("auto", "fp32", "bf16", "int8"),

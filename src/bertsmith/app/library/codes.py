@@ -1,6 +1,7 @@
 """Answers of a model of visits: codes that subjects are likely to have, improbable visits, vectors of subjects."""
 
 import dataclasses
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -370,19 +371,15 @@ def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> R
     codes, chosen = _loaded(path, device)
     said_weak(codes, path)
 
-    def reads(tokens_of_visit: Callable[[CodesModel, Visit], int]) -> Callable[[Sequence[Any]], list[ReadRecord]]:
-        def read(records: Sequence[Any]) -> list[ReadRecord]:
-            numbered = enumerate(records, start=1)
-            subjects = [
-                nested_subject({"subject": str(number), **record}, f"subject {number}") for number, record in numbered
-            ]
-            _require_kinds(codes, subjects, "name the kinds of the codes")
-            return [
-                ReadRecord(subject, sum(tokens_of_visit(codes, visit) for visit in subject.visits))
-                for subject in subjects
-            ]
-
-        return read
+    def read(records: Sequence[Any], tokens_of_visit: Callable[[CodesModel, Visit], int]) -> list[ReadRecord]:
+        numbered = enumerate(records, start=1)
+        subjects = [
+            nested_subject({"subject": str(number), **record}, f"subject {number}") for number, record in numbered
+        ]
+        _require_kinds(codes, subjects, "name the kinds of the codes")
+        return [
+            ReadRecord(subject, sum(tokens_of_visit(codes, visit) for visit in subject.visits)) for subject in subjects
+        ]
 
     def predictions(subjects: Sequence[Subject], **options: Any) -> list[CodePrediction]:
         return _predictions(_Reader(codes, chosen, subjects), **options)
@@ -394,15 +391,16 @@ def served_codes(path: Path | str, *, device: str = "auto", **options: Any) -> R
     def vectors(subjects: Sequence[Subject]) -> list[SubjectVector]:
         return _vectors(_Reader(codes, chosen, subjects))
 
-    of_visit = reads(lambda codes, visit: sum(_lengths(codes, visit)))
+    once = functools.partial(read, tokens_of_visit=lambda codes, visit: sum(_lengths(codes, visit)))
+    masked = functools.partial(read, tokens_of_visit=_masked_codes)
     known = [codes.vocabulary.code(id) for kind in codes.kinds for id in codes.vocabulary.ids_of_kind(kind).tolist()]
     return RecordModel(
         name=model_name(path),
         task=TASK,
         table={
-            "predict_codes": RecordAbility(of_visit, predictions, remarks),
-            "find_anomalies": RecordAbility(reads(_masked_codes), anomalies, remarks),
-            "embed_subjects": RecordAbility(of_visit, vectors, remarks),
+            "predict_codes": RecordAbility(once, predictions, remarks),
+            "find_anomalies": RecordAbility(masked, anomalies, remarks),
+            "embed_subjects": RecordAbility(once, vectors, remarks),
         },
         hooked=(codes.model.bert,),
         device=str(chosen),

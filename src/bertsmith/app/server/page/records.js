@@ -138,7 +138,7 @@ function subjectOf({ visits }, { kinds }) {
   };
   const read = visits.trim().split(/\n\s*\n/).map((visit) => {
     const codes = {};
-    for (const line of visit.split("\n").map((text) => text.trim()).filter(Boolean)) {
+    for (const line of lines(visit)) {
       const [kind, code] = keyOf(line);
       (codes[kind] ??= []).push(code);
     }
