@@ -101,7 +101,7 @@ def row_of(kind, item, number):
     if kind == "tags":
         return {"tokens": list(item)}
     if kind == "choice":
-        endings = {f"ending{place}": ending for place, ending in enumerate(item[1])}
+        endings = {f"ending{position}": ending for position, ending in enumerate(item[1])}
         return {"sent1": item[0], "sent2": "", **endings}
     if METHODS[kind] == "answer":
         return {"id": str(number), "question": item[0], "context": item[1]}

@@ -64,6 +64,7 @@ class ClassificationTask(TaskWithLoss):
     settings_used = frozenset(
         {"long_text", "stride", "pooling", "calibrate", "tune_threshold", "label_thresholds", "both_orders"}
     )
+    weighs_examples = True
     class_weights: npt.NDArray[np.float32] | None = None  # [K], of the loss in training
 
     @property

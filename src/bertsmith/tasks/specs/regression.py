@@ -43,6 +43,7 @@ class RegressionTask(TaskWithLoss):
     kind = "regression"
     baselines = OF_TEXTS
     settings_used = frozenset({"long_text", "stride", "pooling", "both_orders"})
+    weighs_examples = True
 
     @property
     def head(self) -> "Head":

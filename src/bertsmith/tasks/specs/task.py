@@ -235,6 +235,7 @@ class Task(abc.ABC):
     settings_used: ClassVar[frozenset[str]]
     # Whether the steps of an epoch are counted by examples although windows are trained separately.
     epochs_count_examples: ClassVar[bool] = False
+    weighs_examples: ClassVar[bool] = False  # whether its loss knows weights of examples
 
     def __init__(self, spec: TaskSpec) -> None:
         assert spec.kind == self.kind, f"a spec of {spec.kind} for {self.kind}"

@@ -12,6 +12,7 @@ from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.tables import read_table
 from bertsmith.tasks.datasets.values import brief, number_in
+from bertsmith.tasks.specs.kinds import KINDS
 from bertsmith.text.documents.encodings import UTF_8
 
 LARGEST_WEIGHT = 1e6  # weight of an example
@@ -63,7 +64,7 @@ def weighted(
         kind: of their task.
     """
     require(
-        kind in ("classification", "regression"),
+        KINDS[kind].weighs_examples,
         expected="a classification or regression, for --weight-column",
         found=f"a task of the kind {kind}",
         fix="leave it out",
