@@ -50,7 +50,7 @@ STEPS, MOST_EPOCHS = 100, 20.0  # of small sets, as in `pretraining_gain.py`
 def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
     """Measures what is missing and writes the result; returns it."""
     options = _options(arguments)
-    models = dict(given.split("=", 1) for given in options.model)
+    models = dict(pair.split("=", 1) for pair in options.model)
     tasks = {name: (form, files) for name, form, files in map(parts_of, options.task)}
     if len(tasks) < 2:
         sys.exit("expected two tasks or more; found one; give --task again")
@@ -73,14 +73,14 @@ def _measured(
     """The matrix, after every cell that is missing was measured."""
     for model, first, second in _cells(models, tasks, options):
         for seed in range(1, options.seeds + 1):
-            place = options.work / "cells" / f"{model}_{first}_{second}_{seed}.json"
-            if place.is_file():
+            path = options.work / "cells" / f"{model}_{first}_{second}_{seed}.json"
+            if path.is_file():
                 continue
             start = models[model] if first == NOTHING else _first(model, models[model], first, tasks[first], options)
-            found = _score(start, *tasks[second], options, seed)
-            place.parent.mkdir(exist_ok=True)
-            write_json(place, found)
-            print(model, first, second, seed, json.dumps(found), flush=True)
+            cell = _score(start, *tasks[second], options, seed)
+            path.parent.mkdir(exist_ok=True)
+            write_json(path, cell)
+            print(model, first, second, seed, json.dumps(cell), flush=True)
     return _matrix(options, models, tasks)
 
 
@@ -159,13 +159,13 @@ def _cells(
 
 
 def _first(
-    model: str, source: str, task: str, given: tuple[str, list[str]], options: argparse.Namespace, seed: int = 1
+    model: str, source: str, task: str, files: tuple[str, list[str]], options: argparse.Namespace, seed: int = 1
 ) -> str:
     """The model after fine-tuning on all labels of a task, trained once for a seed; its folder."""
     folder = options.work / "first" / (f"{model}_{task}" if seed == 1 else f"{model}_{task}_{seed}")
     done = folder.with_suffix(".json")
     if not done.is_file():
-        spec, train, dev = _examples(*given, options.most, options.dev)
+        spec, train, dev = _examples(*files, options.most, options.dev)
         run = FinetuningSettings(epochs=options.epochs, dropout=0.1, baselines=False)
         recipe = RecipeSettings(learning_rate=options.rate, bias_correction=True, epsilon=1e-8)
         folder.parent.mkdir(exist_ok=True)
@@ -207,10 +207,10 @@ def _examples(
 def _require_same(options: argparse.Namespace) -> None:
     """Ends the script if WORK has cells of other settings."""
     names = ("labels", "most", "dev", "epochs", "rate")
-    given, place = {name: getattr(options, name) for name in names}, options.work / "settings.json"
-    if place.is_file() and read_json(place) != given:
-        sys.exit(f"expected the settings of {place}; found others; use another --work")
-    write_json(place, given)
+    settings, path = {name: getattr(options, name) for name in names}, options.work / "settings.json"
+    if path.is_file() and read_json(path) != settings:
+        sys.exit(f"expected the settings of {path}; found others; use another --work")
+    write_json(path, settings)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

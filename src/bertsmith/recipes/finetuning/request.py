@@ -160,8 +160,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         """How the new layer starts; None if that is not known before the model is."""
         if "start" in self.given or self.recipe in (PAPER, ULMFIT):
             return self.start
-        given = {**self.values(FinetuningSettings), **self.values(RecipeSettings)}
-        may = self.recipe == SETFIT or may_start_linear(kind_of(self.task), given, own_head=self.head is not None)
+        chosen = {**self.values(FinetuningSettings), **self.values(RecipeSettings)}
+        may = self.recipe == SETFIT or may_start_linear(kind_of(self.task), chosen, own_head=self.head is not None)
         return None if may else self.start
 
     @property

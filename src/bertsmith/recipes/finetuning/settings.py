@@ -240,9 +240,11 @@ class FinetuningSettings:
         return max(1, int(units / self.batch_size * self.epochs))
 
 
-def may_start_linear(kind: str, given: Mapping[str, Any], *, own_head: bool) -> bool:
-    """Whether the automatic recipe may fit the new layer of a task to vectors, as far as the given settings tell."""
-    is_fixed = given.get("freeze") == "body" or given.get("reinit_layers") or given.get("reads") in (CONCAT, *READERS)
+def may_start_linear(kind: str, chosen: Mapping[str, Any], *, own_head: bool) -> bool:
+    """Whether the automatic recipe may fit the new layer of a task to vectors, as far as the chosen settings tell."""
+    is_fixed = (
+        chosen.get("freeze") == "body" or chosen.get("reinit_layers") or chosen.get("reads") in (CONCAT, *READERS)
+    )
     return kind in LINEAR_KINDS and not own_head and not is_fixed
 
 
