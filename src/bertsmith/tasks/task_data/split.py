@@ -1,15 +1,39 @@
-"""The training and dev examples of a task, and how a dev set is split off the training file."""
+"""The training and dev examples of a task, and how a training file is split: a dev set off it, or all of it in folds.
+
+Source: Sechidis, Tsoumakas and Vlahavas (2011), "On the Stratification of Multi-Label Data", section 3.2, for folds.
+"""
 
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.randomness import generator
-from bertsmith.tasks.datasets.examples import Example, QuestionExample, TextExample
+from bertsmith.base.core.settings import require
+from bertsmith.tasks.datasets.examples import (
+    ChoiceExample,
+    Example,
+    MentionExample,
+    QuestionExample,
+    SequenceExample,
+    TaggedExample,
+    TextExample,
+)
 from bertsmith.tasks.datasets.labels import labels_of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fold:
+    """One of several parts of the training examples, of which each is predicted by a model trained on the others."""
+
+    number: int  # from 1
+    count: int
+    rows: Sequence[int]  # its examples among all, from 0, ascending
+
+    def __str__(self) -> str:
+        return f"fold {self.number} of {self.count}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,6 +46,7 @@ class TaskData:
     held_out: bool = False  # whether `dev` was split off the training file
     in_groups: bool = False  # whether whole groups of its examples were
     by_label: bool = False  # whether a share of the examples of each label was
+    fold: Fold | None = None  # the fold that `dev` is
     warnings: tuple[str, ...] = ()  # about the examples, one sentence each, which were also written to stderr
 
 
@@ -46,11 +71,11 @@ def split_dev(
     if len(examples) < 2:
         raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
     # Questions about the same context stay together; otherwise dev contexts would be seen in training.
-    by_group: dict[str, list[int]] = {}
-    for number, example in enumerate(examples):
-        together = example.context if isinstance(example, QuestionExample) else str(number)
-        by_group.setdefault(together if groups is None else groups[number], []).append(number)
-    parts = list(by_group.values())
+    together = [
+        example.context if isinstance(example, QuestionExample) else str(number)
+        for number, example in enumerate(examples)
+    ]
+    parts = _parts(together if groups is None else groups)
     labels, aside = _labels(examples), set[int]()
     counts = Counter(itertools.chain.from_iterable(labels))
     left, stays = counts.copy(), dict.fromkeys(counts, 1)
@@ -80,8 +105,78 @@ def split_dev(
     return kept, [examples[number] for number in sorted(aside)]
 
 
+def fold_numbers(
+    examples: Sequence[Example], count: int, seed: int, *, groups: Sequence[str] | None = None
+) -> list[int]:
+    """The fold of each example, from 1 to `count`; the folds have about equal shares of the examples of each label.
+
+    A text may have several labels. The rarest label is dealt out first, each part of examples to the fold that has too
+    few of that label, and among equal ones too few examples.
+
+    Args:
+        groups: the group of each example, which is in one fold as a whole. By default, examples with the same texts are
+            together, and questions about the same context.
+
+    Raises:
+        ConfigError: there are fewer groups, or different texts, than folds.
+    """
+    together = [example.context if isinstance(example, QuestionExample) else inputs_of(example) for example in examples]
+    parts = _parts(together if groups is None else groups)
+    require(
+        len(parts) >= count,
+        expected=f"at least {count} {'different examples' if groups is None else 'groups'} for --folds {count}",
+        found=str(len(parts)),
+        fix=f"use --folds {len(parts)}" if len(parts) > 1 else "leave --folds out",
+    )
+    order = sorted(generator(seed, "folds").permutation(len(parts)).tolist(), key=lambda part: -len(parts[part]))
+    labels = _labels(examples)
+    held = [Counter(label for number in part for label in labels[number]) for part in parts]
+    left = Counter(label for taken in held for label in taken.elements())
+    lacks = {label: [total] * count for label, total in left.items()}  # as `count` times what a fold lacks
+    room, fold_of, waiting = [len(examples)] * count, [0] * len(examples), dict.fromkeys(order)
+    while waiting:
+        rarest = min((label for label in left if left[label]), key=lambda label: (left[label], label), default=None)
+        for part in [part for part in waiting if rarest is None or rarest in held[part]]:
+            wanted = room if rarest is None else lacks[rarest]
+            fold = max(range(count), key=lambda fold: (wanted[fold], room[fold], -fold))
+            for label, taken in held[part].items():
+                lacks[label][fold] -= count * taken
+            room[fold] -= count * len(parts[part])
+            left.subtract(held[part])
+            del waiting[part]
+            for number in parts[part]:
+                fold_of[number] = fold + 1
+    return fold_of
+
+
+def _parts(together: Iterable[Hashable]) -> list[list[int]]:
+    """The numbers of the examples that stay together, by what they have in common."""
+    by_group: dict[Hashable, list[int]] = {}
+    for number, common in enumerate(together):
+        by_group.setdefault(common, []).append(number)
+    return list(by_group.values())
+
+
 def _labels(examples: Sequence[Example]) -> Sequence[Sequence[str]]:
     texts = [
         example for example in examples if isinstance(example, TextExample) and isinstance(example.label, str | tuple)
     ]
     return [labels_of(example) for example in texts] if len(texts) == len(examples) else [()] * len(examples)
+
+
+def inputs_of(example: Example) -> Hashable:
+    """The texts that a model reads of an example, without white space at their ends."""
+    if isinstance(example, TaggedExample):
+        return example.words
+    if isinstance(example, QuestionExample):
+        return example.question.strip(), example.context
+    if isinstance(example, ChoiceExample):
+        return example.context.strip(), example.endings
+    if isinstance(example, SequenceExample):
+        return example.source.strip()
+    if isinstance(example, MentionExample):
+        return example.text, example.mentions
+    if isinstance(example, TextExample):
+        first = example.first.strip()
+        return first if example.second is None else (first, example.second.strip())
+    return example.texts

@@ -23,8 +23,6 @@ from bertsmith.tasks.datasets.examples import (
     Example,
     ExampleFile,
     MentionExample,
-    QuestionExample,
-    SequenceExample,
     TaggedExample,
     TextExample,
 )
@@ -53,7 +51,7 @@ from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSetti
 from bertsmith.tasks.specs.task import COREFERENCE, TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.row_columns import groups_of, weighted
-from bertsmith.tasks.task_data.split import TaskData, split_dev
+from bertsmith.tasks.task_data.split import Fold, TaskData, fold_numbers, inputs_of, split_dev
 
 _READERS = Registry[Callable[..., ExampleFile]](
     {
@@ -193,6 +191,7 @@ def read_task(
     group_column: str | None = None,
     weight_column: str | None = None,
     by_label: bool = False,
+    fold: tuple[int, int] | None = None,
 ) -> tuple[TaskSpec, TaskData]:
     """The spec and data of a task, read from its files.
 
@@ -206,6 +205,8 @@ def read_task(
         group_column: the column of a group; the dev examples that are held out are those of whole groups.
         weight_column: the column with the weights of training examples of a classification or regression.
         by_label: for texts with one label each: hold out dev examples of each label that has two examples or more.
+        fold: the number of a fold, which becomes the dev examples, and how many folds there are; number 0 is none of
+            them: all examples are for training.
 
     Raises:
         BertsmithError: the task is unknown, or a file is missing or invalid; the message says which.
@@ -231,15 +232,22 @@ def read_task(
     if dev is None and name == TEXTS:
         require_other(groups is None, "--group-column", "a task with dev examples", "leave it out")
         data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
+    elif fold is not None and not fold[0]:
+        data = TaskData(train=examples, dev=(), digests=digests)
     elif dev is None:
         by_label = by_label and spec.kind == "classification" and name not in SEVERAL
-        kept, held = split_dev(examples, seed=0, by_label=by_label or name == PAIRS, groups=groups)
+        part = None
+        if fold is None:
+            kept, held = split_dev(examples, seed=0, by_label=by_label or name == PAIRS, groups=groups)
+        else:
+            part, kept, held = _split_fold(examples, *fold, groups)
         if spec.ranks:
             choices = cast("Sequence[ChoiceExample]", held)
             short = any(len(example.endings) < FEWEST for example in choices)
             held = list(with_drawn(choices, chosen.candidates - 1)) if short else held
         in_groups = groups is not None
         data = TaskData(train=kept, dev=held, digests=digests, held_out=True, in_groups=in_groups, by_label=by_label)
+        data = dataclasses.replace(data, fold=part)
     else:
         form = name
         if name in FORMS:
@@ -259,8 +267,9 @@ def read_task(
         if digests["dev"] == digests["train"]:
             warn("the dev examples are the training examples; their scores say nothing about other texts")
         data = TaskData(train=examples, dev=others, digests=digests)
-    if spec.kind == "similarity" and data.dev:
-        metrics = metrics_of_examples(data.dev)
+    scored = data.dev if fold is None else examples
+    if spec.kind == "similarity" and scored:
+        metrics = metrics_of_examples(scored)
         if not metrics:
             reason = "its examples are single texts"
             raise InputError.is_not(str(dev), "a dev file", reason, "give scored pairs, pairs or triplets")
@@ -268,18 +277,28 @@ def read_task(
     if spec.kind == "classification":
         texts = cast("Sequence[TextExample]", examples)
         warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
-        if data.held_out:
+        if data.held_out and fold is None:
             warn_of_held_out(cast("Sequence[TextExample]", data.train), cast("Sequence[TextExample]", data.dev))
     if spec.kind in ("classification", "tagging"):
         # Parents are learned from their children.
         named = [label for label in spec.labels if label not in spec.parents]
-        warn_of_unlearned(named, data.train, data.dev)
+        warn_of_unlearned(named, *((data.train, data.dev) if fold is None else (examples, ())))
     # That all dev examples are training examples was said above.
     is_same = digests.get("dev") == digests["train"]
     warnings = data_warnings(data.train, () if is_same else data.dev)
     for warning in warnings:
         warn(warning)
     return spec, dataclasses.replace(data, warnings=warnings)
+
+
+def _split_fold(
+    examples: Sequence[Example], number: int, count: int, groups: Sequence[str] | None
+) -> tuple[Fold, list[Example], list[Example]]:
+    """A fold, the training examples without it, and its examples."""
+    numbers = fold_numbers(examples, count, seed=0, groups=groups)
+    rows = [row for row, other in enumerate(numbers) if other == number]
+    kept = [example for example, other in zip(examples, numbers, strict=True) if other != number]
+    return Fold(number=number, count=count, rows=rows), kept, [examples[row] for row in rows]
 
 
 def _digest(path: Path) -> str:
@@ -307,14 +326,14 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
     ("1 text of the training examples has different labels: 'x' in  and 'y' in  for 'a'",)
     """
     result = []
-    seen = {_inputs(example): example for example in reversed(train)}
-    shared = [example for example in dev if _inputs(example) in seen]
+    seen = {inputs_of(example): example for example in reversed(train)}
+    shared = [example for example in dev if inputs_of(example) in seen]
     if shared:
         first = shared[0]
         result.append(
             f"{len(shared):,} of {counted(len(dev), 'dev example')} {'is' if len(shared) == 1 else 'are'} also among "
-            f"the training examples, the first in {first.location} (as in {seen[_inputs(first)].location}): scores on "
-            "what was learned say little about other texts"
+            f"the training examples, the first in {first.location} (as in {seen[inputs_of(first)].location}): scores "
+            "on what was learned say little about other texts"
         )
     for examples, part in ((train, "training"), (dev, "dev")):
         golds: dict[Hashable, Example] = {}
@@ -322,35 +341,17 @@ def data_warnings(train: Sequence[Example], dev: Sequence[Example]) -> tuple[str
         for example in examples:
             if _gold(example) is None:
                 continue
-            other = golds.setdefault(_inputs(example), example)
+            other = golds.setdefault(inputs_of(example), example)
             if _gold(other) != _gold(example):
-                differing.setdefault(_inputs(example), (other, example))
+                differing.setdefault(inputs_of(example), (other, example))
         if differing:
             other, example = next(iter(differing.values()))
             result.append(
                 f"{counted(len(differing), 'text')} of the {part} examples {'has' if len(differing) == 1 else 'have'} "
                 f"different labels: {brief(_gold(other))} in {other.location} and {brief(_gold(example))} in "
-                f"{example.location} for {brief(_inputs(example))}"
+                f"{example.location} for {brief(inputs_of(example))}"
             )
     return tuple(result)
-
-
-def _inputs(example: Example) -> Hashable:
-    """The texts that a model reads of an example, without white space at their ends."""
-    if isinstance(example, TaggedExample):
-        return example.words
-    if isinstance(example, QuestionExample):
-        return example.question.strip(), example.context
-    if isinstance(example, ChoiceExample):
-        return example.context.strip(), example.endings
-    if isinstance(example, SequenceExample):
-        return example.source.strip()
-    if isinstance(example, MentionExample):
-        return example.text, example.mentions
-    if isinstance(example, TextExample):
-        first = example.first.strip()
-        return first if example.second is None else (first, example.second.strip())
-    return example.texts
 
 
 def _gold(example: Example) -> Hashable:
