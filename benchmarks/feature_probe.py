@@ -19,7 +19,7 @@ from bertsmith.base.core.settings import require
 from bertsmith.tasks.baselines.linear import LEAST_CHANCE, LinearModel, fit_linear
 from bertsmith.tasks.baselines.text_vectors import text_vectors
 from bertsmith.tasks.datasets.examples import Example
-from bertsmith.tasks.encoding.frozen import FrozenEncoder, Vectors
+from bertsmith.tasks.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.tasks.specs.classification import ClassificationTask
 from bertsmith.tasks.specs.predictions import LabelPrediction
 
@@ -45,7 +45,7 @@ class FeatureProbe:
 
     def __init__(
         self,
-        encoder: FrozenEncoder,
+        encoder: RowEncoder,
         task: ClassificationTask,
         *,
         layers: str = "last",

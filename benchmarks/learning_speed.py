@@ -2,18 +2,23 @@
 
     python benchmarks/learning_speed.py --corpus docstrings --size tiny --minutes 10 --data DIR
     python benchmarks/learning_speed.py --corpus gutenberg --size mini --minutes 60 --data DIR --arms hf,auto
+    python benchmarks/learning_speed.py ... --arms ltg-bert@1e-2,gpt-bert@1e-2 --peers ltg-bert=DIR,gpt-bert=DIR
 
 All arms train a new model of the same shape and vocabulary (8,000 pieces) on the same corpus in one thread:
 
 * `hf`: run_mlm.py with the default arguments of its Trainer (`peer_pretraining.py`);
 * `hf-tuned`: the same with learning rate 1e-3, 6 % warm-up and 32 rows per step;
-* `2018` and `auto`: `pretrain(corpus, out, recipe=...)` of bertsmith.
+* `modernbert@RATE`: the recipe of ModernBERT with its class in transformers (`peer_pretraining.py`);
+* `2018` and `auto`: `pretrain(corpus, out, recipe=...)` of bertsmith;
+* `ltg-bert@RATE`, `gpt-bert@RATE`, `gpt-bert-half@RATE`, `cramming@RATE`: recipes for little text by the code of their
+  own repositories, whose checkouts --peers names (`anchor_pretraining.py`); the rate is part of the name of the arm.
 
 The budget is in processor seconds (`time.process_time`, all threads) from the call that trains to the end of its last
 step: whatever prepares the model counts, evaluations and writing the model do not, nor does encoding the text, which is
 done once for all. Each arm first runs a few steps to determine how many fit into the budget, so that its schedule ends
-there. Schedules depend on the length of the run, so each share of the budget is a separate run; what `auto` reaches in
-a share of the seconds can then be compared with what a peer reaches in all of them.
+there; since the steps of an anchor differ, these are from all parts of its run. Schedules depend on the length of the
+run, so each share of the budget is a separate run; what `auto` reaches in a share of the seconds can then be compared
+with what a peer reaches in all of them.
 
 Every model is scored by the same code (`model_scores.py`): the loss on the same held-out rows with the same masks
 (15 %, 80/10/10), next to that of a unigram and a bigram model, and the accuracy of logistic regression on its frozen
@@ -29,10 +34,12 @@ import dataclasses
 import inspect
 import itertools
 import os
+import re
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -41,10 +48,12 @@ from unittest import mock
 os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
 
 import torch
+from anchor_models import AnchorEncoder, AnchorModel, check_scores
+from anchor_pretraining import ANCHORS, pretrain_anchor
 from harness import RESULTS, machine, machine_label
 from learning_speed_report import OF_ALL, append_line, read_lines, report
-from model_scores import HeldOutRows, ProbeTask, baseline_scores, folder_scores, probe_tasks
-from peer_pretraining import RECIPES, GroupedTexts, pretrain_peer
+from model_scores import HeldOutRows, ProbeTask, baseline_scores, folder_scores, model_scores, probe_tasks
+from peer_pretraining import RECIPES, GroupedTexts, peer_recipe, pretrain_peer
 
 from bertsmith.app.library.training import pretrain
 from bertsmith.base.core.progress import quiet
@@ -64,7 +73,7 @@ from bertsmith.training.loop.trainer import Trainer
 VOCABULARY_SIZE = 8000
 HELD_OUT = {"docstrings": 0.04, "gutenberg": 0.02}  # of the documents
 OURS = ("2018", "auto")
-ARMS = (*RECIPES, *OURS)
+ARMS = ("hf", "hf-tuned", *OURS)  # without checkouts or a rate
 TRIAL_SHARE, LEAST_TRIAL_SECONDS = 0.03, 2.0  # of the budget
 FIRST_GUESS = 1000  # steps
 TOLERANCE = 0.1  # of the budget
@@ -166,31 +175,51 @@ class Bench:
         """What distinguishes a run from all others in the file."""
         values = vars(self.options)
         fixed = {name: values[name] for name in ("corpus", "size", "minutes", "length", "rows", "precision")}
-        recipe = arm if arm in RECIPES or takes_recipe() else None
+        recipe = arm if arm not in OURS or takes_recipe() else None
         return {**fixed, "corpus_digest": self.digest, "arm": arm, "recipe": recipe, "share": str(share), "seed": seed}
 
-    def scores(self, model: Path) -> dict[str, Any]:
+    def scores(self, model: Path | AnchorModel) -> dict[str, Any]:
         """All scores of a model."""
         with quiet():
+            if isinstance(model, Path):
+                scores, encoder = folder_scores(self.held_out, model), model
+            else:
+                scores, encoder = model_scores(self.held_out, model), AnchorEncoder(model, self.corpus.tokenizer)
+                check_scores(model, self.held_out, scores["loss"])
             probes = {
-                f"{name}{ending}": task.accuracy(model, all_layers=bool(ending))
+                f"{name}{ending}": task.accuracy(encoder, all_layers=bool(ending))
                 for name, task in self.tasks.items()
                 for ending in ("", " all layers")
             }
-            return {**folder_scores(self.held_out, model), "probes": probes}
+            return {**scores, "probes": probes}
 
     def untrained_scores(self) -> dict[str, Any]:
         """The scores of a model with random parameters."""
         with tempfile.TemporaryDirectory() as place:
             return self.scores(self._base(Path(place)))
 
-    def train(self, arm: str, steps: int, seed: int, place: Path, clock: Clock) -> Path:
-        """The folder of the model of an arm after some steps."""
-        if arm in RECIPES:
+    def train(self, arm: str, steps: int, seed: int, place: Path, clock: Clock) -> Path | AnchorModel:
+        """The model of an arm after some steps, or its folder."""
+        if is_anchor(arm):
+            return pretrain_anchor(
+                arm,
+                self.options.peers,
+                self.config,
+                self.corpus,
+                steps=steps,
+                seed=seed,
+                precision=self.options.precision,
+                is_trial=clock.limit is not None,
+                mark=clock.mark,
+            )
+        if recipe := peer_recipe(arm):
             if self._grouped is None:
                 self._grouped = GroupedTexts(self.corpus, self.options.length)
             base, out = self._base(place / "base"), place / "model"
-            pretrain_peer(self._grouped, base, out, RECIPES[arm], steps=steps, seed=seed, mark=clock.mark)
+            precision = self.options.precision if recipe.is_modernbert else "fp32"
+            pretrain_peer(
+                self._grouped, base, out, recipe, steps=steps, seed=seed, mark=clock.mark, precision=precision
+            )
             return out
         settings: dict[str, Any] = {
             **self._shape,
@@ -209,10 +238,13 @@ class Bench:
             pretrain(self.folder, place / "run", **settings)
         return place / "run" / "model"
 
-    def _settings(self, arm: str, model: Path) -> dict[str, Any]:
-        """The settings with which an arm trained the model in a folder, defaults included, without folders of here."""
-        if arm in RECIPES:
-            return dataclasses.asdict(RECIPES[arm])
+    def _settings(self, arm: str, model: Path | AnchorModel) -> dict[str, Any]:
+        """The settings with which an arm trained a model, defaults included, without folders of here."""
+        if isinstance(model, AnchorModel):
+            folder = self.options.peers[ANCHORS[arm.partition("@")[0]][0]]
+            return {"model": model.settings, "commit": git_commit(folder)}
+        if recipe := peer_recipe(arm):
+            return dataclasses.asdict(recipe)
         recorded = read_json(model.parent / "settings.json")["settings"]
         if recorded["run"]["config"] is not None:
             recorded["run"]["config"] = Path(recorded["run"]["config"]).name
@@ -264,6 +296,12 @@ def timed_steps(clock: Clock) -> Iterator[None]:
         yield
 
 
+def git_commit(folder: Path) -> str:
+    """The commit of a checkout."""
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def takes_recipe() -> bool:
     """Whether `pretrain` has recipes by name; without them both of our arms are the recipe of 2018."""
     return "recipe" in inspect.signature(pretrain).parameters
@@ -300,11 +338,17 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10.0, help="the full budget, in processor minutes [10]")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), help=f"[{','.join(ARMS)}]")
+    parser.add_argument(
+        "--peers",
+        type=lambda text: {part.partition("=")[0]: Path(part.partition("=")[2]) for part in text.split(",")},
+        default={},
+        help="checkouts of the repositories of the anchors, ltg-bert=FOLDER,gpt-bert=FOLDER,cramming=FOLDER",
+    )
     parser.add_argument("--shares", type=_shares, default=_shares("1/12,1/6,1/3,1/2,1"), help="of the budget, for auto")
     parser.add_argument("--other-shares", type=_shares, default=_shares("1"), help="the same for all other arms [1]")
     parser.add_argument("--length", type=int, default=128, help="tokens of held-out rows and of the peer's rows [128]")
     parser.add_argument("--rows", type=int, default=512, help="held-out rows, at most [512]")
-    parser.add_argument("--precision", default="fp32", help="of our arms; the peer trains in fp32 [fp32]")
+    parser.add_argument("--precision", default="fp32", help="of all but run_mlm.py, which trains in fp32 [fp32]")
     parser.add_argument("--data", type=Path, help="folder with glue/SST-2, cls/nltk/qc and pretrain_gutenberg100")
     parser.add_argument(
         "--work",
@@ -313,9 +357,28 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="folder that keeps the corpus from one call to the next",
     )
     options = parser.parse_args(arguments)
-    if unknown := set(options.arms) - set(ARMS):
-        parser.error(f"expected arms out of {', '.join(ARMS)}; found {', '.join(sorted(unknown))}; correct --arms")
+    if unknown := sorted(arm for arm in options.arms if arm not in ARMS and not is_anchor(arm) and not is_peer(arm)):
+        known = ", ".join([*ARMS, *(f"{name}@RATE" for name in (*RECIPES, *ANCHORS))])
+        parser.error(f"expected arms out of {known}; found {', '.join(unknown)}; correct --arms")
+    needed = {ANCHORS[arm.partition("@")[0]][0] for arm in options.arms if is_anchor(arm)}
+    if missing := sorted(name for name in needed if not options.peers.get(name, Path("-")).is_dir()):
+        parser.error(f"expected folders with checkouts of {', '.join(missing)}; found none; name them with --peers")
     return options
+
+
+def is_anchor(arm: str) -> bool:
+    """Whether an arm is a known anchor with a rate, such as ltg-bert@1e-2."""
+    return _has_rate(arm, ANCHORS)
+
+
+def is_peer(arm: str) -> bool:
+    """The same for recipes with classes of transformers."""
+    return _has_rate(arm, RECIPES)
+
+
+def _has_rate(arm: str, names: Iterable[str]) -> bool:
+    name, _, rate = arm.partition("@")
+    return name in names and re.fullmatch(r"\d+(\.\d+)?(e-\d+)?", rate) is not None
 
 
 def _shares(text: str) -> list[Fraction]:
@@ -328,7 +391,7 @@ def main() -> None:
     torch.set_num_threads(1)
     described, bench = machine(), Bench(options)
     name = f"learning_speed_{options.corpus}_{options.size}_{options.minutes:g}-minutes_{machine_label(described)}"
-    name += f"_torch-{torch.__version__}"
+    name += f"_torch-{torch.__version__}" + ("" if options.precision == "fp32" else f"_{options.precision}")
     path = RESULTS / f"{name}.jsonl"
     fixed = {key: value for key, value in bench.key("", Fraction(1), 0).items() if key in OF_ALL}
     lines = read_lines(path)
@@ -350,8 +413,8 @@ def main() -> None:
         line = bench.run(arm, share, seed, next(same, None))
         print({name: value for name, value in line.items() if name not in (*fixed, "settings")}, flush=True)
         append_line(path, line)
-        report(name, path, ARMS)
-    report(name, path, ARMS)
+        report(name, path)
+    report(name, path)
 
 
 if __name__ == "__main__":

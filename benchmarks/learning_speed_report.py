@@ -28,8 +28,9 @@ def append_line(path: Path, line: dict[str, Any]) -> None:
         file.write(json.dumps(line) + "\n")
 
 
-def summary(lines: Sequence[dict[str, Any]], arms: Sequence[str]) -> list[dict[str, Any]]:
+def summary(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each arm and share: means over the seeds, and the standard deviation of the loss."""
+    arms = sorted(dict.fromkeys(line["arm"] for line in lines), key=lambda arm: arm == OURS)
     groups: dict[tuple[str, Fraction], list[dict[str, Any]]] = {}
     for line in lines:
         groups.setdefault((line["arm"], Fraction(line["share"])), []).append(line)
@@ -128,14 +129,14 @@ def draw(rows: Sequence[dict[str, Any]], references: dict[str, Any], path: Path,
     figure.savefig(path, metadata={"Date": None})
 
 
-def report(name: str, path: Path, arms: Sequence[str]) -> None:
+def report(name: str, path: Path) -> None:
     """Writes summary and plot of all runs in a file, and prints the table."""
     lines = read_lines(path)
     first = next(line for line in lines if "references" in line)
     runs = [line for line in lines if "arm" in line]
     if not runs:
         return
-    rows = summary(runs, arms)
+    rows = summary(runs)
     print(table(rows, first["references"]))
     ratios = speed_ups(rows)
     print("times fewer seconds of auto for the loss of the full budget:", ratios)

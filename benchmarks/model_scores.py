@@ -1,11 +1,12 @@
 """Scores of a pre-trained model: its loss on fixed held-out rows with fixed masks, and what its vectors know of tasks.
 
-Every model is read from its folder by the same code, whatever trained it.
+Every model is scored by the same code, whatever trained it.
 """
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from feature_probe import FeatureProbe
 from labelled_rows import trec
@@ -15,6 +16,7 @@ from bertsmith.models.checkpoints.assembly import load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.tasks.datasets.examples import TextExample
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
+from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.specs.classification import ClassificationTask
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.named_tasks import spec_for
@@ -40,7 +42,12 @@ def baseline_scores(rows: HeldOutRows, corpus: Corpus) -> dict[str, dict[str, fl
 
 def folder_scores(rows: HeldOutRows, folder: Path) -> dict[str, float]:
     """Loss, accuracy and top-5 accuracy on masked pieces of the model in a folder, in fp32."""
-    scores = rows.scores(load_pretrained(load_any(str(folder))).model)
+    return model_scores(rows, load_pretrained(load_any(str(folder))).model)
+
+
+def model_scores(rows: HeldOutRows, model: Any) -> dict[str, float]:
+    """The same of a model, which may be one of another project that is called in the same way."""
+    scores = rows.scores(model)
     return {"loss": round(scores.loss, 4), "accuracy": round(scores.accuracy, 4), "top5": round(scores.top, 4)}
 
 
@@ -52,13 +59,14 @@ class ProbeTask:
     train: Sequence[TextExample]
     test: Sequence[TextExample]
 
-    def accuracy(self, folder: Path, *, all_layers: bool = False) -> float:
+    def accuracy(self, model: Path | RowEncoder, *, all_layers: bool = False) -> float:
         """The accuracy on the test rows.
 
         Args:
+            model: its folder, or its encoder.
             all_layers: reads the mean vectors of the embeddings and of each layer, side by side.
         """
-        encoder = load_frozen_encoder(folder, device="cpu")
+        encoder = load_frozen_encoder(model, device="cpu") if isinstance(model, Path) else model
         layers = ",".join(map(str, range(encoder.model.num_layers + 1))) if all_layers else "last"
         probe = FeatureProbe(encoder, self.task, penalty=PROBE_PENALTY, layers=layers)
         probe.fit(self.train)
