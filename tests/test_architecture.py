@@ -38,6 +38,7 @@ SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub",
     "torch.distributed.device_mesh", "torch.distributed.fsdp", "torch.distributed.tensor",
     "bertsmith.recipes.finetuning.baselines", "bertsmith.recipes.finetuning.cheaper",
+    "bertsmith.recipes.finetuning.folds",
     "bertsmith.recipes.finetuning.linear_start", "bertsmith.recipes.adaptation.task_text",
     "bertsmith.recipes.finetuning.tuning", "bertsmith.recipes.finetuning.vector_workload",
     "bertsmith.inference.vectors.loading", "bertsmith.recipes.sentence_encoders.teacher",

@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bertsmith.base.core.errors import RunError
-from bertsmith.base.core.progress import recorded_warnings, said_once, tell
+from bertsmith.base.core.progress import duration, quiet, recorded_warnings, said_once, tell
 from bertsmith.base.core.requests import path_or_none, takes
 from bertsmith.base.core.settings import AUTO, require_other
 from bertsmith.base.machine.runtime import Rank
@@ -28,19 +29,22 @@ from bertsmith.recipes.finetuning.recipes import (
     situation_of,
 )
 from bertsmith.recipes.finetuning.request import FinetuneRequest
-from bertsmith.recipes.finetuning.run import FinetuningResult
+from bertsmith.recipes.finetuning.run import FinetuningResult, usual_seeds
 from bertsmith.recipes.finetuning.run import finetune as run_finetuning
 from bertsmith.recipes.finetuning.settings import PROBE, SETFIT, FinetuningSettings, RecipeSettings
-from bertsmith.recipes.results.finished_run import TABLE_FILE, search_folder
+from bertsmith.recipes.results.finished_run import TABLE_FILE, kept_scores, search_folder
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.drawn_replies import with_negatives
 from bertsmith.tasks.datasets.examples import TRIPLETS
 from bertsmith.tasks.specs.named_tasks import default_settings, with_metric
 from bertsmith.tasks.specs.settings import ColumnSettings, SplitSettings, TaskSettings
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import GENERATION, TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
 from bertsmith.tasks.task_data.task_files import read_task
-from bertsmith.training.loop.run_folder import CONTINUED, SETTINGS_FILE, is_run
+from bertsmith.training.loop.run_folder import CONTINUED, FOLDS, SETTINGS_FILE, is_run
+
+if TYPE_CHECKING:
+    from bertsmith.recipes.finetuning.folds import CrossValidation
 
 
 class Examples(NamedTuple):
@@ -75,7 +79,7 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
     out, rank = Path(request.out), Rank.from_environment()
-    signs_of_start = (out / SETTINGS_FILE, out / CONTINUED, search_folder(out))
+    signs_of_start = (out / SETTINGS_FILE, out / CONTINUED, out / FOLDS, search_folder(out))
     resume = started_before(request.resume, rank, *signs_of_start)
     if not resume:
         on_first_rank(lambda: require_new_run(out), rank)
@@ -83,6 +87,9 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
     folder = load_any(request.source)
     require_lengths(examples.spec, folder, request.given)
     chosen = choose_settings(request, examples, folder, rank, resume=resume)
+    if request.folds is not None:
+        with said_once():
+            return _by_folds(request, examples, folder, chosen, rank, resume=resume)
     base, source = base_model(request, examples, folder, chosen, rank, resume=resume)
     spec, data, prepared = examples
     settings, rates, search = chosen.settings, chosen.rates, None
@@ -126,8 +133,91 @@ def finetune(request: FinetuneRequest) -> FinetuningResult:
     return dataclasses.replace(result, trials=search.table)
 
 
-def read_examples(request: FinetuneRequest) -> Examples:
-    """The task and its examples; with a teacher its scores take the place of labels, with negatives they are added."""
+def _by_folds(
+    request: FinetuneRequest, examples: Examples, folder: ModelFolder, chosen: Chosen, rank: Rank, *, resume: bool
+) -> FinetuningResult:
+    """The result of a run on all examples, after one for each fold, which trains on the others and is scored on it."""
+    from bertsmith.recipes.finetuning.folds import Part, cross_validation
+
+    assert request.folds is not None, "a number of folds"
+    parts: list[Part] = []
+    writes = examples.spec.kind == GENERATION
+    seeds = request.seeds or usual_seeds(len(examples.data.train), chosen.rates.keep, writes=writes)
+    started = time.monotonic()
+    for number in range(1, request.folds + 1):
+        with quiet(warnings=True):  # those of the file were given for all examples
+            of_fold = read_examples(request, number)
+        fold = of_fold.data.fold
+        assert fold is not None, "the examples of a fold"
+        out = Path(request.out) / FOLDS / str(number)
+        name = f"{fold}: training"
+        result = _train(
+            request.replaced(out=out), of_fold, folder, chosen, rank, seeds=seeds, resume=resume, label=name
+        )
+        parts.append((fold, of_fold.data.dev))
+        each = (time.monotonic() - started) / number
+        left = f"about {duration(each * (request.folds + 1 - number))} left, if no fold was finished before"
+        score = kept_scores(result.report).get(examples.spec.metric, 0.0)
+        on_first_rank(lambda: tell(f"{fold}: {examples.spec.metric} {score:.4f}; {left}"), rank)  # noqa: B023
+    validation = on_first_rank(lambda: cross_validation(Path(request.out), examples.spec, parts), rank)
+    return _train(
+        request,
+        examples,
+        folder,
+        chosen,
+        rank,
+        seeds=seeds,
+        resume=resume,
+        label="all examples: training",
+        validation=validation,
+    )
+
+
+def _train(
+    request: FinetuneRequest,
+    examples: Examples,
+    folder: ModelFolder,
+    chosen: Chosen,
+    rank: Rank,
+    *,
+    seeds: int,
+    resume: bool,
+    label: str,
+    validation: "CrossValidation | None" = None,
+) -> FinetuningResult:
+    """The result of the run of one fold, or, with the results of the folds, of the run on all examples."""
+    out, settings = Path(request.out), chosen.settings
+    if resume and settings.reads == PROBE:
+        settings = dataclasses.replace(settings, reads=reads_of_run(out) or PROBE)
+    is_started = result_of_first_rank(lambda: resume and (is_run(out) or (out / CONTINUED).is_dir()), rank)
+    chosen = chosen._replace(settings=settings)
+    base, source = base_model(request, examples, folder, chosen, rank, resume=is_started)
+    fold = examples.data.fold
+    return run_finetuning(
+        base,
+        examples.spec,
+        examples.data,
+        out,
+        chosen.settings,
+        chosen.rates,
+        seeds=seeds,
+        resume=result_of_first_rank(lambda: resume and is_run(out), rank),
+        head=request.head,
+        recipe_name=chosen.recipe,
+        source_name=source,
+        prepared_by={**examples.prepared_by, "folds": request.folds, **({} if fold is None else {"fold": fold.number})},
+        request=request if fold is None else None,
+        label=label,
+        validation=validation,
+    )
+
+
+def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
+    """The task and its examples; with a teacher its scores take the place of labels, with negatives they are added.
+
+    Args:
+        fold: with folds, the one whose examples become the dev examples; 0 for none of them.
+    """
     settings = dataclasses.replace(default_settings(request.task), **request.values(TaskSettings))
     with recorded_warnings() as warnings:
         spec, data = read_task(
@@ -141,6 +231,7 @@ def read_examples(request: FinetuneRequest) -> Examples:
             group_column=request.group_column,
             weight_column=request.weight_column,
             by_label=request.keep == AUTO,
+            fold=None if request.folds is None else (fold, request.folds),
         )
     data = dataclasses.replace(data, warnings=tuple(warnings))
     spec = spec if request.metric is None else with_metric(spec, request.metric)
@@ -184,8 +275,10 @@ def choose_settings(
         on_first_rank(lambda: tell("few labels for a sentence encoder: the recipe is setfit, not auto"), rank)
     recipe = recipe or AUTO
     values = resolved(recipe, situation, values)
+    if request.folds is not None:  # no dev examples choose a step of the training on all, which is no second one
+        values |= {"refit": False, "keep": "auto" if values.get("keep") == "auto" else "last"}
     settings, rates = settings_from(values)
-    if resume and not request.search and settings.reads == PROBE:
+    if resume and not request.search and request.folds is None and settings.reads == PROBE:
         settings = dataclasses.replace(settings, reads=reads_of_run(Path(request.out)) or PROBE)
     return Chosen(recipe, values, settings, rates)
 
@@ -211,7 +304,7 @@ def base_model(
     if chosen.recipe == SETFIT:
         request.require_setfit_alone()
         few_labels.require_single_labels(spec)
-        on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(CONTINUED,)), rank)
+        on_first_rank(lambda: require_new_or_started(out, resume=resume, parts=(CONTINUED,), besides=(FOLDS,)), rank)
         job = checked()
         kept = {name: getattr(settings, name) for name in ("device", "precision", "micro_tokens")}
         width = folder.config.hidden_size

@@ -26,8 +26,8 @@ LOCK_FILE = ".lock"
 # A lock, or what an interrupted atomic write left: see `files`.
 _TRACE = re.compile(r"\.lock|\..+\.\d{1,9}\.partial", re.DOTALL)
 # What a run leaves in its folder before it has a result: its settings or those of a seed, text to continue on, the
-# teacher's logits.
-_OF_A_RUN = ("settings.json", "*/settings.json", "continued/*", "teacher/*")
+# teacher's logits, folds.
+_OF_A_RUN = ("settings.json", "*/settings.json", "continued/*", "teacher/*", "folds/*")
 _HOLDER = re.compile(rb"([0-9]+) (\S*)\n")  # what a lock contains: process and host
 # A link is not followed, and a named pipe does not block; Windows has neither flag.
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

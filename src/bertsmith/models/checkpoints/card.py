@@ -45,6 +45,7 @@ LIBRARIES = {  # by the hub's names
 _BOTH = "It also loads in `transformers`, and in `sentence-transformers` with the same vectors."
 _PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
 _CHOSEN = ", which were also used to choose {}; on others it may do worse."
+_FOLDS = ", each by a model trained without it (cross-validation); this model was trained on all, and was not scored."
 _AGAIN = " that were held out; the model was then trained again, on these as well, and was not scored since."
 _SESSION = """import onnxruntime
 
@@ -324,7 +325,15 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
         if "average_of" in training or "trainings" in training:
             chosen += ["between the seeds and their average" if "average_of" in training else "the best seed"]
         chosen = ["between the trainings and their linear start"] if "not_kept" in training else chosen
-        note += _AGAIN if training.get("trained_on_dev") else _CHOSEN.format(" and ".join(chosen)) if chosen else "."
+        note += (
+            _FOLDS
+            if "folds" in training
+            else _AGAIN
+            if training.get("trained_on_dev")
+            else _CHOSEN.format(" and ".join(chosen))
+            if chosen
+            else "."
+        )
         note += f" **{weakness[0].upper()}{weakness[1:]}.**" if (weakness := weakness_of(metadata)) else ""
     yield f"## Scores\n\n{table}\n\n{note}"
 

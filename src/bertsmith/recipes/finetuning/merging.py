@@ -90,7 +90,7 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
     learned = _of_trainings(job, trained, out)
     if job.keep != "auto" or job.dev is None:
         return learned
-    start = _started(job, out / START)
+    start = started(job, out / START)
     is_behind = learned.result.collapsed and not start.result.collapsed
     better = is_behind or _is_better(job, start, learned, ONE_ERROR)
     kept, other = (start, learned) if better else (learned, start)
@@ -113,7 +113,7 @@ def _of_trainings(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -
     return kept._replace(others=(other,))
 
 
-def _started(job: "FinetuningJob", out: Path) -> Kept:
+def started(job: "FinetuningJob", out: Path) -> Kept:
     """The linear start as a model; writes its predictions on the dev examples to the folder."""
     model = job.started_model(job.training.seed).to(choose(job.runtime.device, "fp32").torch_device)
     result = SeedResult(seed=job.training.seed, scores={}, collapsed=False, best_step=0, steps=0, seconds=0.0, tokens=0)

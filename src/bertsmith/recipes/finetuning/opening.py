@@ -47,6 +47,8 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
         )
     if job.data.held_out:
         held = "a tenth of the training examples is held out"
+        if job.data.fold is not None:
+            return [*lines, f"{job.data.fold}: {counted(len(job.data.dev), 'example')} to predict"]
         if job.data.in_groups:
             held = f"{counted(len(job.data.dev), 'training example')} of whole groups held out"
         elif job.data.by_label:

@@ -16,7 +16,7 @@ from bertsmith.recipes.finetuning.settings import (
     may_start_linear,
     require_agreement,
 )
-from bertsmith.tasks.datasets.examples import PAIRS
+from bertsmith.tasks.datasets.examples import PAIRS, TEXTS
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import RANKED, kind_of, require_metric, task_name
 from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, SplitSettings, TaskSettings
@@ -59,6 +59,14 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         "seeds to train with [3 below 10,000 examples, else 1; 1 for tasks that write text, 2 with --keep auto below "
         "500 examples]",
         least=1,
+        most=1000,
+    )
+    folds: int | None = help_field(
+        None,
+        "cross-validation: predict every training example by a model that is trained without it, in this many folds "
+        "with equal shares of each label, or of whole groups (--group-column); the final model is trained on all "
+        "examples, and the predictions are in RUN/out_of_fold.jsonl",
+        least=2,
         most=1000,
     )
     search: bool = help_field(False, "first search learning rates, batch sizes and epochs (needs optuna)")
@@ -150,11 +158,26 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--negatives",
             f"--task {RANKED[0]} --scorer {CROSS_ENCODER}",
         )
+        if self.folds is not None:
+            self._require_folds()
         require_agreement(
             self.keep if "keep" in self.given or self.recipe in (PAPER, ULMFIT) else None,
             start=self._known_start(),
             refit=self.refit,
         )
+
+    def _require_folds(self) -> None:
+        """Refuses options that cross-validation has no use for."""
+        refused = {
+            "--dev": (self.dev is not None, "score the model on that file afterwards, with `bertsmith evaluate`"),
+            "--search": (self.search, "search first, then give the settings with the best score"),
+            "--continue-on": (self.continue_on is not None, "continue first, and name RUN/continued/model as --model"),
+            "--refit": (self.refit, "leave it out: the model is trained on all examples"),
+            "--keep best": (self.keep == "best" and "keep" in self.given, "use --keep last or auto"),
+            f"--task {TEXTS}": (self.task == TEXTS, "leave one of the two out"),
+        }
+        for option, (is_given, fix) in refused.items():
+            require(not is_given, expected="no such option with --folds", found=option, fix=fix)
 
     def _known_start(self) -> str | None:
         """How the new layer starts; None if that is not known before the model is."""

@@ -12,6 +12,7 @@
     RUN/predictions.jsonl    the predictions of the model that is kept on the dev examples, next to the gold labels
     RUN/model/               the model that is kept: the best one, the average, or the start
     RUN/baselines.json ...   baselines on the same examples (see baselines)
+    RUN/folds/ ...           a run for each fold of the examples, for scores without dev examples (see folds)
 """
 
 import dataclasses
@@ -63,6 +64,7 @@ from bertsmith.training.loop.run_folder import PREPARED, SETTINGS_FILE, RunFolde
 
 if TYPE_CHECKING:
     from bertsmith.recipes.finetuning.baselines import Baselines
+    from bertsmith.recipes.finetuning.folds import CrossValidation
 
 ALL_FOLDER = "all"  # in RUN: the trainings on all examples
 SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
@@ -94,7 +96,7 @@ class FinetuningResult:
     trials: Sequence[Mapping[str, Any]] = ()
 
     def __repr__(self) -> str:
-        score = self.runs[self.best].scores.get(self.spec.metric)
+        score = kept_scores(self.report).get(self.spec.metric)
         shown = "without dev examples" if score is None else f"{self.spec.metric} {score:.4f}"
         return f"<FinetuningResult: {self.spec.name}, {shown}, {counted(len(self.runs), 'seed')}>"
 
@@ -103,7 +105,7 @@ class FinetuningResult:
         from bertsmith.base.pages.html import cell, note, table, words
         from bertsmith.recipes.results.report import curves_of_run
 
-        names = list(self.runs[self.best].scores)
+        names = list(kept_scores(self.report))
         rows = [
             [f"{run.seed}{' (best)' if number == self.best else ''}", *(cell(run.scores.get(name)) for name in names)]
             for number, run in enumerate(self.runs)
@@ -128,6 +130,8 @@ def finetune(
     source_name: str | None = None,
     prepared_by: Mapping[str, Any] | None = None,
     request: Request | None = None,
+    label: str = "training",
+    validation: "CrossValidation | None" = None,
 ) -> FinetuningResult:
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
@@ -143,14 +147,15 @@ def finetune(
         out: the run folder; new, unless `resume`.
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
-        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one; two with `keep`
-            auto below 500 examples, one of a decoder.
+        seeds: the number of trainings; see `usual_seeds`.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
         source_name: the base model as the user named it, for the record.
         prepared_by: settings that made the examples what they are, by name, for the record.
         request: what the user asked for, kept in the run folder.
+        label: what its progress is called.
+        validation: the results of the folds, on rank 0, for the report of a run without dev examples.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
@@ -161,7 +166,7 @@ def finetune(
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     with Run.open(out, resume=resume, device=settings.device, besides=PREPARED) as run:
         job = run.on_every_rank(lambda: FinetuningJob.prepare(source, spec, data, settings, recipe, head))
-        count = seeds or _usual_seeds(job)
+        count = seeds or usual_seeds(len(job.data.train), job.keep, writes=job.head.is_decoder)
         whole_seeds = 1 < run.rank.count <= count and job.division(run.rank) is None
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
         may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
@@ -170,10 +175,12 @@ def finetune(
             tell(line)
         if run.rank.count > 1:
             tell(_who_trains(count, run.rank, whole_seeds=whole_seeds))
-        baselines = run.on_first_rank(lambda: baselines_of(job, run.path, resume=run.is_resumed))
+        baselines = run.on_first_rank(
+            lambda: validation.baselines if validation else baselines_of(job, run.path, resume=run.is_resumed)
+        )
 
-        results = _train_seeds(job, run.path, range(count), run, "training", whole_seeds=whole_seeds)
-        kept = run.on_first_rank(lambda: kept_of(job, results, run.path))
+        results = _train_seeds(job, run.path, range(count), run, label, whole_seeds=whole_seeds)
+        kept = run.on_first_rank(lambda: (validation.kept if validation else kept_of)(job, results, run.path))
         refit: Refit | None = None
         if job.trains_on_all:
             on_all, folder = job.on_all_examples(), run.path / ALL_FOLDER
@@ -181,16 +188,20 @@ def finetune(
             name = "again on all examples"
             refit = on_all, _train_seeds(on_all, folder, parts, run, name, whole_seeds=whole_seeds)
 
-        result = run.on_first_rank(lambda: _finish(job, run.folder, results, kept, refit, baselines))
+        result = run.on_first_rank(lambda: _finish(job, run.folder, results, kept, refit, baselines, validation))
         return result if result is not None and run.rank.count == 1 else _on_every_rank(result, run)
 
 
-def _usual_seeds(job: FinetuningJob) -> int:
-    """The number of trainings of a job: several of a small set, for their average."""
-    examples = len(job.data.train)
-    if examples >= SMALL_SET or job.head.is_decoder:
+def usual_seeds(examples: int, keep: str, *, writes: bool) -> int:
+    """The number of trainings: three of a small set, for their average; two of a very small one with `keep` auto.
+
+    Args:
+        examples: the number of training examples.
+        writes: whether the model writes texts, of which there is one training.
+    """
+    if examples >= SMALL_SET or writes:
         return 1
-    return SEEDS_OF_QUICK_SET if job.keep == "auto" and examples < FEW_EXAMPLES else SEEDS_OF_SMALL_SET
+    return SEEDS_OF_QUICK_SET if keep == "auto" and examples < FEW_EXAMPLES else SEEDS_OF_SMALL_SET
 
 
 def _train_seeds(
@@ -273,6 +284,7 @@ def _finish(
     kept: Kept | None,
     refit: "Refit | None",
     baselines: "Baselines | None",
+    validation: "CrossValidation | None",
 ) -> FinetuningResult:
     """Writes the model that is kept, and report.json.
 
@@ -292,8 +304,11 @@ def _finish(
     written_job, weights, result = final or (job, kept.weights, kept.result)
     all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
     baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
-    written_job.write_model(run.model, weights, spec, result, origin_of(job, kept, written_job, all_results), baseline)
-    if kept.predictions.is_file():
+    origin = origin_of(job, kept, written_job, all_results)
+    if validation is not None:
+        origin |= {"dev_examples": len(lines), "folds": len(validation.folds)}
+    written_job.write_model(run.model, weights, spec, result, origin, baseline)
+    if kept.predictions.is_file() and validation is None:
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)
     report = {
@@ -306,13 +321,14 @@ def _finish(
         "scores": {
             name: dataclasses.asdict(spread([result.scores[name] for result in results])) for name in results[0].scores
         },
-        "intervals": intervals(spec.kind, results[0].scores, lines, spec.scheme),
+        "intervals": intervals(spec.kind, kept.result.scores, lines, spec.scheme),
         "temperature": spec.temperature,
         "threshold": spec.threshold,
         "settings": _settings_tried(job, spec, results),
         **({"thresholds": dict(zip(spec.labels, spec.thresholds, strict=True))} if spec.thresholds else {}),
         "best": kept.name,
         **models_in_report(job, kept),
+        **({} if validation is None else validation.in_report()),
         **({} if final is None else {"trained_on_all": len(written_job.data.train)}),
         **(
             {}
@@ -390,12 +406,14 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
         run: the run folder, as the lines name it.
     """
     lines = []
+    folds = report.get("cross_validation")
+    of_folds = f", mean of {counted(len(folds['folds']), 'fold')}" if folds else ""
     for name, score in report["scores"].items():
         if is_count(name):
             continue
         values = ", ".join(f"{value:.4f}" for value in score["values"])
         several = f" ± {score['deviation']:.4f} ({values})" if len(score["values"]) > 1 else ""
-        lines.append(f"{name}: {score['mean']:.4f}{several}")
+        lines.append(f"{name}{of_folds}: {score['mean']:.4f}{several}")
     if report["collapsed"]:
         lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
     if all(run["collapsed"] for run in report["runs"]):
@@ -406,8 +424,9 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     metric, kept = report["metric"], kept_name(report)
     if metric in report["intervals"]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
-        kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
-    how = "kept" if report["best"] in (AVERAGE, START) else f"best by {metric}"
+        over = f"{folds['examples']:,} examples, each predicted without training on it" if folds else "the dev examples"
+        kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over {over})"
+    how = "kept" if folds or report["best"] in (AVERAGE, START) else f"best by {metric}"
     lines.append(f"{how}: {kept}; {report['tokens_per_second']:,.0f} tokens/s")
     if "trained_on_all" in report:  # missing where there is a dev file
         lines.append(f"the model that is written was trained again, on all {report['trained_on_all']:,} examples")

@@ -11,6 +11,7 @@ from bertsmith.base.storage.files import read_json, read_json_lines
 from bertsmith.training.loop.run_folder import RunFolder
 
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+OUT_OF_FOLD = "out_of_fold.jsonl"  # the predictions of all examples, each by the run of its fold
 COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
 AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
 START = "start"  # the linear model that the trainings start from, in place of the folder of one of them
@@ -56,7 +57,9 @@ class FinishedRun:
 
 
 def kept_scores(report: Mapping[str, Any]) -> Mapping[str, float]:
-    """The scores of the model that was kept, from a report.json: of a training, the average or the start."""
+    """The scores of the model that was kept, from a report.json: of the folds, a training, the average or the start."""
+    if folds := report.get("cross_validation"):
+        return dict(folds["scores"])
     if report["best"] in (AVERAGE, START):
         return dict(report[report["best"]]["scores"])
     return dict(next(run["scores"] for run in report["runs"] if run["folder"] == report["best"]))
@@ -74,6 +77,11 @@ def named(name: str, parts: int) -> str:
     ('the average of 3 trainings', 'the linear start', 'seed-1')
     """
     return {AVERAGE: f"the average of {counted(parts, 'training')}", START: "the linear start"}.get(name, name)
+
+
+def scored_parts(report: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """What the mean of a score is over, with "folder" and "scores" of each: the folds of a run, or its trainings."""
+    return list((report.get("cross_validation") or {}).get("folds") or report["runs"])
 
 
 def warning_lines(report: Mapping[str, Any]) -> list[str]:
@@ -102,7 +110,7 @@ def read_run(path: Path, name: str, color: str) -> FinishedRun:
         record=record,
         report=report,
         logs={run["folder"]: RunFolder(path / run["folder"], {}).metrics() for run in report["runs"]},
-        lines=_predictions(path / PREDICTIONS_FILE),
+        lines=_predictions(path / PREDICTIONS_FILE) or _predictions(path / OUT_OF_FOLD),
         trials=read_json(path / TABLE_FILE) if (path / TABLE_FILE).is_file() else (),
     )
 

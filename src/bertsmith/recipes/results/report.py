@@ -15,12 +15,23 @@ from bertsmith.base.pages import html
 from bertsmith.base.pages.charts import COLORS, Series, line_chart
 from bertsmith.recipes.results.baseline_lines import better_line, lines_of_others, mean_line, rows_of_baselines
 from bertsmith.recipes.results.comparison import Comparison, compare
-from bertsmith.recipes.results.finished_run import COUNTS, FinishedRun, kept_scores, read_run, table_cells
+from bertsmith.recipes.results.finished_run import (
+    COUNTS,
+    FinishedRun,
+    kept_scores,
+    read_run,
+    scored_parts,
+    table_cells,
+)
 from bertsmith.recipes.results.published_scores import HEADLINES, PublishedScore, dev_scores
 from bertsmith.recipes.results.scores import details
 from bertsmith.training.loop.curves import HELD_OUT
 from bertsmith.training.loop.run_folder import RunFolder
 
+_OF_FOLDS = (
+    "Scores of folds: each example is predicted by a model that was trained on the other folds. The last two columns "
+    "are of all examples together; the model that is kept was trained on all of them."
+)
 _NOT_SCORES = ("_thresh", *COUNTS)  # endings of the other values that scorers report
 
 
@@ -129,7 +140,7 @@ def _trials(run: FinishedRun) -> str:
 
 def _scores(shown: Sequence[FinishedRun]) -> str:
     """One row per score and run, the score that selected the model first, then published scores; a note on the best."""
-    folders = list(dict.fromkeys(one["folder"] for run in shown for one in run.report["runs"]))
+    folders = list(dict.fromkeys(part["folder"] for run in shown for part in scored_parts(run.report)))
     names = list(dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"])))
     rows = []
     for name in names:
@@ -137,7 +148,7 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
             if name not in run.report["scores"]:
                 continue
             score = run.report["scores"][name]
-            by_folder = {one["folder"]: one["scores"].get(name) for one in run.report["runs"]}
+            by_folder = {part["folder"]: part["scores"].get(name) for part in scored_parts(run.report)}
             values = [score["mean"], score["deviation"], *(by_folder.get(folder) for folder in folders)]
             values.append(kept_scores(run.report).get(name))
             between = " to ".join(map(_number, run.report.get("intervals", {}).get(name, ())))
@@ -158,7 +169,10 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
     notes = [html.note(HEADLINES[task].text()) for task in tasks if task in HEADLINES]
     lost = [(run.name, line) for run in shown for line in lines_of_others(run.report)]
     notes += [html.note(html.sentence_case(f"{name}: {line}" if len(shown) > 1 else line)) for name, line in lost]
-    return html.section("Scores on the dev examples", html.table(rows, header), *notes)
+    folded = [run for run in shown if "cross_validation" in run.report]
+    notes += [html.note(_OF_FOLDS) for _ in folded[:1]]
+    title = "Scores on examples that a model was not trained on" if folded else "Scores on the dev examples"
+    return html.section(title, html.table(rows, header), *notes)
 
 
 def _baselines(shown: Sequence[FinishedRun]) -> str:

@@ -73,6 +73,11 @@ class ScoreRows:
     is_proportion: bool = False  # the score is the mean of rows that are each 0 or 1
     unit: float = 1.0  # factor that the scorer applies; SQuAD's reports percentages
 
+    @property
+    def score(self) -> float:
+        """The score of all rows, without its unit."""
+        return float((np.mean if self.statistic is None else self.statistic)(self.rows))
+
 
 def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") -> ScoreRows | None:
     """The per-example values of a score; None if it cannot be computed from single examples."""
@@ -98,9 +103,15 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
                 low, high = bootstrap_interval(made_of.rows, made_of.statistic, draws=DRAWS)
             if low < high:
                 # Draws without the only example of a class may all have a higher macro F1 than the score itself.
-                score = float((np.mean if made_of.statistic is None else made_of.statistic)(made_of.rows))
+                score = made_of.score
                 result[metric] = [min(low, score) * made_of.unit, max(high, score) * made_of.unit]
     return result
+
+
+def scores_of_lines(kind: str, names: Iterable[str], lines: Sequence[Line], scheme: str = "") -> dict[str, float]:
+    """The scores, of those that are named, that can be computed from the lines of predictions."""
+    rows = {name: score_rows(kind, name, lines, scheme) for name in names}
+    return {name: made_of.score * made_of.unit for name, made_of in rows.items() if made_of is not None}
 
 
 def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: npt.NDArray[np.generic]) -> float:

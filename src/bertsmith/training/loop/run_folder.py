@@ -10,7 +10,7 @@
         best-00000100.safetensors   on request, the parameters with the best held-out value, by their step
         model/              the resulting model folder, written by the caller
         tensorboard/        on request
-        continued/, teacher/, start/, first-stage/   what comes before the run, see `PREPARED`
+        continued/, teacher/, start/, first-stage/, folds/   what comes before the run, see `PREPARED`
 
 After a crash the log is cut back to the checkpoint from which the run resumes, so in the end it is the log of an
 uninterrupted run.
@@ -66,7 +66,8 @@ SETTINGS_FILE, REQUEST_FILE, METRICS_FILE = "settings.json", "request.toml", "me
 CONTINUED = "continued"
 # Of a student: the stored logits of its teacher, the model that it starts from, and its first stage.
 TEACHER, START, FIRST_STAGE = "teacher", "start", "first-stage"
-PREPARED = (CONTINUED, TEACHER, START, FIRST_STAGE)  # what a run may find in its folder when it is created
+FOLDS = "folds"  # a run for each fold of the training examples
+PREPARED = (CONTINUED, TEACHER, START, FIRST_STAGE, FOLDS)  # what a run may find in its folder when it is created
 _DIGITS = 12  # of a digest in a message
 _RESUME = "free some space or make the folder writable, and resume"
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
