@@ -25,12 +25,15 @@ from bertsmith.base.core.requests import (
     from_file,
     is_of_file,
     is_required,
+    option_name,
+    options_named,
     shown_of,
     takes,
     template,
     to_file,
+    with_parameters,
 )
-from bertsmith.base.core.settings import Help, help_field
+from bertsmith.base.core.settings import Help, field_help, help_field
 from bertsmith.recipes.comparison.request import CompareRequest
 from tasks.task_samples import write_base_model
 
@@ -345,3 +348,38 @@ def test_the_defaults_that_a_help_shows_are_those_of_the_training(command: str) 
         about, default = shown_of(fields[name], kind)
         assert "auto:" not in about
         assert default in (None, getattr(training, name))
+
+
+def test_a_field_may_be_given_by_the_name_of_its_option() -> None:
+    assert train(model="model", map={"1": "Claim"}) == train("model", pairs={"1": "Claim"})  # type: ignore[call-arg]
+    with pytest.raises(bertsmith.ConfigError, match="found model and source, which are the same; leave model out"):
+        train(source="a", model="b")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="multiple values for argument 'source'"):
+        train("a", model="b")  # type: ignore[call-arg]
+
+
+def test_errors_name_parameters_to_python_and_options_to_the_command_line() -> None:
+    @takes(Train)
+    def fail(request: Train) -> None:
+        fix = f"give --model MODEL, --name mean or --map, leave --resume out, or use `load --map`, not --{request.name}"
+        raise bertsmith.RunError(expected="--seeds 3", found="--no-resume", fix=fix)
+
+    message = (
+        'expected `seeds=3`; found `resume=False`; give `source=...`, `name="mean"` or `pairs`, leave `resume=True` '
+        "out, or use `load --map`, not --other"
+    )
+    with pytest.raises(bertsmith.RunError) as error:
+        fail("model", name="other")
+    assert (str(error.value), error.value.expected) == (message, "`seeds=3`")
+    with options_named(), pytest.raises(bertsmith.RunError, match="give --model MODEL, --name mean or --map, leave"):
+        fail("model", name="other")
+
+
+@pytest.mark.parametrize("command", REQUESTS)
+def test_the_option_of_every_field_is_named_as_a_parameter(command: str) -> None:
+    fields = [field for _, field in all_fields(REQUESTS[command]) if not field_help(field).in_library_only]
+    for field in fields:
+        option = f"--{option_name(field).replace('_', '-')}"
+        assert with_parameters(f"name it with {option}, or leave {option} out", fields).count(f"`{field.name}") == 2
+    text = with_parameters("with --unheard-of, see `bertsmith --help`", fields)
+    assert text == "with --unheard-of, see `bertsmith --help`"

@@ -87,7 +87,7 @@ def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, pla
         files = [place / "mails.csv"] if command[-1] == "--data" else []
         result = run(*command, *files, "--model", place / "run", stdin=b"a\n")
         assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
-        assert "fine-tuned with the user's head 'MyHead'; pass the class: " in result.err
+        assert "fine-tuned with the user's head 'MyHead'; pass the class with --head FILE:CLASS" in result.err
 
 
 def test_a_server_has_it_too(place: Path) -> None:

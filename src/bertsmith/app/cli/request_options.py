@@ -32,6 +32,7 @@ from bertsmith.base.core.requests import (
     from_file,
     is_required,
     option_name,
+    options_named,
     parts_of,
     plain_type,
     shown_of,
@@ -173,7 +174,8 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
             verify_models(value for name, value in values.items() if option_name(fields[name][1]) in MODEL_PARAMETERS)
         typed = {name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}
         copied = {name: _address(value) for name, value in asked.items() if value != values[name]}
-        command(request(**{**exact, **typed}).copied_from(copied), **shown)
+        with options_named():
+            command(request(**{**exact, **typed}).copied_from(copied), **shown)
 
     first = [_parameter(*pair, request) for pair in fields.values() if pair[0] is request]
     signature = [*first, *extra, *(_parameter(*pair, request) for pair in fields.values() if pair[0] is not request)]

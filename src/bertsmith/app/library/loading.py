@@ -1,5 +1,6 @@
 """Load a `Model` from any supported source; an ONNX folder needs no torch."""
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +12,11 @@ from bertsmith.app.library.model import Model
 from bertsmith.app.library.opening import Opening
 from bertsmith.app.library.record_models import ModelWithRecords, RecordModel
 from bertsmith.base.core.registry import Registry
-from bertsmith.base.core.requests import require_path
+from bertsmith.base.core.requests import parameters_named, require_path
 from bertsmith.base.machine.runtime import require_torch
 from bertsmith.base.storage.files import read_json
 from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
+from bertsmith.inference.predictors.request import EvaluateRequest
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.hub import model_name
@@ -40,6 +42,7 @@ _CONFIG = "config.json"
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 
 
+@parameters_named(dataclasses.fields(EvaluateRequest))
 def load(
     source: str | Path,
     *,

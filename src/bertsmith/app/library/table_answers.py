@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from bertsmith.app.library.abilities import OF_TASKS
 from bertsmith.app.library.inputs import warn_cut
-from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import said_once, unseen
-from bertsmith.base.core.requests import as_list, with_parameters
+from bertsmith.base.core.requests import as_list, parameters_named
 from bertsmith.base.core.settings import require_known
 from bertsmith.base.core.tables import File, as_file, has_rows, is_table, like, local_path
 from bertsmith.inference.predictors.predictor import Predictor
@@ -48,13 +48,9 @@ def predicted_table(predictor: Predictor, data: File, **options: Any) -> Any:
     path = local_path(data) if table is None else table.path
     name = form_of(spec)
     name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
-    try:
-        with said_once():  # the file is read twice
-            rows = [row.location for row in read_table(path, encoding=columns.encoding)]
-            examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
-    except (InputError, ConfigError) as error:
-        fix, sentence = (with_parameters(text, fields) for text in (error.fix, error.sentence))
-        raise type(error)(expected=error.expected, found=error.found, fix=fix, sentence=sentence) from None
+    with parameters_named(fields), said_once():  # the file is read twice
+        rows = [row.location for row in read_table(path, encoding=columns.encoding)]
+        examples = read_examples(name, path, columns, gold=False, scheme=spec.scheme).examples
     predictions = predictor.predict(examples, unseen)
     warn_cut(prediction.cut_tokens for prediction in predictions)
     values = [values_of(prediction, multi_label=spec.multi_label) for prediction in predictions]

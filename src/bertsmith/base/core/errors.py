@@ -20,7 +20,7 @@ own are `assert` statements, never part of this tree.
 
 import difflib
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,6 +41,12 @@ class BertsmithError(Exception):
     def __init__(self, *, expected: str, found: str, fix: str, sentence: str = "") -> None:
         self.expected, self.found, self.fix, self.sentence = expected, found, fix, sentence
         super().__init__(" ".join((sentence or f"expected {expected}; found {found}; {fix}").split()))
+
+    def reword(self, reworded: Callable[[str], str]) -> None:
+        """Changes the wording of the message and of its parts, such as the names of options in it."""
+        for name in ("expected", "found", "fix", "sentence"):
+            setattr(self, name, reworded(getattr(self, name)))
+        self.args = tuple(reworded(part) if isinstance(part, str) else part for part in self.args)
 
     @classmethod
     def missing(cls, path: object, kind: str, fix: str) -> Self:

@@ -18,6 +18,7 @@ its fields. A request inherits from `Request` and from the settings classes that
 A field that was not given has the default of its class; `given` says which were, since a recipe may set the others.
 """
 
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -27,16 +28,25 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, ParamSpec, Self, TypeVar, get_args, get_origin
 
-from bertsmith.base.core.errors import ConfigError, InputError, nearest_path
+from bertsmith.base.core.errors import BertsmithError, ConfigError, InputError, nearest_path
 from bertsmith.base.core.settings import field_help, help_field, require, require_allowed, require_type
 from bertsmith.base.core.tables import File, as_file, is_table, local_path
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
-_QUOTED_OR_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--\w[\w-]*")
+# An option, and after it a quoted path or a word that can be its value, because no sentence goes on with it.
+_GOES_ON = (
+    "a|again|alone|an|and|as|does|file|files|for|has|if|in|instead|is|keeps|needs|next|of|or|other|out|several|that|the|"
+    "to|with|would"
+)
+_QUOTED_OR_OPTION = re.compile(
+    rf"`[^`]*`|(?<![\w-])--(\w[\w-]*)(?: ('[^']*'|(?!(?:{_GOES_ON})\b)\w[\w.:/+-]*\b(?!=)))?"
+)
+_OPTIONS_ARE_NAMED = ContextVar("whether messages are for the command line", default=False)
 Parameters = ParamSpec("Parameters")
 Asked = TypeVar("Asked", bound="Request")
 Result = TypeVar("Result")
@@ -215,11 +225,14 @@ def takes(
 ) -> Callable[[Callable[[Asked], Result]], Callable[Parameters, Result]]:
     """Decorator: a function of a request becomes a function of its fields, with their help in its docstring.
 
-    The function takes the fields that are not keyword-only by position too; `call` passes it a request as it is.
+    The function takes the fields that are not keyword-only by position too; `call` passes it a request as it is. A
+    field whose option has another name may be given by that name. What errors say about options they say about
+    parameters, except to the command line.
     """
     kind: type = request  # type: ignore[assignment]
     # The first of several classes with a field of that name defines it, and all their fields are parameters.
     known = {field.name: field for _, field in all_fields(kind)}
+    of_option = {option_name(field): name for name, field in known.items()} | {name: name for name in known}
 
     signature = inspect.signature(kind)
     plain = [
@@ -230,13 +243,18 @@ def takes(
         @functools.wraps(function)
         def called(*arguments: Parameters.args, **values: Parameters.kwargs) -> Result:
             for name in values:
-                if name not in known:
+                if name not in of_option:
                     raise ConfigError.unknown("setting", name, known)
+                if name not in known and of_option[name] in values:
+                    found = f"{name} and {of_option[name]}, which are the same"
+                    raise ConfigError(expected="each setting once", found=found, fix=f"leave {name} out")
+            by_field: dict[str, Any] = {of_option[name]: value for name, value in values.items()}
             try:
-                signature.bind(*arguments, **values)
+                signature.bind(*arguments, **by_field)
             except TypeError as error:
                 raise TypeError(f"{function.__name__}(): {error}") from None
-            return function(request(*arguments, **values))
+            with parameters_named(known.values()):
+                return function(request(*arguments, **by_field))
 
         returned = inspect.signature(function).return_annotation
         called.__signature__ = signature.replace(parameters=plain, return_annotation=returned)  # type: ignore[attr-defined]
@@ -265,10 +283,53 @@ def _documented(text: str, request: type) -> str:
     return "\n".join((before.rstrip(), "", *lines, "")) + separator + after
 
 
+@contextlib.contextmanager
+def options_named() -> Iterator[None]:
+    """A context for the command line: errors of functions that are called in it name options, not parameters."""
+    token = _OPTIONS_ARE_NAMED.set(True)
+    try:
+        yield
+    finally:
+        _OPTIONS_ARE_NAMED.reset(token)
+
+
+@contextlib.contextmanager
+def parameters_named(fields: "Iterable[dataclasses.Field[Any]]") -> Iterator[None]:
+    """A context in which errors name parameters of the library in place of options; also a decorator of functions."""
+    try:
+        yield
+    except BertsmithError as error:
+        if not _OPTIONS_ARE_NAMED.get():
+            error.reword(lambda text: with_parameters(text, fields))
+        raise
+
+
 def with_parameters(text: str, fields: "Iterable[dataclasses.Field[Any]]") -> str:
-    """A text in which the options of some fields are named as parameters, as they are in the library."""
-    names = {f"--{option_name(field).replace('_', '-')}": f"`{field.name}`" for field in fields}
-    return _QUOTED_OR_OPTION.sub(lambda match: names.get(match[0], match[0]), text)
+    """A text in which the options of some fields are named as parameters, as they are in the library.
+
+    Where the text gives an option a value, so does the parameter: `--keep best` is `keep="best"`.
+    """
+    known: dict[str, tuple[dataclasses.Field[Any], bool]] = {}
+    for field in fields:
+        option, negated = option_name(field).replace("_", "-"), (field_help(field).flag or "").partition("/")[2]
+        known |= {negated.removeprefix("--") or f"no-{option}": (field, False), option: (field, True)}
+
+    def parameter(match: "re.Match[str]") -> str:
+        option, value = match[1], match[2] or ""
+        if option not in known:
+            return match[0]
+        field, is_on = known[option]
+        kinds = get_args(plain_type(field.type)) or (plain_type(field.type),)
+        after = f" {value}" if value else ""
+        if bool in kinds:
+            return f"`{field.name}={is_on}`{after}"
+        if value.isupper():  # a metavariable, such as FILE
+            return f"`{field.name}=...`"
+        if value.startswith("'") or (value.replace(".", "").isdecimal() and str not in kinds):
+            return f"`{field.name}={value}`"
+        return f'`{field.name}="{value}"`' if value and str in kinds else f"`{field.name}`{after}"
+
+    return _QUOTED_OR_OPTION.sub(parameter, text)
 
 
 def from_file(request: type[Request], path: Path | str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from safetensors.numpy import save
 from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.base.core.progress import Progress, counted, tell
 from bertsmith.base.core.randomness import generator
+from bertsmith.base.core.requests import parameters_named
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.storage.files import (
     atomic_file,
@@ -35,7 +36,15 @@ from bertsmith.base.storage.files import (
 from bertsmith.base.storage.locks import LOCK_FILE, locked_folder
 from bertsmith.inference.word_vectors.compiled import INSTALL, has_compiler
 from bertsmith.inference.word_vectors.glove import GloVe
-from bertsmith.inference.word_vectors.settings import AUTO, COMPILED, GLOVE, NUMPY, PPMI, WordVectorSettings
+from bertsmith.inference.word_vectors.settings import (
+    AUTO,
+    COMPILED,
+    GLOVE,
+    NUMPY,
+    PPMI,
+    TrainVectorsRequest,
+    WordVectorSettings,
+)
 from bertsmith.inference.word_vectors.word2vec import Word2Vec
 from bertsmith.inference.word_vectors.word_stream import (
     WordList,
@@ -63,6 +72,7 @@ _COUNTS = "counts"  # a folder: sorted runs of counts, and afterwards the pairs 
 _READY = "ready.json"  # the last file of the preparation: counts of the words, and what was left out
 
 
+@parameters_named(dataclasses.fields(TrainVectorsRequest))
 def train_word_vectors(
     texts: Sequence[str | Path],
     out: str | Path,

@@ -173,8 +173,7 @@ def load_for_task(
         raise CheckpointError(
             expected=f"the class of the head in '{folder.name}'",
             found=f"none; the model was fine-tuned with the user's head {name!r}",
-            fix="pass the class: head=... in Python, --head FILE:CLASS on the command line (embed and features work "
-            "without it)",
+            fix="pass the class with --head FILE:CLASS (embed and features work without it)",
         )
     elif keep_head and not head.is_vector:
         rows = len(taken.get(f"{head.part}.bias", ()))

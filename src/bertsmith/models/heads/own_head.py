@@ -70,7 +70,7 @@ def new_own_head(cls: type[OwnHead], config: "EncoderConfig", outputs: int) -> O
             expected=f"a head without dropout, so that a resumed training repeats: the model applies dropout to what "
             f"{name} receives",
             found=f"dropout in {', '.join(dropping)}",
-            fix="remove it, and set the dropout of the model with --dropout (in Python dropout=0.1)",
+            fix="remove it, and set the dropout of the model with --dropout",
         )
     parameters = {module_name for module_name, _ in head.named_parameters()}
     others = sorted({*head.state_dict(), *(module_name for module_name, _ in head.named_buffers())} - parameters)

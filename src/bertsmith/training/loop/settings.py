@@ -50,7 +50,7 @@ class TrainSettings:
         None, "repeat a run that --minutes replanned: STEP:STEPS,... from its settings.json, with --steps"
     )
     learning_rate: float = help_field(
-        1e-4, "peak learning rate; auto: 3e-3, or 2e-3 from a width of 512; with --init 1e-4"
+        1e-4, "peak learning rate; auto: 3e-3, or 2e-3 from a width of 512; with --init: 1e-4"
     )
     warmup_share: float = help_field(
         0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1; auto: 0.1"
