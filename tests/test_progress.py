@@ -1,6 +1,7 @@
 """Notes on stderr: which lines are written, and how often."""
 
 import io
+import re
 import sys
 import types
 from concurrent.futures import ThreadPoolExecutor
@@ -73,7 +74,7 @@ def test_short_work_has_no_last_line_where_that_is_asked_for(
     for least in (60.0, 0.0):
         with progress.Progress(f"at least {least:g} s", 1, "rows", least=least) as shown:
             shown.advance()
-    assert capsys.readouterr().err == "at least 0 s: 1 row in 0 s\n"
+    assert re.fullmatch(r"at least 0 s: 1 row in [\d.]+ s\n", capsys.readouterr().err)
 
 
 def test_the_last_line_has_the_rate_of_what_was_not_done_before(
@@ -98,7 +99,7 @@ def test_a_notebook_shows_one_bar_that_is_updated_in_place(monkeypatch: pytest.M
     with Progress("reading <it>", total=4, unit="texts") as bar:
         bar.advance(2)
         bar.advance(2)
-    assert stderr.getvalue() == "reading <it>: 4 texts in 0 s\n"
+    assert re.fullmatch(r"reading <it>: 4 texts in [\d.]+ s\n", stderr.getvalue())
     assert [bundle["text/html"].partition("></progress>")[0] for bundle in shown] == [
         '<progress value="0.5000"',
         '<progress value="1.0000"',
@@ -143,4 +144,4 @@ def test_a_session_of_ipython_without_a_notebook_has_no_bar(monkeypatch: pytest.
     stderr = heard(monkeypatch)
     with Progress("reading", total=1, unit="texts") as bar:
         bar.advance()
-    assert stderr.getvalue() == "reading: 1 text in 0 s\n"
+    assert re.fullmatch(r"reading: 1 text in [\d.]+ s\n", stderr.getvalue())

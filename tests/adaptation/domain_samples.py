@@ -68,6 +68,6 @@ def kill_and_resume(
         patched.setattr(place, function, stop)
         with pytest.raises(KeyboardInterrupt):
             start(name)
-    with pytest.raises(RunError, match="resume it with --resume"):
+    with pytest.raises(RunError, match="resume it with "):
         start(name)
     start(name, resume=True)

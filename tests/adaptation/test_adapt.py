@@ -293,16 +293,16 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     refused("files or folders", ConfigError, texts=["-"])
     refused("did you mean 'graft'", ConfigError, vocabulary="graf")
     refused("one of minutes and steps", ConfigError, minutes=1.0)
-    refused("--pieces needs --vocabulary new", ConfigError, pieces=50)
-    refused("--train needs --task", ConfigError, train=domain)
-    refused("--from-scratch needs --task", ConfigError, from_scratch=True)
+    refused('`pieces` needs `vocabulary="new"`', ConfigError, pieces=50)
+    refused("`train` needs `task`", ConfigError, train=domain)
+    refused("`from_scratch=True` needs `task`", ConfigError, from_scratch=True)
     refused("no settings.json", RunError, resume=True)
     labelled = write_labelled(tmp_path / "labelled.csv")
     letters = tmp_path / "letters.txt"
     letters.write_text("\n\n".join(f"{words(20, n)} {chr(0x4E00 + n)} ." for n in range(120)))
     refused("room for the", VocabularyError, texts=[letters], task="classification", train=labelled, from_scratch=True)
     refused("held_out must be above 0", ConfigError, held_out=0.0)
-    refused("minutes with --minutes, or give --steps", ConfigError, steps=None, minutes=1e-4)
+    refused("minutes with `minutes`, or give `steps`", ConfigError, steps=None, minutes=1e-4)
     refused("found nothing there", InputError, texts=[tmp_path / "nothing.txt"])
     refused(
         "a language model|predicts masked pieces", ConfigError, model=write_base_model(tmp_path / "gpt", "openai-gpt")
@@ -357,7 +357,7 @@ def test_a_model_with_other_pieces_keeps_its_vocabulary(architecture: str, domai
     assert load_any(result.model).require_tokenizer().settings == load_any(model).require_tokenizer().settings
     for options in ({"vocabulary": "graft"}, {"vocabulary": "new"}):
         with pytest.raises(
-            ConfigError, match=r"a tokenizer of WordPieces, to extend .* use --vocabulary keep, without"
+            ConfigError, match=r'a tokenizer of WordPieces, to extend .* use `vocabulary="keep"`, without'
         ):
             adapt(model, [domain], tmp_path / "other", **options, **ONCE)
 
@@ -377,7 +377,7 @@ def test_pieces_that_include_the_space_before_a_sentence_are_refused(
 def test_the_third_arm_needs_word_pieces_too(domain: Path, tmp_path: Path) -> None:
     model = write_base_model(tmp_path / "base", "albert")
     labelled = write_labelled(tmp_path / "train.csv")
-    with pytest.raises(ConfigError, match="without --from-scratch"):
+    with pytest.raises(ConfigError, match="without `from_scratch=True`"):
         adapt(model, [domain], tmp_path / "run", task="classification", train=labelled, from_scratch=True, **ONCE)
     assert not (tmp_path / "run").exists()
 

@@ -148,7 +148,7 @@ def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(
         for folder in ("continued/run/model", "model"):
             assert weights(tmp_path / name / folder) == weights(tmp_path / "straight" / folder), name
     run("straight", resume=True)
-    with pytest.raises(RunError, match="give --continue-on again"):
+    with pytest.raises(RunError, match="give `continue_on` again"):
         finetune(base, "classification", tmp_path / "straight", train=labelled, resume=True, seeds=1)
     text.write_text(text.read_text() + "it was .\n", encoding="utf-8")
     with pytest.raises(RunError, match="found other digests; resume with the original ones"):
@@ -185,7 +185,7 @@ def test_text_that_cannot_be_continued_on_is_refused_before_anything_is_trained(
     refused("no such file|nothing there", InputError, tmp_path / "nothing.txt")
     refused("found both", ConfigError, text, continue_minutes=1.0)
     few = {"continue_minutes": 1e-4, "continue_steps": None}
-    refused("with --continue-minutes, or give --continue-steps instead", ConfigError, text, **few)
+    refused("with `continue_minutes`, or give `continue_steps` instead", ConfigError, text, **few)
     refused("continue_steps must be above 0", ConfigError, text, continue_steps=0)
     refused(
         "a tokenizer for which the space before a sentence makes no difference",
@@ -193,7 +193,7 @@ def test_text_that_cannot_be_continued_on_is_refused_before_anything_is_trained(
         text,
         model=Path(write_base_model(tmp_path / "roberta", "roberta")),
     )
-    with pytest.raises(ConfigError, match="--continue-minutes needs --continue-on"):
+    with pytest.raises(ConfigError, match="`continue_minutes` needs `continue_on`"):
         finetune(base, "classification", tmp_path / "run", train=labelled, continue_minutes=1.0)
 
 

@@ -224,7 +224,7 @@ def test_a_folder_has_vocabulary_visits_tree_and_summary(tmp_path: Path) -> None
     rare = bertsmith.build_codes([events], tmp_path / "codes", minimum_count=least, replace=True)
     assert sum(kind["dropped_codes"] for kind in rare["kinds"].values()) >= 2
     assert not (tmp_path / "codes" / "tree.tsv").exists()
-    with pytest.raises(BertsmithError, match="lower --minimum-count"):
+    with pytest.raises(BertsmithError, match="lower `minimum_count`"):
         build_codes([events], tmp_path / "none", minimum_count=1000)
     (tmp_path / "codes" / "codes.tsv").write_text("code\tkind\tcount\tdescription\n", encoding="utf-8")
     with pytest.raises(BertsmithError, match="another one"):

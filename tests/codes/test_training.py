@@ -263,7 +263,7 @@ def test_baselines_are_frequencies_the_previous_visit_and_a_rule_of_counts() -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"given_kind": "diagnosis"}, "--given and --wanted"),
+        ({"given_kind": "diagnosis"}, "`given_kind` and `wanted_kind`"),
         ({"given_kind": "diagnosis", "wanted_kind": "diagnosis"}, "twice"),
         ({"given_kind": "diagnosis", "wanted_kind": "drug"}, "found 'drug'"),
         ({**KINDS, "heads": 3, "width": 8}, "num_attention_heads"),
@@ -292,7 +292,7 @@ def test_test_subjects_without_a_visit_to_score_are_refused_before_the_training(
     (tmp_path / "events.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     bertsmith.build_codes([tmp_path / "events.csv"], tmp_path / "codes")
     settings = {"given_kind": "dx", "wanted_kind": "rx", "width": 8, "heads": 2, "steps": 2, "device": "cpu"}
-    with pytest.raises(ConfigError, match="of a test subject; found none; raise --test-share"):
+    with pytest.raises(ConfigError, match="of a test subject; found none; raise `test_share`"):
         bertsmith.train_codes(tmp_path / "codes", tmp_path / "run", **settings, seed=4)
     assert not (tmp_path / "run").exists()
 

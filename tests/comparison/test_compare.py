@@ -332,11 +332,11 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
         ({"systems": ["no/model:frozen"]}, None),
         ({"systems": ["bert:frozen"]}, "found 'bert:frozen'; did you mean 'bert-frozen'?"),
         ({"systems": ["one-hot", "one-hot"]}, "'one-hot' twice"),
-        ({"systems": ["bert"]}, "^bert needs text to read; name it with --corpus, or choose others with --systems$"),
+        ({"systems": ["bert"]}, "^bert needs text to read; name it with `corpus`, or choose others with `systems`$"),
         ({"labels": [49]}, "expected at most the 48 training examples that there are; found 49 labels"),
         ({"labels": ["some"]}, "expected labels as numbers above 0, or all; found 'some'"),
         ({"labels": [0]}, "numbers above 0"),
-        ({"minutes": 1.0}, "--minutes needs a system that is trained on text, other than"),
+        ({"minutes": 1.0}, "`minutes` needs a system that is trained on text, other than"),
         ({"seeds": -1}, "seeds must be at least 1"),
         ({"kind": "regresion"}, "did you mean 'regression'?"),
         ({"task": "nowhere.tsv"}, "nowhere.tsv"),
@@ -359,14 +359,14 @@ def test_text_without_words_and_two_budgets_are_refused(files, tmp_path):
         empty.write_text(content)
         with pytest.raises(InputError, match=r"empty\.txt"):
             compare_systems(**{**files, "corpus": [empty]}, out=tmp_path / "out", systems=["bert-frozen"], seeds=1)
-    with pytest.raises(ConfigError, match="one of --minutes and --tokens"):
+    with pytest.raises(ConfigError, match="one of `minutes` and `tokens`"):
         compare_systems(**files, minutes=1.0, out=tmp_path / "out", systems=["ppmi"])
 
 
 def test_the_folder_of_another_comparison_is_refused(files, tmp_path):
     out = tmp_path / "out"
     compare_systems(**cheap(files), out=out, systems=["one-hot"], seeds=1)
-    with pytest.raises(RunError, match="--resume"):
+    with pytest.raises(RunError, match="`resume=True`"):
         compare_systems(**cheap(files), out=out, systems=["one-hot"], seeds=1)
     with pytest.raises(RunError, match=r"digest of train"):
         compare_systems(files["dev"], dev=files["dev"], out=out, systems=["one-hot"], resume=True)

@@ -255,7 +255,7 @@ def test_text_without_a_single_url_is_refused_in_one_line(tmp_path: Path) -> Non
     path = records(tmp_path, None, None, " ")
     for more in ({}, {"remove_boilerplate": True, "boilerplate_documents": 2}):
         settings = CorpusSettings(held_out=0, remove_duplicates="url", **more)
-        with pytest.raises(InputError, match=r"column 'url' .*; found none in 3 documents; .*--url-column"):
+        with pytest.raises(InputError, match=r"column 'url' .*; found none in 3 documents; .*`url_column`"):
             build_corpus([path], TOKENIZER, tmp_path / "corpus", **vars(settings))
     assert [one.name for one in tmp_path.iterdir()] == ["pages.jsonl"]
     renamed = CorpusSettings(held_out=0, remove_duplicates="url", url_column="text")

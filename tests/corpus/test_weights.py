@@ -87,8 +87,8 @@ def test_a_weight_without_a_source_and_a_negative_one_are_refused(tmp_path: Path
 def test_too_few_documents_for_both_sides_are_refused_with_weights(tmp_path: Path) -> None:
     files = texts(tmp_path, 2)
     for held_out, match in (
-        (0.001, "found none to hold out; raise --held-out"),
-        (0.999, "found none for training; lower --held-out"),
+        (0.001, "found none to hold out; raise `held_out`"),
+        (0.999, "found none for training; lower `held_out`"),
     ):
         with pytest.raises(ConfigError, match=match):
             build_corpus(files, small_tokenizer(), tmp_path / "corpus", weights={str(files[0]): 2.0}, held_out=held_out)

@@ -238,5 +238,5 @@ def test_a_demo_too_short_for_a_step_says_so_and_leaves_nothing(text, tmp_path, 
     with pytest.raises(ConfigError, match=r"a demo of 0\.0001 minutes.*a step takes") as found:
         demo.run_demo(out, minutes=0.0001, texts=[text])
     # The advice is based on the measured time, not on the requested one.
-    assert float(re.fullmatch(r"set --minutes to more than ([0-9.]+)", found.value.fix)[1]) >= 0.1
+    assert float(re.fullmatch(r"set `minutes` to more than ([0-9.]+)", found.value.fix)[1]) >= 0.1
     assert not out.exists() if not exists else list(out.iterdir()) == []

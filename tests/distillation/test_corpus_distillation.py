@@ -149,7 +149,7 @@ def test_tinybert_brings_states_closer(teacher: str, corpus: Path, tmp_path: Pat
         ({"method": "other"}, "unknown method"),
         ({"student": "1x16"}, "a student of the teacher's layers"),
         ({"objective": "mlm+nsp"}, "an objective without pairs"),
-        ({"init": "starter"}, "--init"),
+        ({"init": "starter"}, "`init`"),
         ({"layers": "3"}, "1 to 2 layers"),
         ({"soft_weight": 0.0, "cosine_weight": 0.0}, "a loss against the teacher"),
     ],

@@ -198,11 +198,11 @@ def test_texts_without_labels_get_the_answers_of_the_teacher(teacher: Path, tmp_
     text.write_text("\n".join([*texts, "", " "]) + "\n", encoding="utf-8")
     coded = tmp_path / "coded.txt"
     coded.write_bytes(text.read_bytes() + "a café\n".encode("cp1252"))
-    with pytest.raises(InputError, match=r"byte 0xe9 in line 15, not UTF-8; .*as in --encoding cp1252$"):
+    with pytest.raises(InputError, match=r'byte 0xe9 in line 15, not UTF-8; .*as in `encoding="cp1252"`$'):
         distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", **FAST)
     distill(teacher, tmp_path / "run", dev=dev, unlabelled=coded, layers="1", encoding="cp1252", **FAST)
     assert read_json(tmp_path / "run/report.json")["train_examples"] == 13
-    with pytest.raises(ConfigError, match="--without-teacher needs labelled examples, with --train"):
+    with pytest.raises(ConfigError, match="`without_teacher=True` needs labelled examples, with `train`"):
         distill(teacher, tmp_path / "other", dev=dev, unlabelled=text, **{**FAST, "without_teacher": True})
     with pytest.raises(ConfigError, match="examples to learn from"):
         distill(teacher, tmp_path / "other", dev=dev, **FAST)
@@ -228,7 +228,7 @@ def test_changed_copies_leave_stop_words_and_are_the_same_each_time(teacher: Pat
         ({"student": "3x32", "state_weight": 1.0}, "divides the 2 of its teacher"),
         ({"soft_weight": 0.0}, "a loss against the teacher"),
         ({"temperature": 0.0}, "temperature must be above 0"),
-        ({"fill_with": "starter"}, "--fill-with needs --augment"),
+        ({"fill_with": "starter"}, "`fill_with` needs `augment`"),
         ({"layers": "5"}, "1 to 2 layers"),
         ({"label_weight": -1.0}, "label_weight must be at least 0"),
         ({"recipe": "setfit"}, "unknown recipe"),

@@ -178,7 +178,7 @@ def test_rows_that_are_longer_than_the_teacher_reads_are_announced(
         distill_corpus(short, corpus, tmp_path / "longer", **given)
     of_recipe = {**given, "student": "tiny"}
     del of_recipe["max_length"]
-    with pytest.raises(ConfigError, match="a narrower --student"):
+    with pytest.raises(ConfigError, match="a narrower `student`"):
         distill_corpus(short, corpus, tmp_path / "new", **of_recipe)
     assert "rows have up to 128 tokens, and the teacher reads 16" in capsys.readouterr().err
 
@@ -213,7 +213,7 @@ def test_layers_of_a_teacher_with_another_vocabulary_are_refused(teacher: str, c
         ({"student": "base"}, r"a student at most as wide as the vectors of its teacher \(144\)"),
         ({"vector_weight": 0.0}, "a loss against the teacher"),
         ({"student": "tiny", "objective": "nsp"}, "an objective that predicts masked pieces"),
-        ({"student": "tiny", "size": "mini"}, "a student that --student and --layers define"),
+        ({"student": "tiny", "size": "mini"}, "a student that `student` and `layers` define"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(

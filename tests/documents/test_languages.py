@@ -185,9 +185,9 @@ def test_words_are_counted_by_language(folder: Path) -> None:
 
 
 def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"a folder or file for each language .with --languages.*xx\.txt"):
+    with pytest.raises(InputError, match=r"a folder or file for each language .with `languages=True`.*xx\.txt"):
         build(folder / "xx.txt", tmp_path / "out")
-    with pytest.raises(InputError, match=r"with --languages.*'-'"):
+    with pytest.raises(InputError, match=r"with `languages=True`.*'-'"):
         build_corpus(["-"], TOKENIZER, tmp_path / "out", languages=True)
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="found none"):
@@ -196,9 +196,9 @@ def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> Non
         build_corpus([Document("x", ["the boat ."])], TOKENIZER, tmp_path / "out", languages=True)
     with pytest.raises(ConfigError, match="exponent between 0 and 1; found 2"):
         SamplingSettings(language_exponent=2)
-    with pytest.raises(ConfigError, match="--language-exponent needs --languages"):
+    with pytest.raises(ConfigError, match="`language_exponent` needs `languages=True`"):
         SamplingSettings(language_exponent=0.5)
-    with pytest.raises(ConfigError, match="--language-seed needs --languages"):
+    with pytest.raises(ConfigError, match="`language_seed` needs `languages=True`"):
         SamplingSettings(language_seed=5)
     with pytest.raises(ConfigError, match="documents that end with their file"):
         build_corpus(

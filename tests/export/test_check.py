@@ -200,7 +200,7 @@ def test_int8_has_a_gate_of_its_own(base: Path, tmp_path: Path) -> None:
     assert record["files"]["model.onnx"]["limits"] == {"largest": 1e-4}
     sizes = [record["files"][name]["bytes"] for name in ("model.onnx", "model_int8.onnx")]
     assert sizes == [(tmp_path / "out" / name).stat().st_size for name in ("model.onnx", "model_int8.onnx")]
-    with pytest.raises(CheckpointError, match=r"model_int8\.onnx within 0 .* omit --int8"):
+    with pytest.raises(CheckpointError, match=r"model_int8\.onnx within 0 .* omit `int8=True`"):
         export(base, tmp_path / "other", to="onnx", int8=True, limit=0.0)
     assert not (tmp_path / "other").exists()
 
@@ -313,7 +313,9 @@ def test_pairs_are_distinguished_in_an_encoder_without_segments(to: str, kind: s
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict(info), trained=("classifier",))
     if kind == "on texts apart" and to == "huggingface":
-        with pytest.raises(CheckpointError, match=r"reads the two texts of a row apart; .* --to onnx, which is exact"):
+        with pytest.raises(
+            CheckpointError, match=r'reads the two texts of a row apart; .* `to="onnx"`, which is exact'
+        ):
             export(tmp_path / "model", tmp_path / "out", to=to)
         return
     export(tmp_path / "model", tmp_path / "out", to=to)
@@ -421,11 +423,11 @@ def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"to": "google", "int8": True}, "--int8 needs --to onnx"),
-        ({"to": "huggingface", "int8": True}, "--int8 needs --to onnx"),
+        ({"to": "google", "int8": True}, '`int8=True` needs `to="onnx"`'),
+        ({"to": "huggingface", "int8": True}, '`int8=True` needs `to="onnx"`'),
         ({"to": "google", "limit": -0.1}, "limit must be at least 0, not -0.1"),
-        ({"to": "onnx", "task": "sst-2"}, "--task needs --data"),
-        ({"to": "google", "text_column": "body", "tag_column": 1}, "--text-column needs --data; "),
+        ({"to": "onnx", "task": "sst-2"}, "`task` needs `data`"),
+        ({"to": "google", "text_column": "body", "tag_column": 1}, "`text_column` needs `data`; "),
         ({"to": "google", "data": Path("dev.tsv"), "task": "sentimant"}, "did you mean 'sentiment'"),
         ({"to": "onnx", "limit": -1.0}, "limit must be at least 0, not -1.0"),
         ({"to": "onnx", "limit": float("nan")}, "limit must be a finite number at least 0, not nan"),

@@ -324,7 +324,7 @@ def test_a_model_without_a_task_reads_texts_and_no_columns(tmp_path: Path) -> No
     (tmp_path / "texts.txt").write_text("anna was in rome .\n\nthe film\n", encoding="utf-8")
     _, lines = export(tmp_path / "model", tmp_path / "out", to="google", data=tmp_path / "texts.txt")
     assert lines[1].startswith("compared on texts.txt (2 rows)")
-    with pytest.raises(ConfigError, match="--task, --text-column needs a model with a task head; omit it"):
+    with pytest.raises(ConfigError, match="`task`, `text_column` needs a model with a task head; omit it"):
         export(
             tmp_path / "model",
             tmp_path / "other",

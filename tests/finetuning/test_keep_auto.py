@@ -169,7 +169,7 @@ def test_tags_are_compared_with_their_start_too(base: str, tmp_path: Path) -> No
 
 
 def test_what_auto_cannot_compare_is_refused(base: str, mails: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--keep auto needs --start linear"):
+    with pytest.raises(ConfigError, match=r'`keep="auto"` needs `start="linear"`'):
         finetune(base, "classification", tmp_path / "run", train=mails, start="random", **AUTO)
     assert not (tmp_path / "run").exists()
     for option in (

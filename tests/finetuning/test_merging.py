@@ -225,6 +225,6 @@ def test_an_unknown_way_to_merge_is_refused() -> None:
 
 
 def test_a_last_training_on_all_examples_keeps_no_best_evaluation(base: str, mails: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--refit needs --keep last"):
+    with pytest.raises(ConfigError, match=r'`refit=True` needs `keep="last"`'):
         finetune(base, "classification", tmp_path / "run", train=mails, keep="best", refit=True, **OPTIONS)
     assert not (tmp_path / "run").exists()

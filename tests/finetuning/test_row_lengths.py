@@ -97,8 +97,8 @@ def test_a_length_above_the_positions_is_refused(
 @pytest.mark.parametrize(
     ("task", "fix"),
     [
-        ("classification", "use --long-text windows or hierarchical for longer texts"),
-        ("regression", "use --long-text windows for longer texts"),
+        ("classification", 'use `long_text="windows"` or hierarchical for longer texts'),
+        ("regression", 'use `long_text="windows"` for longer texts'),
         ("similarity", "longer texts are cut"),
     ],
 )

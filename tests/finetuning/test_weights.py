@@ -156,7 +156,7 @@ def test_weights_of_labels_that_cannot_be_are_refused(values: Any, message: str)
         ("classification", "1_0", {}, "found '1_0'"),
         ("classification", None, {}, "a weight in column 'trust'"),
         ("classification", 1, {"weight_column": "truth"}, "the column 'truth'"),
-        ("pairs", 1, {}, "expected a classification or regression, for --weight-column"),
+        ("pairs", 1, {}, "expected a classification or regression, for `weight_column`"),
     ],
 )
 def test_weights_that_cannot_be_are_refused_in_a_line(
@@ -181,5 +181,5 @@ def test_all_rows_of_weight_zero_are_refused(tmp_path: Path) -> None:
 
 def test_setfit_which_has_no_weights_is_refused(base: str, tmp_path: Path) -> None:
     rows = [{**row, "trust": 1} for row in rows_of(24)]
-    with pytest.raises(ConfigError, match="the recipe setfit by itself; found --weight-column"):
+    with pytest.raises(ConfigError, match="the recipe setfit by itself; found `weight_column`"):
         bertsmith.finetune(base, "classification", tmp_path / "run", train=rows, recipe="setfit", weight_column="trust")

@@ -245,12 +245,12 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(tmp_path: Pa
     with pytest.raises(InputError, match="a number and a sentence in line 1"):
         bertsmith.train_memory(tmp_path / "text.txt", out, **FEW)
     other.write_text("1 Mary left.\n2 Who?\tMary\n1 Ann left.\n2 Who?\tMary\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"supporting facts among those that are read; .*leave --support-weight out"):
+    with pytest.raises(ConfigError, match=r"supporting facts among those that are read; .*leave `support_weight` out"):
         bertsmith.train_memory(other, out, **FEW, support_weight=1.0)
     early = [{"facts": ["Mary left.", f"It rains {day}."], "question": "Who?", "support": [1]} for day in range(4)]
     (tmp_path / "early.jsonl").write_text("".join(json.dumps(row) + "\n" for row in early), encoding="utf-8")
     with pytest.raises(
-        ConfigError, match="supporting facts among those that are read; found none; add them, or raise --facts"
+        ConfigError, match="supporting facts among those that are read; found none; add them, or raise `facts`"
     ):
         bertsmith.train_memory(tmp_path / "early.jsonl", out, **FEW, facts=1)
     with pytest.raises(ConfigError, match="which selects among several starts"):
@@ -259,7 +259,7 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(tmp_path: Pa
         bertsmith.train_memory(stories, out, hops=0)
     with pytest.raises(ConfigError, match="a file of stories"):
         TrainMemoryRequest(None, out)
-    with pytest.raises(ConfigError, match="--resume with --out alone"):
+    with pytest.raises(ConfigError, match="`resume=True` with `out` alone"):
         TrainMemoryRequest(None, out, resume=True, steps=3)
     assert not out.exists()
     with pytest.raises(RunError):

@@ -146,7 +146,7 @@ def test_the_tokens_of_a_text_are_those_of_a_corpus_built_from_it(corpus, tmp_pa
         f"were measured on {size / 1e3:,.0f} kB, all that --text has; on less than 8 MB they are rough" in much.notes[0]
     )
     assert "rough" not in " ".join(plan.notes)  # the rates are those of the text itself
-    with pytest.raises(ConfigError, match=r"--gigabytes of at least .*; found 1e-06"):
+    with pytest.raises(ConfigError, match=r"`gigabytes` of at least .*; found 1e-06"):
         gpu_plan(corpus, text=str(text), gigabytes=1e-6)
     seconds = much.to_dict()["text"]["seconds"]
     assert seconds["vocab"] * much.text.vocabulary_rate == pytest.approx(1e12)
@@ -249,14 +249,14 @@ def test_a_plan_is_read_where_the_gpu_is_not(corpus, measured, tmp_path):
         ({"machines": 0}, "machines must be above 0"),
         ({"utilization": 1.5}, "utilization must be above 0 and at most 1"),
         ({"price": -1.0}, "price must be at least 0"),
-        ({"device": "h200", "rates": "x.json"}, "found --rates with --device h200"),
+        ({"device": "h200", "rates": "x.json"}, 'found `rates` with `device="h200"`'),
         ({"device": "t4", "precision": "bf16"}, "expected a precision that t4 has a peak for; found bf16"),
         ({"device": "cuda:x"}, "expected a CUDA device"),
         (
             {"device": "h200", "activation_checkpointing": True},
-            "found --activation-checkpointing; plan it on a machine",
+            "found `activation_checkpointing=True`; plan it on a machine",
         ),
-        ({"gigabytes": 5}, "--gigabytes needs --text"),
+        ({"gigabytes": 5}, "`gigabytes` needs `text`"),
         ({"text": "x.txt", "gigabytes": 0}, "gigabytes must be above 0"),
         ({"text": "x.txt"}, "expected a file or folder at 'x.txt'"),
         ({"text": "-"}, "found stdin; save the text to a file"),

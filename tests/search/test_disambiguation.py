@@ -283,15 +283,15 @@ def test_a_column_that_no_option_names_has_to_be_in_the_table(tmp_path: Path) ->
     [
         (
             {"model": "absent", "glosses": "absent", "pair_model": "absent"},
-            "--model next to --pair-model needs --examples; leave --model out",
+            "`model` next to `pair_model` needs `examples`; leave `model` out",
         ),
-        ({"model": "absent"}, "--examples, --glosses or both; found neither"),
-        ({"glosses": "absent"}, "--model for the vectors"),
-        ({"examples": "absent", "glosses": "absent", "pair_model": "absent"}, "--model for the vectors"),
-        ({"model": "absent", "examples": "absent", "prior": 0.1}, "--prior needs --glosses"),
-        ({"model": "absent", "glosses": "absent", "method": "nearest"}, "--method needs --examples"),
-        ({"model": "absent", "glosses": "absent", "layers": "first"}, "--layers needs --examples"),
-        ({"model": "absent", "examples": "absent", "pair_model": "absent"}, "--pair-model needs --glosses"),
+        ({"model": "absent"}, "`examples`, `glosses` or both; found neither"),
+        ({"glosses": "absent"}, "`model` for the vectors"),
+        ({"examples": "absent", "glosses": "absent", "pair_model": "absent"}, "`model` for the vectors"),
+        ({"model": "absent", "examples": "absent", "prior": 0.1}, "`prior` needs `glosses`"),
+        ({"model": "absent", "glosses": "absent", "method": "nearest"}, "`method` needs `examples`"),
+        ({"model": "absent", "glosses": "absent", "layers": "first"}, "`layers` needs `examples`"),
+        ({"model": "absent", "examples": "absent", "pair_model": "absent"}, "`pair_model` needs `glosses`"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_a_file_is_read(settings: dict[str, Any], message: str) -> None:

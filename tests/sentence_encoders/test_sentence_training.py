@@ -291,7 +291,7 @@ def test_labels_with_one_text_each_are_not_learned_from_pairs_by_default(base: s
     given = {"train": train, "seeds": 1, "precision": "fp32", "device": "cpu"}
     bertsmith.finetune(encoder, "classification", tmp_path / "run", **given)
     assert not (tmp_path / "run" / "continued").exists()
-    with pytest.raises(ConfigError, match=r"two different texts.*use --recipe auto"):
+    with pytest.raises(ConfigError, match=r'two different texts.*use `recipe="auto"`'):
         bertsmith.finetune(encoder, "classification", tmp_path / "asked", recipe="setfit", **given)
 
 
@@ -308,8 +308,8 @@ def test_few_labels_are_checked_before_the_vectors_are_trained(base: str, tmp_pa
     given = {"train": train, "recipe": "setfit", "seeds": 1, "precision": "fp32", "baselines": False}
     for changes, message in (
         ({"dev": other}, "a known label"),
-        ({"continue_minutes": 1.0}, "setfit by itself; found --continue-minutes"),
-        ({"vector_loss": "cosent"}, "for --vector-loss"),
+        ({"continue_minutes": 1.0}, "setfit by itself; found `continue_minutes`"),
+        ({"vector_loss": "cosent"}, "for `vector_loss`"),
         ({"resume": True}, "a run in"),
     ):
         with pytest.raises(BertsmithError, match=message):

@@ -102,6 +102,6 @@ def test_a_text_without_pieces_is_refused(base: str, tmp_path: Path) -> None:
 
 
 def test_a_column_without_a_text_is_refused(base: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--column needs --text"):
+    with pytest.raises(ConfigError, match="`column` needs `text`"):
         bertsmith.make_static_vectors(base, tmp_path / "static", column="body")
     assert not (tmp_path / "static").exists()

@@ -137,6 +137,7 @@ def test_each_question_about_facts_gets_the_answer_of_the_library(
     unknown = [sum(answer.unknown_words for answer in part) for part in (answers, answers[:1], answers[1:2])]
     notes = [reply.json["note"].partition(" words not in the training stories")[0] for reply in (together, *alone)]
     assert notes[:3] == list(map(str, unknown))
+    assert all(reply.json["note"].endswith("'") for reply in alone[:2])
 
 
 SEGMENTS = [

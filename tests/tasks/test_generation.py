@@ -255,7 +255,7 @@ def test_a_model_that_writes_is_not_divided_exported_or_taught(tmp_path: Path) -
     with pytest.raises(ConfigError, match="a decoder, which shares tables with the encoder"):
         require_divisible(task_for(SPEC).head, FinetuningSettings())
     folder = write_task_model(tmp_path / "model", SPEC)
-    with pytest.raises(ConfigError, match="a head that gives logits, for --to onnx; found a decoder"):
+    with pytest.raises(ConfigError, match='a head that gives logits, for `to="onnx"`; found a decoder'):
         bertsmith.convert(folder, tmp_path / "onnx", to="onnx")
     with pytest.raises(ConfigError, match="which writes texts; train a smaller one on its texts"):
         read_sources(load_any(folder), Sources(train=tmp_path / "train.jsonl"))

@@ -115,7 +115,7 @@ def test_a_fine_tuned_model_is_loaded_and_reads_everything(tmp_path: Path) -> No
     alone, together = model.classify([text]), model.classify([f"{text} {text} the end", text, text])
     assert alone[0].probabilities == pytest.approx(together[1].probabilities, abs=1e-5)
     assert together[1] == together[2]
-    with pytest.raises(ConfigError, match="a head of the linear kind, for --to onnx"):
+    with pytest.raises(ConfigError, match='a head of the linear kind, for `to="onnx"`'):
         convert(tmp_path / "run", tmp_path / "onnx", to="onnx")
 
 

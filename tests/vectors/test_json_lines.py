@@ -126,7 +126,7 @@ def test_what_json_lines_cannot_hold_is_refused_before_the_work(folder: Path, te
     assert out.read_text(encoding="utf-8") == "mine"
     earlier = '{"linex_index": 0, "features": []}\n'
     out.write_text(earlier, encoding="utf-8")
-    with pytest.raises(InputError, match="with --replace"):
+    with pytest.raises(InputError, match="with `replace=True`"):
         embed_words_of_file(str(texts), folder, out)
     assert out.read_text(encoding="utf-8") == earlier
     embed_words_of_file(str(texts), folder, out, replace=True)

@@ -144,7 +144,7 @@ def test_files_and_a_table_of_sequences_become_the_same_events(tmp_path: Path) -
     lines = text.splitlines()
     assert lines[:2] == ["subject,time,code", f"a,0,{learned.names[learned.words_of(features[:1])[0]]}"]
     assert lines[22] == f"b,2.5,{learned.names[learned.words_of(features[21:22])[0]]}"
-    with pytest.raises(InputError, match="--replace"):
+    with pytest.raises(InputError, match="`replace=True`"):
         bertsmith.assign_words(words, [tmp_path / "f"], tmp_path / "e.csv")
 
 

@@ -332,7 +332,7 @@ def test_rows_longer_than_the_positions_of_the_model_are_refused_or_said_to_be_s
 ) -> None:
     with pytest.raises(BertsmithError, match=r"max_length of at most 64, the positions of the model; found 65"):
         bertsmith.train_video(**files, out=tmp_path / "run", **FEW, max_length=65)
-    with pytest.raises(BertsmithError, match="--minimum-count"):
+    with pytest.raises(BertsmithError, match="`minimum_count`"):
         bertsmith.train_video(**{**files, "words": None}, out=tmp_path / "run", **FEW, minimum_count=10**6)
     assert "max_length reduced from 128 to 64" in capsys.readouterr().err
 
@@ -443,9 +443,9 @@ def test_questions_that_a_model_cannot_answer_are_refused(
     for answer, message in (
         (lambda: bertsmith.fill_codes(out, TEXT, codes="9.9"), "codes of the model in the codes; found '9.9'"),
         (lambda: bertsmith.fill_codes(out, "no gap", codes="0.0"), r"expected \[MASK\] in the text"),
-        (lambda: bertsmith.fill_codes(out, TEXT), "codes or --segments"),
+        (lambda: bertsmith.fill_codes(out, TEXT), "codes or `segments`"),
         (lambda: bertsmith.fill_codes(out, f"{TEXT} " * 9, codes="0.0"), "at most 60 pieces"),
-        (lambda: bertsmith.fill_codes(out, TEXT, codes="0.0", encoding="cp1252"), "--encoding needs --segments"),
+        (lambda: bertsmith.fill_codes(out, TEXT, codes="0.0", encoding="cp1252"), "`encoding` needs `segments`"),
         (
             lambda: bertsmith.match_codes(out, files["segments"], events=files["events"], text=" "),
             "a text; found an em",

@@ -54,7 +54,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path, text, monkeypatch, ch
         train_word_vectors([text], tmp_path / "resumed", form="lines", **SMALL, **changes)
     assert not (tmp_path / "resumed").exists()
     monkeypatch.setattr(training, "_write_state", plain)
-    with pytest.raises(RunError, match="add --resume"):
+    with pytest.raises(RunError, match="add `resume=True`"):
         train_word_vectors([text], tmp_path / "resumed", form="lines", **SMALL, **changes)
     with pytest.raises(RunError, match="same options"):
         train_word_vectors([text], tmp_path / "resumed", form="lines", **SMALL, **changes, seed=5, resume=True)

@@ -33,9 +33,9 @@ def answer(request: "AnswerMemoryRequest", json: JsonOption = False) -> None:
     from bertsmith.app.library.memory import asked_story, json_stories, memory_answers, remarks_on_unknown
 
     records = json_stories(stdin_lines(request)) if request.facts is None else [asked_story(request)]
-    unknown = 0
+    unknown: list[str] = []
     for result in memory_answers(request, records):
-        unknown += result.unknown_words
+        unknown += result.unknown
         if json:
             print_json(result.to_dict())
         elif result.answer is None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bertsmith.app.library.record_models import FP32, ReadRecord, RecordAbility, RecordModel, require_usual
+from bertsmith.base.core.errors import brief_repr, some
 from bertsmith.base.core.finite import require_finite
 from bertsmith.base.core.progress import counted
 from bertsmith.base.core.requests import takes
@@ -34,6 +35,7 @@ class MemoryAnswer:
         facts: those that were read, the last ones of the story.
         attention: for each hop the weight of each of these facts; the weights of a hop add up to 1.
         unknown_words: how many words of facts and question the model does not know.
+        unknown: these words.
     """
 
     answer: str | None
@@ -41,6 +43,7 @@ class MemoryAnswer:
     facts: tuple[str, ...]
     attention: tuple[tuple[float, ...], ...]
     unknown_words: int
+    unknown: tuple[str, ...] = ()
 
     @property
     def fact(self) -> str:
@@ -49,8 +52,8 @@ class MemoryAnswer:
         return self.facts[weights.index(max(weights))]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return dataclasses.asdict(self)
+        """Plain values, without the unknown words."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "unknown"}
 
 
 def memory_answers(request: AnswerMemoryRequest, records: Iterable[tuple[str, Any]]) -> Iterator[MemoryAnswer]:
@@ -106,12 +109,26 @@ class _Memory:
                 story.facts[-count:],
                 tuple(tuple(hop) for hop in of_hops),
                 unknown,
+                self._unknown((*story.facts[-count:], story.question)) if unknown else (),
             )
 
+    def _unknown(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """The words of some texts that are not in the vocabulary, in order."""
+        unk = self.tokenizer.vocabulary.unk_id
+        of_texts = [(text, self.tokenizer.encode_with_offsets(text)) for text in texts]
+        return tuple(
+            text[begin:end]
+            for text, pieces in of_texts
+            for number, begin, end in zip(pieces.ids, pieces.starts, pieces.ends, strict=True)
+            if number == unk
+        )
 
-def remarks_on_unknown(words: int) -> list[str]:
+
+def remarks_on_unknown(words: Sequence[str]) -> list[str]:
     """A sentence to read with answers about stories, if the model does not know some of their words."""
-    return [f"{counted(words, 'word')} not in the training stories or too rare there, read as unknown"] if words else []
+    named = some([brief_repr(word) for word in dict.fromkeys(words)])
+    said = f"{counted(len(words), 'word')} not in the training stories or too rare there, read as unknown: {named}"
+    return [said] if words else []
 
 
 def json_stories(blocks: Iterable[Sequence[str]]) -> Iterator[tuple[str, Any]]:
@@ -163,7 +180,7 @@ def served_memory(path: Path | str, *, device: str = "auto", **options: Any) -> 
         return list(memory.answers(stories))
 
     def remarks(answers: Sequence[MemoryAnswer]) -> list[str]:
-        return remarks_on_unknown(sum(answer.unknown_words for answer in answers))
+        return remarks_on_unknown([word for answer in answers for word in answer.unknown])
 
     return RecordModel(
         name=model_name(path),

@@ -119,9 +119,11 @@ def _say(line: str) -> None:
 def duration(seconds: float) -> str:
     """A duration in readable form.
 
-    >>> duration(5.2), duration(75), duration(3720)
-    ('5 s', '1 min 15 s', '1 h 02 min')
+    >>> duration(0.42), duration(5.2), duration(75), duration(3720)
+    ('0.4 s', '5 s', '1 min 15 s', '1 h 02 min')
     """
+    if 0 < seconds < 1:
+        return f"{max(seconds, 0.001):.1g} s"
     rounded = round(seconds)
     if rounded < 60:
         return f"{rounded} s"

@@ -325,9 +325,11 @@ def with_parameters(text: str, fields: "Iterable[dataclasses.Field[Any]]") -> st
             return f"`{field.name}={is_on}`{after}"
         if value.isupper():  # a metavariable, such as FILE
             return f"`{field.name}=...`"
-        if value.startswith("'") or (value.replace(".", "").isdecimal() and str not in kinds):
+        is_path, is_number = value.startswith("'") and Path in kinds, value.replace(".", "").isdecimal()
+        if is_path or (is_number and str not in kinds):
             return f"`{field.name}={value}`"
-        return f'`{field.name}="{value}"`' if value and str in kinds else f"`{field.name}`{after}"
+        is_text = value[:1].isalnum() and str in kinds
+        return f'`{field.name}="{value}"`' if is_text else f"`{field.name}`{after}"
 
     return _QUOTED_OR_OPTION.sub(parameter, text)
 

@@ -51,7 +51,7 @@ class Row:
     def cost(self) -> str:
         """The processor time in words."""
         seconds = self.processor_seconds
-        return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+        return f"{seconds:.1f} s" if 1 <= seconds < 10 else duration(seconds)
 
 
 def rows_of(cells: Sequence[Cell], spec: TaskSpec, systems: Sequence[str], lines: ReadLines) -> list[Row]:
