@@ -363,11 +363,23 @@ for name in ("", *(command.name for command in COMMANDS)):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+TUNE = "finetune --task spam --out {here}/run"
 MISSING = {
-    "--model {here}/modle": "did you mean '{here}/model'?",
-    "--model starter --train {here}/mail.csv": "did you mean '{here}/mails.csv'?",
-    "--model starter --teacher {here}/modle": "did you mean '{here}/model'?",
-    "--model starter --task spamm": "did you mean 'spam'?",
+    f"{TUNE} --model {{here}}/modle": "did you mean '{here}/model'?",
+    f"{TUNE} --model starter --train {{here}}/mail.csv": "did you mean '{here}/mails.csv'?",
+    f"{TUNE} --model starter --teacher {{here}}/modle": "did you mean '{here}/model'?",
+    f"{TUNE} --model starter --task spamm": "did you mean 'spam'?",
+    "predict --model {here}/modle": "did you mean '{here}/model'?",
+    "evaluate --model {here}/model --data {here}/mail.csv": "did you mean '{here}/mails.csv'?",
+    "embed {here}/mail.csv --model {here}/model --out {here}/x.npy": "did you mean '{here}/mails.csv'?",
+    "embed {here}/mails.csv --model {here}/model --out {here}/x.npy --precision fp23": "found 'fp23'",
+    "embed {here}/mails.csv --model {here}/model --out {here}/x.npy --device gpu": "found 'gpu'",
+    "features {here}/mail.csv --model {here}/model --out {here}/x.npy": "did you mean '{here}/mails.csv'?",
+    "serve --model mine={here}/modle --port 0": "did you mean '{here}/model'?",
+    "adapt {here}/model {here}/mail.csv --steps 1 --out {here}/run": "did you mean '{here}/mails.csv'?",
+    "pretrain {here}/modle --size tiny --steps 1 --out {here}/run": "did you mean '{here}/model'?",
+    "distill --teacher {here}/modle --student 1 --out {here}/run": "did you mean '{here}/model'?",
+    "convert {here}/modle {here}/new --to onnx": "did you mean '{here}/model'?",
 }
 
 
@@ -375,10 +387,10 @@ MISSING = {
 def test_what_is_missing_is_refused_before_torch_is_imported(tmp_path: Path, words: str) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "mails.csv").write_text("text,label\n", encoding="utf-8")
-    given = f"--task spam --out {tmp_path / 'run'} {words.format(here=tmp_path)}".split()
+    given = words.format(here=tmp_path).split()
     program = f"""
 import sys
-sys.argv = ["bertsmith", "finetune", *{given!r}]
+sys.argv = ["bertsmith", *{given!r}]
 from bertsmith.app.cli.app import main
 try:
     main()

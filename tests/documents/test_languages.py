@@ -196,9 +196,9 @@ def test_wrong_input_is_refused_in_one_line(folder: Path, tmp_path: Path) -> Non
         build_corpus([Document("x", ["the boat ."])], TOKENIZER, tmp_path / "out", languages=True)
     with pytest.raises(ConfigError, match="exponent between 0 and 1; found 2"):
         SamplingSettings(language_exponent=2)
-    with pytest.raises(ConfigError, match="`language_exponent` needs `languages=True`"):
+    with pytest.raises(ConfigError, match="--language-exponent needs --languages"):
         SamplingSettings(language_exponent=0.5)
-    with pytest.raises(ConfigError, match="`language_seed` needs `languages=True`"):
+    with pytest.raises(ConfigError, match="--language-seed needs --languages"):
         SamplingSettings(language_seed=5)
     with pytest.raises(ConfigError, match="documents that end with their file"):
         build_corpus(

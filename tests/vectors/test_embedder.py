@@ -9,6 +9,8 @@ import torch
 
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.inference.vectors.jobs import TextVectors
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.models.checkpoints.load import load_any
@@ -216,3 +218,12 @@ def test_a_published_sentence_encoder_gives_its_vectors(real_data):
     wanted = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts)
     np.testing.assert_allclose(embedder.embed(texts), wanted, atol=1e-5)
     assert (embedder.max_length, embedder.cut_texts, embedder.empty_texts) == (256, 1, 1)
+
+
+@pytest.mark.parametrize(("prompt", "alone"), [("", "special tokens only"), ("who ? ", "the prompt alone")])
+def test_blank_lines_have_vectors_and_are_counted_with_a_prompt_too(folder, prompt, alone):
+    embedder = load_embedder(folder, device="cpu")
+    job = TextVectors(Embedder(embedder.encoder, pooling="mean", normalize=False, prompt=prompt))
+    ((vectors, _),) = job.vectors(["anna", "", " \t", "rome"], 0)
+    assert len(vectors) == 4
+    assert job.notes(job.counts()) == [f"empty texts, embedded as {alone}: 2"]

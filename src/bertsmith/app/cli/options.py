@@ -3,10 +3,13 @@
 All other options are the fields of requests, see `request_options.py`.
 """
 
+import contextlib
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,8 +90,11 @@ def own_head(place: str | None) -> "type[OwnHead] | None":
     return head_from_file(place)
 
 
-def require_inputs(models: Sequence[Path | str | None], paths: Sequence[Path | str | None]) -> None:
-    """Returns if models and files are there; a command asks this before it imports torch, which takes seconds.
+def require_inputs(models: Iterable[str], paths: Iterable[Path | str]) -> None:
+    """Returns if models and files are there, as far as this machine knows.
+
+    Args:
+        models: each may have a name, as NAME=DIR.
 
     Raises:
         InputError: one is missing.
@@ -96,12 +102,39 @@ def require_inputs(models: Sequence[Path | str | None], paths: Sequence[Path | s
     from bertsmith.models.checkpoints.hub import require_source
 
     for model in models:
-        if model is not None:
-            require_source(str(model))
+        require_source(model if Path(model).exists() else os.path.expanduser(model.rpartition("=")[2]))
     for path in paths:
-        if path is not None and not Path(path).exists():
+        if str(path) != "-" and not address_of(path) and not Path(path).exists():
             fix = nearest_path(Path(path)) or "check the path"
             raise InputError(expected=f"a file or folder at '{path}'", found="nothing there", fix=fix)
+
+
+class _BeforeTorch:
+    """A finder of modules that finds none, but calls a function before torch is imported for the first time."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Called for each module that is not imported yet."""
+        if name == "torch":
+            sys.meta_path.remove(self)
+            self._check()
+
+
+@contextlib.contextmanager
+def before_torch(check: Callable[[], None]) -> Iterator[None]:
+    """A context in which a check precedes the import of torch, which takes seconds; without that it is not called.
+
+    What a command refuses sooner than that, it says sooner.
+    """
+    finder = _BeforeTorch(check)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        if finder in sys.meta_path:
+            sys.meta_path.remove(finder)
 
 
 def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,18 +12,21 @@ from bertsmith.app.cli.help import TOPICS
 from bertsmith.app.cli.options import (
     MODEL_PARAMETERS,
     VERIFY,
+    before_torch,
     class_weights,
     label_map,
     names,
     number_or_auto,
     on_this_machine,
     own_head,
+    require_inputs,
     say,
     text_weights,
     verify_models,
     vocabulary_size,
 )
 from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.parameters import DEVICE, PRECISION
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.requests import (
     COPIED,
@@ -120,6 +123,7 @@ TYPED: dict[str, Callable[[Any], Any]] = {
     "model_vocabulary": vocabulary_size,
     "clusters": number_or_auto,
 }
+DESTINATION = "DST"  # the only argument with the path of an output
 SETTINGS = "settings"  # the parameter of the option --settings, which no request has
 
 
@@ -174,7 +178,7 @@ def with_request(command: Callable[..., None], request: type[Request] | None) ->
             verify_models(value for name, value in values.items() if option_name(fields[name][1]) in MODEL_PARAMETERS)
         typed = {name: TYPED.get(name, lambda value: value)(value) for name, value in values.items()}
         copied = {name: _address(value) for name, value in asked.items() if value != values[name]}
-        with options_named():
+        with options_named(), before_torch(lambda: _require_inputs((fields[name][1], values[name]) for name in values)):
             command(request(**{**exact, **typed}).copied_from(copied), **shown)
 
     first = [_parameter(*pair, request) for pair in fields.values() if pair[0] is request]
@@ -259,6 +263,21 @@ def _address(value: Any) -> Any:
 def _treatment(field: "dataclasses.Field[Any]") -> str | None:
     """What happens to an address in the value of a field."""
     return COPIED if option_name(field) in MODEL_PARAMETERS else field_help(field).address
+
+
+def _require_inputs(given: "Iterable[tuple[dataclasses.Field[Any], Any]]") -> None:
+    """Checks the models, the files that are read and the names of devices and precisions that a command was given."""
+    from bertsmith.base.machine.runtime import require_names
+
+    for field, value in given:
+        about, items = field_help(field), value if isinstance(value, list) else [value]
+        is_argument = not (about.flag or "-").startswith("-") and about.flag != DESTINATION
+        if about.path == "the model" or (option_name(field) in MODEL_PARAMETERS and about.kind is not Path):
+            require_inputs(map(str, items), ())
+        elif about.path and (is_argument or about.address == COPIED):
+            require_inputs((), items)
+        elif about in (DEVICE, PRECISION):
+            require_names(**{field.name: value}, inference=True)
 
 
 def _settings_option(request: type[Request], exact: dict[str, Any]) -> Any:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertsmith.app.cli.options import JsonOption, print_json, print_table, require_inputs, say, show
-from bertsmith.base.core.requests import call, path_or_none
+from bertsmith.app.cli.options import JsonOption, print_json, print_table, say, show
+from bertsmith.base.core.requests import call
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Rank
 
@@ -28,10 +28,6 @@ def finetune(request: "FinetuneRequest") -> None:
     the columns text and label, and for pairs of texts also pair; source and target for summaries, translations, trees
     and text-to-text; context and response for replies; those of GAP for coreference.
     """
-    require_inputs(
-        (request.source, request.teacher), tuple(map(path_or_none, (request.train, request.dev, request.continue_on)))
-    )
-
     from bertsmith.app.library.finetuning import finetune as run_finetuning
     from bertsmith.recipes.finetuning.run import summary_lines
     from bertsmith.recipes.results.finished_run import TABLE_FILE, table_cells

@@ -13,7 +13,6 @@ import importlib
 import os
 import platform
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,8 +218,7 @@ def choose(device: str = "auto", precision: str = "auto") -> Runtime:
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = str(device)  # it may be a torch.device
-    if device != "cpu" and not device.startswith("cuda"):
-        raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="use one of them")
+    require_names(device)
     if device.startswith("cuda"):
         import torch
 
@@ -228,7 +226,7 @@ def choose(device: str = "auto", precision: str = "auto") -> Runtime:
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
         if device == "cuda":
             device = f"cuda:{Rank.from_environment().local_index}"
-    _require_precision(precision, ("auto", *DTYPES))
+    require_names(precision=precision)
     if device == "cpu":
         limit_primitives(_MOST_PRIMITIVES)  # in front of every product of a model
         _prepare_for_fork()
@@ -289,7 +287,7 @@ def choose_inference(device: str = "auto", precision: str = "auto", products: st
 
 def _choose_inference(device: str, precision: str) -> Runtime:
     if precision != "int8":
-        _require_precision(precision, ("auto", *DTYPES, "int8"))
+        require_names(precision=precision, inference=True)
         return choose(device, precision)
     runtime = choose(device, "auto")
     if runtime.device != "cpu":
@@ -308,7 +306,11 @@ def _choose_inference(device: str, precision: str) -> Runtime:
     return Runtime(device="cpu", precision="int8", int8_bits=bits, note=note)
 
 
-def _require_precision(precision: str, known: Sequence[str]) -> None:
+def require_names(device: str = "auto", precision: str = "auto", *, inference: bool = False) -> None:
+    """Checks the names of a device and of a precision, of which inference has one more; needs no torch."""
+    if device not in ("auto", "cpu") and not device.startswith("cuda"):
+        raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="use one of them")
+    known = ("auto", *DTYPES, *(["int8"] if inference else []))
     if precision not in known:
         raise ConfigError(
             expected=f"a precision: {', '.join(known[:-1])} or {known[-1]}",

@@ -44,7 +44,7 @@ class Embedder:
     Attributes:
         cut_texts: how many of them were longer than `max_length`.
         cut_tokens: the tokens they lost.
-        empty_texts: how many had no token; their vector is computed from [CLS] [SEP].
+        empty_texts: how many had no token of their own; their vector is that of [CLS] [SEP], or of the prompt.
     """
 
     def __init__(
@@ -154,6 +154,8 @@ class Embedder:
 
     def embed_counting(self, texts: Sequence[str]) -> tuple[Vectors, Ints]:
         """One vector per text, float32 [E, width], and the number of tokens truncated from each, int64 [E]."""
+        if self.prompt:  # has tokens, also before an empty text
+            self.empty_texts += sum(not text.strip() for text in texts)
         return self.embed_encoded(self.encode(texts))
 
     def embed_encoded(self, encoded: Encoded) -> tuple[Vectors, Ints]:

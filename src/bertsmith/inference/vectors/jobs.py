@@ -128,7 +128,8 @@ class TextVectors(VectorJob):
             cut = counts["cut_texts"], counts["cut_tokens"]
             notes.append(truncation_note("texts", self.embedder.max_length, *cut))
         if counts["empty_texts"]:
-            notes.append(f"empty texts, embedded as special tokens only: {counts['empty_texts']:,}")
+            alone = "the prompt alone" if self.embedder.prompt else "special tokens only"
+            notes.append(f"empty texts, embedded as {alone}: {counts['empty_texts']:,}")
         return notes
 
 
