@@ -201,6 +201,8 @@ def test_any_table_has_the_examples_of_its_files(texts: list[str], data: st.Data
     [
         ([], "expected rows in train; found none; give a table that holds examples"),
         (["a text"], "expected a dict as row 1 of train; found a value of type str; convert it"),
+        ([__file__], "one file or one table as train; found a list of paths, .*; concatenate the files into one, and"),
+        ([Path("no.csv"), Path("b.csv")], "found a list of paths, the first 'no.csv'; concatenate the files"),
         ({"train": []}, "found a value of type dict; name one of its parts"),
         (5, "expected train as a path or a table: a list of dicts, .* found a value of type int"),
         (pd.DataFrame({0: ["a"]}), "expected names of columns in train that are texts; found 0; rename"),

@@ -83,6 +83,12 @@ def as_file(table: object, name: str) -> TableFile:
     columns: Set[str] = frozenset()
     for count, record in enumerate(_records(table, name), start=1):
         location = f"row {count} of {name}"
+        if isinstance(record, os.PathLike) or (isinstance(record, str) and os.path.exists(record)):
+            raise InputError(
+                expected=f"one file or one table as {name}",
+                found=f"a list of paths, the first '{os.fspath(record)}'",
+                fix=f"concatenate the files into one, and give {name} its path",
+            )
         if not isinstance(record, Mapping):
             raise InputError(
                 expected=f"a dict as {location}", found=f"a value of type {type(record).__name__}", fix="convert it"
