@@ -88,6 +88,16 @@ OWN: dict[str, dict[str, tuple[Any, ...]]] = {
         "afn": ("gelu", "relu", "silu", "swish"), "n_positions": (24, 40), "layer_norm_epsilon": (1e-5, 1e-2),
         "n_inner": (None, 20), "summary_type": ("cls_index", "mean"),
     },
+    "deberta-v2": {
+        "relative_attention": (True, True, False), "position_buckets": (-1, 4, 6, 7, 2, 256),
+        "max_relative_positions": (-1, 5, 9, 40, 1),
+        "pos_att_type": ("p2c|c2p", "c2p", "P2C | c2p", ["p2c"], "", "p2p"),
+        "share_att_key": (True, False), "norm_rel_ebd": ("none", "layer_norm"), "position_biased_input": (False, True),
+        "conv_kernel_size": (0, 3, 5, 2), "conv_act": ("tanh", "gelu", "mish"), "conv_groups": (1, 2),
+        "type_vocab_size": (0, 0, 2), "legacy": (True, False), "pooler_hidden_act": ("gelu", "tanh", "gelu_10"),
+        "pooler_dropout": (0, 0.2), "cls_dropout": (None, 0.1), "embedding_size": (12, 24),
+        "attention_head_size": (4, 24),
+    },
     "modernbert": {
         "hidden_activation": ACTIVATIONS, "norm_eps": (1e-5, 1e-2), "local_attention": (2, 4, 5, 128),
         "classifier_pooling": ("cls", "mean"), "classifier_activation": ("gelu", "relu"), "norm_bias": (False, True),
@@ -100,6 +110,7 @@ NAMES = {
     "openai-gpt": {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
     "distilbert": {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
 }
+DISENTANGLED = {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_buckets": 4, "type_vocab_size": 0}
 USUAL = 3  # changed keys at most, so that most folders are not refused
 
 
@@ -113,6 +124,7 @@ def models(draw: st.DrawFn) -> tuple[str, str, dict[str, Any], int]:
     names = NAMES.get(architecture, {})
     values = {names.get(name, name): draw(st.sampled_from(choices)) for name, choices in SIZES.items()}
     known = COMMON | OWN[architecture]
+    values |= DISENTANGLED if architecture == "deberta-v2" else {}
     for name in draw(st.lists(st.sampled_from(sorted(known)), max_size=USUAL, unique=True)):
         values[name] = draw(st.sampled_from(known[name]))
     return (
@@ -223,8 +235,10 @@ def compare(architecture: str, head: str, values: dict[str, Any], seed: int) -> 
             write(path, architecture, head, values, seed)
         except Exception:  # noqa: BLE001 - whatever that library raises for what it cannot compute
             return False
-        segments = values.get("type_vocab_size", 1)
-        ids, kinds = rows(seed, segments if architecture in ("bert", "electra", "albert", "roberta") else 1, 5)
+        segments = max(1, values.get("type_vocab_size", 1))
+        ids, kinds = rows(
+            seed, segments if architecture in ("bert", "electra", "albert", "roberta", "deberta-v2") else 1, 5
+        )
         try:
             found = ours(path, head, ids, kinds)
         except BertsmithError as error:

@@ -198,20 +198,33 @@ CLASSES = st.sampled_from(
         "RobertaTokenizerFast",
         "AlbertTokenizer",
         "MPNetTokenizer",
+        "DebertaV2Tokenizer",
         "BertJapaneseTokenizer",
     ]
 )
 FITTING = {
     "WordPiece": ["BertTokenizer", "MPNetTokenizer", "PreTrainedTokenizerFast"],
     "BPE": ["RobertaTokenizer", "PreTrainedTokenizerFast"],
-    "Unigram": ["XLMRobertaTokenizer", "AlbertTokenizer", "PreTrainedTokenizerFast"],
+    "Unigram": ["XLMRobertaTokenizer", "AlbertTokenizer", "DebertaV2Tokenizer", "PreTrainedTokenizerFast"],
 }
 NAMED = {
     "bert": dict(zip(("pad", "unk", "cls", "sep", "mask"), SPECIALS, strict=False)),
     "roberta": {"pad": "<pad>", "unk": "<unk>", "cls": "<s>", "sep": "</s>", "mask": "<mask>"},
 }
 TYPES = st.sampled_from(
-    ["bert", "bert", "bert", "distilbert", "electra", "roberta", "xlm-roberta", "albert", "mpnet", "modernbert"]
+    [
+        "bert",
+        "bert",
+        "bert",
+        "distilbert",
+        "electra",
+        "roberta",
+        "xlm-roberta",
+        "albert",
+        "mpnet",
+        "modernbert",
+        "deberta-v2",
+    ]
 )
 
 
@@ -232,7 +245,7 @@ def folders(draw: Any) -> dict[str, Any]:
         chosen = draw(CLASSES if draw(st.sampled_from([False, False, True])) else st.sampled_from(fitting))
         if chosen is not None:
             config["tokenizer_class"] = chosen
-        for name in ("do_lower_case", "tokenize_chinese_chars", "strip_accents"):
+        for name in ("do_lower_case", "tokenize_chinese_chars", "strip_accents", "split_by_punct", "add_prefix_space"):
             if draw(FLAGS):
                 config[name] = draw(FLAGS)
         if draw(st.sampled_from([False, False, True])):

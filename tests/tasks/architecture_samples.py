@@ -15,6 +15,7 @@ from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.encoders.albert import AlbertConfig
 from bertsmith.models.encoders.awd_lstm import AwdLstmConfig
 from bertsmith.models.encoders.bilstm import BiLstmConfig
+from bertsmith.models.encoders.deberta import DebertaConfig
 from bertsmith.models.encoders.distilbert import DistilBertConfig
 from bertsmith.models.encoders.electra import ElectraConfig
 from bertsmith.models.encoders.elmo import ElmoConfig
@@ -29,7 +30,17 @@ from bertsmith.models.parts.encoder import Encoder
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
-ARCHITECTURES = ("bert", "distilbert", "openai-gpt", "roberta", "electra", "albert", "modernbert", "mpnet")
+ARCHITECTURES = (
+    "bert",
+    "distilbert",
+    "openai-gpt",
+    "roberta",
+    "electra",
+    "albert",
+    "modernbert",
+    "mpnet",
+    "deberta-v2",
+)
 EVERY_ARCHITECTURE = (*ARCHITECTURES, "awd-lstm", "elmo", "bilstm")  # also those that no other library has
 WITH_HEADS = (
     "bert",
@@ -39,9 +50,16 @@ WITH_HEADS = (
     "albert",
     "modernbert",
     "mpnet",
+    "deberta-v2",
 )  # whose heads of tasks transformers has
-OTHERS = ("distilbert", "roberta", "electra", "albert", "modernbert", "xlm-roberta", "mpnet")
-WITH_OWN_TOKENIZER = ("albert", "modernbert", "xlm-roberta", "mpnet")  # as transformers writes it, in one file
+OTHERS = ("distilbert", "roberta", "electra", "albert", "modernbert", "xlm-roberta", "mpnet", "deberta-v2")
+WITH_OWN_TOKENIZER = (
+    "albert",
+    "modernbert",
+    "xlm-roberta",
+    "mpnet",
+    "deberta-v2",
+)  # as transformers writes it, in one file
 CLASS_PREFIXES = {
     "distilbert": "DistilBert",
     "roberta": "Roberta",
@@ -50,6 +68,7 @@ CLASS_PREFIXES = {
     "modernbert": "ModernBert",
     "xlm-roberta": "XLMRoberta",
     "mpnet": "MPNet",
+    "deberta-v2": "DebertaV2",
 }
 HEADS = (
     "Model",
@@ -88,6 +107,8 @@ def peer_tokenizer(architecture: str) -> transformers.PreTrainedTokenizerFast:
         return modern_tokenizer()
     if architecture == "albert":
         return transformers.AlbertTokenizer(vocab=unigram_pieces(["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]))
+    if architecture == "deberta-v2":
+        return transformers.DebertaV2Tokenizer(vocab=unigram_pieces(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]))
     if architecture == "xlm-roberta":
         pieces = unigram_pieces(["<s>", "<pad>", "</s>", "<unk>"])
         return transformers.XLMRobertaTokenizer(vocab=[*pieces, ("<mask>", 0.0)])
@@ -188,6 +209,10 @@ def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
             global_attn_every_n_layers=2,
             local_attention=4,
         )
+    if architecture == "deberta-v2":
+        # Distances from 3 on share a row with others, and from 12 on all are the same.
+        near = {"position_buckets": 4, "max_relative_positions": 12, "max_position_embeddings": 64}
+        return DebertaConfig(**shape, **near, vocab_size=pieces, share_att_key=False)
     kind = {"roberta": RobertaConfig, "xlm-roberta": XlmRobertaConfig, "mpnet": MpnetConfig}[architecture]
     return kind(**shape, vocab_size=pieces, max_position_embeddings=66)
 

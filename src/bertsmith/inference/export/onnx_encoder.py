@@ -1,7 +1,7 @@
 """The nodes of an ONNX graph, and the encoder in it: embeddings, positions inside attention, layers.
 
 Letters: B sequences, S tokens of the longest one, P tokens of the longest sequence that the model reads, D width, A
-heads, d head width, Q queries: S, or 1 where one position is read.
+heads, d head width, Q queries: S, or 1 where one position is read; U rows of the table of distances of a DeBERTa.
 
 Source: `TransformerEncoder` of `models/parts/transformer.py` and the layers of `encoders/`, which this follows line by
 line. Two things differ, because batches are padded: the positions of each token are the same in all sequences, unless
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.inference.export.onnx_message import BOOL, Array, Node
+from bertsmith.base.core.errors import ConfigError
+from bertsmith.inference.export.onnx_message import BOOL, FLOAT, Array, Node
 from bertsmith.models.checkpoints.plan import POSITIONS, fixed_positions
+from bertsmith.models.encoders.deberta import DebertaConfig, distances_of
 from bertsmith.models.encoders.mpnet import ranges_of
 from bertsmith.models.parts.config import QUICK_GELU_RATE, EncoderConfig
 
@@ -124,7 +126,9 @@ def plain(tensor: "Tensor | npt.NDArray[Any]") -> npt.NDArray[np.float32]:
 
 
 def needs_library_tables(config: EncoderConfig) -> bool:
-    """Whether the graph holds tables of sines that torch computes: those of another library differ in the last bits."""
+    """Whether the graph holds sines or logarithms that torch computes: those of other libraries differ in last bits."""
+    if isinstance(config, DebertaConfig) and config.reads_distances:
+        return 0 < config.position_buckets // 2 < config.max_tokens - 1
     has_rotary = any(config.rotary_base_of(layer) is not None for layer in range(config.num_hidden_layers))
     return has_rotary or config.position_embedding_type == "sinusoidal"
 
@@ -144,6 +148,7 @@ class GraphEncoder:
         self._between: str | None = None
         self._biases: dict[int | None, str] = {}
         self._turns: dict[float, Turn] = {}
+        self._rows_of_distances: str | None = None
 
     def hidden(self, segments: str | None, *, reads_one: bool, last_token: str | None) -> str:
         """The last hidden states: [B, S, D], or [B, 1, D] where one position of a sequence is read.
@@ -163,7 +168,8 @@ class GraphEncoder:
                 asking, bias = self.asking(hidden, bias, last_token)  # [B, 1, D]
                 turn_of_asking = turn and (nodes.first(turn[0], axis=-2), nodes.first(turn[1], axis=-2))
             name = f"bert.layers.{config.parameters_of(number)}"
-            hidden = self.layer(name, hidden, bias, asking=asking, turns=(turn_of_asking, turn))
+            states = self.layer(name, hidden, bias, asking=asking, turns=(turn_of_asking, turn))
+            hidden = self.convolved(name, states, hidden, is_one=asking != hidden)
         return nodes.norm(hidden, "bert.final_norm") if config.norms_last else hidden
 
     def embeddings(self, segments: str | None) -> str:
@@ -322,8 +328,77 @@ class GraphEncoder:
             key = self.turned(nodes.node("Transpose", key, perm=[0, 2, 1, 3]), turns[1])
         key = nodes.node("Transpose", key, perm=[0, 2, 3, 1] if turns[1] is None else [0, 1, 3, 2])  # [B, A, d, S]
         value = nodes.node("Transpose", value, perm=[0, 2, 1, 3])
-        query = nodes.node("Mul", query, nodes.real(f"scale of {size}", size**-0.5))
-        scores = nodes.node("Add", nodes.node("MatMul", query, key), bias)
+        config = self.config
+        terms = 1 + (len(config.terms) if isinstance(config, DebertaConfig) else 0)
+        query = nodes.node("Mul", query, nodes.real(f"scale of {size}", (size * terms) ** -0.5))
+        scores = nodes.node("MatMul", query, key)
+        if isinstance(config, DebertaConfig) and config.reads_distances:
+            scores = self.with_distances(config, name, query, key, scores, is_one=asking != hidden)
+        scores = nodes.node("Add", scores, bias)
         context = nodes.node("MatMul", nodes.node("Softmax", scores, axis=-1), value)
         context = nodes.node("Transpose", context, perm=[0, 2, 1, 3])
         return nodes.node("Reshape", context, nodes.integers(0, 0, self.config.hidden_size))
+
+    def with_distances(
+        self, config: DebertaConfig, name: str, query: str, key: str, scores: str, *, is_one: bool
+    ) -> str:
+        """The scores [B, A, Q, S] of a DeBERTa, to which the products of contents and distances are added.
+
+        Args:
+            query: [B, A, Q, d], divided by the scale of the scores.
+            key: [B, A, d, S].
+            is_one: the first token of a sequence alone is a query.
+        """
+        nodes, distances = self.nodes, distances_of(config, config.max_tokens)
+        if self._rows_of_distances is None:
+            places = nodes.node("Add", self.distances(), nodes.scalar(config.max_tokens - 1))
+            rows = nodes.node("Gather", nodes.array("rows of distances", distances.rows), places)
+            self._rows_of_distances = nodes.node("Unsqueeze", rows, nodes.integers(1))  # [1 or B, 1, S, S]
+        rows = nodes.first(self._rows_of_distances, axis=2) if is_one else self._rows_of_distances
+        rows = nodes.node("Expand", rows, nodes.node("Shape", scores))
+        table = plain(nodes.tensors["bert.embeddings.distance.weight"]).astype(np.float64)
+        if config.norm_rel_ebd != "none":
+            weight, bias = (
+                plain(nodes.tensors[f"bert.embeddings.distance_norm.{part}"]) for part in ("weight", "bias")
+            )
+            table = table - table.mean(1, keepdims=True)
+            table = table / np.sqrt((table**2).mean(1, keepdims=True) + config.layer_norm_eps) * weight + bias
+        table = table[distances.first : distances.end]
+        size, shared = config.head_size, config.share_att_key
+        if "c2p" in config.terms:
+            keys = self._by_head(table, f"{name}.key" if shared else f"{name}.position_key")  # [A, d, U]
+            # Not the array itself, whose third axis the quantization of onnxruntime does not expect.
+            stored = nodes.node("Identity", nodes.array(f"{name} keys of distances", keys))
+            products = nodes.node("MatMul", query, stored)
+            scores = nodes.node("Add", scores, nodes.node("GatherElements", products, rows, axis=3))
+        if "p2c" in config.terms:
+            queries = self._by_head(table, f"{name}.query" if shared else f"{name}.position_query")
+            queries = (queries * (size * (1 + len(config.terms))) ** -0.5).transpose(0, 2, 1)  # [A, U, d]
+            products = nodes.node("MatMul", nodes.array(f"{name} queries of distances", queries), key)  # [B, A, U, S]
+            scores = nodes.node("Add", scores, nodes.node("GatherElements", products, rows, axis=2))
+        return scores
+
+    def _by_head(self, table: npt.NDArray[np.float64], name: str) -> npt.NDArray[np.float32]:
+        """What a layer makes of the vectors of distances [U, D], by head: [A, d, U]."""
+        weight, bias = (plain(self.nodes.tensors[f"{name}.{part}"]) for part in ("weight", "bias"))
+        mapped = (table @ weight.T + bias).astype(np.float32)
+        return mapped.reshape(len(table), self.config.num_attention_heads, -1).transpose(1, 2, 0)
+
+    def convolved(self, name: str, states: str, hidden: str, *, is_one: bool) -> str:
+        """The states [B, Q, D] after a layer, with the convolution of its input [B, S, D] if it has one."""
+        nodes, config = self.nodes, self.config
+        if not (isinstance(config, DebertaConfig) and nodes.has(f"{name}.convolution.weight")):
+            return states
+        if self.positions is not None:
+            raise ConfigError(
+                expected="an encoder without a convolution for an ONNX graph that reads texts apart",
+                found=config.display_name,
+                fix="use it with bertsmith",
+            )
+        real = nodes.node("Unsqueeze", nodes.node("Cast", self.mask, to=FLOAT), nodes.integers(2))
+        source = nodes.node("Transpose", nodes.node("Mul", hidden, real), perm=[0, 2, 1])
+        half = config.conv_kernel_size // 2
+        parameters = (nodes.parameter(f"{name}.convolution.{part}") for part in ("weight", "bias"))
+        local = nodes.node("Transpose", nodes.node("Conv", source, *parameters, pads=[half, half]), perm=[0, 2, 1])
+        local = nodes.activation(nodes.first(local, axis=1) if is_one else local, config.conv_act)
+        return nodes.norm(nodes.node("Add", states, local), f"{name}.convolution_norm")

@@ -276,7 +276,7 @@ class _Heads:
         """
         if not self.config.can_pool:
             return states
-        pooled = self.nodes.activation(self.nodes.dense(states, "bert.pooler"), self.config.pooler_activation)
+        pooled = self.nodes.activation(self.nodes.dense(states, "bert.pooler"), self.config.pooler_act)
         return self.nodes.norm(pooled, "bert.pooler.norm") if self.config.norms_pooler else pooled
 
     def vocabulary_logits(self, hidden: str, *, tied: bool) -> str:

@@ -15,7 +15,12 @@ from bertsmith.base.core.registry import Registry, imported
 from bertsmith.base.core.settings import require_known
 from bertsmith.models.checkpoints.transformers_folder import encoder_type
 from bertsmith.models.model_files.metadata import ModelMetadata
-from bertsmith.models.model_files.sentencepiece_file import OF_ALBERT, describe_albert, describe_xlm_roberta
+from bertsmith.models.model_files.sentencepiece_file import (
+    OF_ALBERT,
+    describe_albert,
+    describe_deberta,
+    describe_xlm_roberta,
+)
 from bertsmith.models.model_files.tokenizer_files import (
     read_gpt_tokenizer,
     read_pipeline,
@@ -99,6 +104,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         table="XLM_NAMES",
     ),
     "mpnet": Architecture(module="mpnet", prefix="Mpnet", encoder_module="mpnet_model"),
+    "deberta-v2": Architecture(
+        module="deberta",
+        prefix="Deberta",
+        encoder_module="deberta_model",
+        read_tokenizer=functools.partial(read_tokenizer, usual=SPECIAL_PIECES, describe=describe_deberta),
+    ),
     "awd-lstm": Architecture(module="awd_lstm", prefix="AwdLstm", encoder_module="awd_lstm"),
     "static-vectors": Architecture(module="static", prefix="Static", encoder_module="static"),
     "elmo": Architecture(module="elmo", prefix="Elmo", encoder_module="elmo", read_tokenizer=read_wordpiece),

@@ -114,7 +114,10 @@ def tensors_to_write(
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, source)
     metadata.check_labels(ours)
-    if config.position_embedding_type != "absolute" and any(row.ours == POSITIONS for row in names.embeddings):
+    has_table = any(row.ours == POSITIONS for row in names.embeddings) and not (
+        names.absent is not None and names.absent(config, POSITIONS)
+    )
+    if config.position_embedding_type != "absolute" and has_table:
         ours[POSITIONS] = fixed_positions(config, ours)
     return ours
 

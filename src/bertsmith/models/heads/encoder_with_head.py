@@ -280,7 +280,10 @@ class EncoderForTask(_OnEncoder):
         elif all_positions and read is not None:
             hidden = hidden[read.positions]
         if head.uses_pooler(self.config):
-            hidden = self.encoder.pool(pool_rows(hidden, batch.lengths) if pools_mean else hidden)
+            if pools_mean:
+                hidden = pool_rows(hidden, batch.lengths)
+            counts = (1,) * batch.num_rows if read is None else read.counts
+            hidden = self.encoder.pool(dropped(hidden, noise, self.config.pooled_dropout, counts))
         elif head.has_reader:
             assert trace is not None
             hidden = self._read_states(trace, batch, read, noise)  # [N, 512] or [R, 2C]

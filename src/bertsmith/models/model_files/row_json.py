@@ -14,7 +14,7 @@ SWITCHES = "tokenizer_config.json"
 SPECIAL_MAP = "special_tokens_map.json"
 ADDED_TOKENS = "added_tokens.json"
 PIECES, MERGES = "vocab.json", "merges.txt"  # of byte pairs
-ALBERT_FILE, XLM_ROBERTA_FILE = "spiece.model", "sentencepiece.bpe.model"  # of SentencePiece
+ALBERT_FILE, XLM_ROBERTA_FILE, DEBERTA_FILE = "spiece.model", "sentencepiece.bpe.model", "spm.model"  # of SentencePiece
 
 TOKENIZER_FILES = (
     VOCABULARY,
@@ -26,6 +26,7 @@ TOKENIZER_FILES = (
     MERGES,
     ALBERT_FILE,
     XLM_ROBERTA_FILE,
+    DEBERTA_FILE,
 )
 
 BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them

@@ -1,9 +1,10 @@
-"""Reads the model file of SentencePiece (`spiece.model`, `sentencepiece.bpe.model`) where there is no `tokenizer.json`.
+"""Reads the model file of SentencePiece (such as `spiece.model`) where there is no `tokenizer.json`.
 
 The file is a message of protocol buffers, of which a few fields are needed. The result is the description that a
 `tokenizer.json` would contain.
 
-Source: `sentencepiece_model.proto` of SentencePiece; the converters for ALBERT and XLM-RoBERTa of `transformers`.
+Source: `sentencepiece_model.proto` of SentencePiece; the converters for ALBERT and XLM-RoBERTa and the tokenizer of
+DeBERTa of `transformers`.
 """
 
 import base64
@@ -19,13 +20,15 @@ from bertsmith.base.storage.files import read_json, regular_bytes
 from bertsmith.models.model_files.row_json import (
     ALBERT_FILE,
     BYTE_LEVEL,
+    DEBERTA_FILE,
     HEAD,
     SWITCHES,
     XLM_ROBERTA_FILE,
     added_json,
     template_json,
 )
-from bertsmith.text.tokenizers.vocabulary import SpecialPieces
+from bertsmith.text.tokenizers.charsmap import SPACES_AND_BREAKS
+from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, SpecialPieces
 
 _UNIGRAM = 1  # TrainerSpec.model_type
 _MARK = "\u2581"
@@ -37,24 +40,93 @@ OF_ALBERT = SpecialPieces(pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", ma
 
 def describe_albert(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """The model file of an ALBERT, and the description of its tokenizer; None if the folder has none."""
-    path, config = folder / ALBERT_FILE, folder / SWITCHES
+    path = folder / ALBERT_FILE
     if not path.exists():
         return None
+    lowercase, keep_accents = _switches(folder, do_lower_case=True, keep_accents=False)
+    return path, albert_json(read_sentencepiece(path), lowercase=lowercase, keep_accents=keep_accents)
+
+
+def _switches(folder: Path, **usual: bool) -> list[bool]:
+    """The switches of these names in `tokenizer_config.json`, with their usual values where it has none."""
+    config = folder / SWITCHES
     settings = read_json(config) if config.exists() else {}
-    switches = {"do_lower_case": True, "keep_accents": False}
-    for name in switches if isinstance(settings, dict) else ():
-        value = settings.get(name, switches[name])
+    values = dict(usual)
+    for name in usual if isinstance(settings, dict) else ():
+        value = settings.get(name, usual[name])
         if not isinstance(value, bool):
             raise InputError(expected=f"true or false for {name} in '{config}'", found=repr(value), fix="correct it")
-        switches[name] = value
-    lowercase, keep_accents = switches.values()
-    return path, albert_json(read_sentencepiece(path), lowercase=lowercase, keep_accents=keep_accents)
+        values[name] = value
+    return list(values.values())
 
 
 def describe_xlm_roberta(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """The model file of an XLM-RoBERTa, and the description of its tokenizer; None if the folder has none."""
     path = folder / XLM_ROBERTA_FILE
     return (path, xlm_roberta_json(read_sentencepiece(path))) if path.exists() else None
+
+
+def describe_deberta(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The model file of a DeBERTa, and the description of its tokenizer; None if the folder has none.
+
+    As transformers 5 builds it, without the table of normalization in the file.
+    """
+    path = folder / DEBERTA_FILE
+    if not path.exists():
+        return None
+    lowercase, split, is_spaced = _switches(folder, do_lower_case=False, split_by_punct=False, add_prefix_space=True)
+    pieces = read_sentencepiece(path).pieces
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
+    described = deberta_json(pieces, SPECIAL_PIECES, f"'{path}'", lowercase=lowercase, split=split, is_spaced=is_spaced)
+    return path, {
+        **described,
+        "added_tokens": [added_json(piece, ids[piece]) for piece in SPECIAL_PIECES if piece in ids],
+    }
+
+
+def deberta_json(
+    pieces: Sequence[Any],
+    special: SpecialPieces,
+    source: str,
+    unknown: int = 1,
+    *,
+    lowercase: bool,
+    split: bool,
+    is_spaced: bool,
+) -> dict[str, Any]:
+    """The description of a DeBERTa's tokenizer, without added tokens.
+
+    Args:
+        unknown: the id of the unknown piece, unless the pieces have the one of its name.
+        split: whether punctuation marks are divided from what is around them.
+        is_spaced: whether every part of a text begins with a space; otherwise only the text.
+    """
+    ids = {piece: id for id, (piece, _) in enumerate(pieces)}
+    is_listed = any(piece == special.unk and score == 0 for piece, score in pieces)
+    steps: list[dict[str, Any]] = [{"type": "Lowercase"}] if lowercase else []
+    steps += [
+        {"type": "Replace", "pattern": {"Regex": SPACES_AND_BREAKS}, "content": " "},
+        {"type": "NFC"},
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+    ]
+    built = unigram_json(pieces, ids[special.unk] if is_listed else unknown, steps)
+    metaspace = {**built["decoder"], "prepend_scheme": "always" if is_spaced else "first"}
+    splitter = [{"type": "Punctuation", "behavior": "Isolated"}] if split else []
+    if absent := [piece for piece in (special.cls, special.sep) if piece not in ids]:
+        raise CheckpointError(
+            expected=f"{special.cls} and {special.sep} among the pieces of {source}",
+            found=f"no {' and no '.join(absent)}",
+            fix="use the tokenizer that was published with the model",
+        )
+    cls, sep = ids[special.cls], ids[special.sep]
+    return {
+        **built,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splitter, metaspace]},
+        "decoder": metaspace,
+        "post_processor": template_json(
+            [special.cls], [special.sep], [special.sep], {special.cls: cls, special.sep: sep}, second_segment=1
+        ),
+    }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,7 +23,13 @@ from bertsmith.models.model_files.row_json import (
     SPECIAL_MAP,
     SWITCHES,
 )
-from bertsmith.models.model_files.sentencepiece_file import OF_ALBERT, albert_steps, unigram_json, xlm_roberta_template
+from bertsmith.models.model_files.sentencepiece_file import (
+    OF_ALBERT,
+    albert_steps,
+    deberta_json,
+    unigram_json,
+    xlm_roberta_template,
+)
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import SPECIAL_PIECES, UNK, SpecialPieces
 
@@ -54,6 +60,13 @@ class Switches:
     def is_on(self, name: str, default: bool) -> bool:
         """The same for a setting with a default."""
         return bool(self.flag(name, default))
+
+    def id(self, name: str, default: int) -> int:
+        """A setting that is the id of a piece."""
+        value = self.values.get(name, default)
+        if type(value) is not int or value < 0:
+            raise InputError(expected=f"an id for {name} in '{self._path}'", found=repr(value)[:60], fix="correct it")
+        return value
 
 
 class TokenizerClass(NamedTuple):
@@ -134,6 +147,18 @@ def _xlm_roberta(file: Json, switches: Switches, special: SpecialPieces, ends: S
     return {**built, "post_processor": xlm_roberta_template(ids, ends)}
 
 
+def _deberta(file: Json, switches: Switches, special: SpecialPieces, ends: SpecialPieces) -> Json:
+    return deberta_json(
+        file["model"]["vocab"],
+        special,
+        PIPELINE,
+        switches.id("unk_id", 1),
+        lowercase=switches.is_on("do_lower_case", False),
+        split=switches.is_on("split_by_punct", False),
+        is_spaced=switches.is_on("add_prefix_space", True),
+    )
+
+
 def _tables(file: Json) -> list[Json]:
     """The tables of normalization in a description."""
     normalizer = file.get("normalizer") or {}
@@ -162,6 +187,7 @@ _CLASSES: Mapping[str, TokenizerClass] = {
     ),
     "AlbertTokenizer": TokenizerClass(OF_ALBERT, "Unigram", (OF_ALBERT.cls, OF_ALBERT.sep), _albert),
     "XLMRobertaTokenizer": TokenizerClass(BYTE_LEVEL, "Unigram", _ENDS, _xlm_roberta),
+    "DebertaV2Tokenizer": TokenizerClass(SPECIAL_PIECES, "Unigram", (SPECIAL_PIECES.cls, SPECIAL_PIECES.sep), _deberta),
     "OpenAIGPTTokenizer": TokenizerClass(ONLY_UNKNOWN, "BPE", ("", ""), _gpt),
 }
 _USUAL = {
@@ -173,6 +199,7 @@ _USUAL = {
     "albert": "AlbertTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "openai-gpt": "OpenAIGPTTokenizer",
+    "deberta-v2": "DebertaV2Tokenizer",
 }
 
 

@@ -13,6 +13,7 @@ Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original mo
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +25,10 @@ from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.runs import Run, Runs
 from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
 
+# Numbers added to the scores before the softmax: [A, 2P - 1], by the position of the key minus the query's, plus P - 1;
+# or a function of the queries [n, A, r, d] and keys [n, A, s, d] of a run and of these distances [n or 1, r, s], which
+# returns numbers that broadcast to [n, A, r, s].
+Bias = Tensor | Callable[[Tensor, Tensor, Tensor], Tensor]
 _LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
 _CACHED_WEIGHTS = 2**19  # 1 MiB in bf16
 
@@ -37,7 +42,7 @@ def attention(
     heads: int,
     causal: bool = False,
     window: int | None = None,
-    bias: Tensor | None = None,
+    bias: Bias | None = None,
     query_positions: Tensor | None = None,
     dropout: float = 0.0,
     noise: Noise | None = None,
@@ -51,7 +56,7 @@ def attention(
         value: [T, A*d].
         causal: a query sees only keys at or before its own position.
         window: a query sees only keys at most that many positions away.
-        bias: added to the scores, [A, 2P - 1], by the position of the key minus the query's, plus P - 1.
+        bias: added to the scores; see `Bias`.
         query_positions: int64 [R], the position of each query in its sequence; needed with fewer queries than keys
             if what a query sees depends on its position.
         dropout: probability with which an attention weight is dropped; needs `noise`.
@@ -90,7 +95,7 @@ def attention(
             positions = _positions(run, query_positions, query.device) if run.queries < run.length else None
             context = local_attention(q, k, v, window, positions=positions, keep=keep, scale_kept=1 / (1 - dropout))
         else:
-            mask = _mask(run, query_positions, query.device, causal=causal, window=window, bias=bias)
+            mask = _mask(run, q, k, query_positions, causal=causal, window=window, bias=bias)
             if drops or probabilities is not None:
                 keep = None if keep is None else keep.view(run.rows, heads, run.queries, run.length)
                 context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
@@ -157,25 +162,29 @@ def _is_blocked(run: Run, window: int) -> bool:
 
 def _mask(
     run: Run,
+    query: Tensor,
+    key: Tensor,
     query_positions: Tensor | None,
-    device: torch.device,
     *,
     causal: bool,
     window: int | None,
-    bias: Tensor | None,
+    bias: Bias | None,
 ) -> Tensor | None:
     """The keys that a query sees, [n or 1, A or 1, r, s]: True for these, or numbers to add; None if it sees all."""
     if bias is None and not causal and (window is None or run.length <= window + 1):
         return None
-    positions = _positions(run, query_positions, device)
-    distances = torch.arange(run.length, device=device) - positions.unsqueeze(2)  # [n or 1, r, s]
+    positions = _positions(run, query_positions, query.device)
+    distances = torch.arange(run.length, device=query.device) - positions.unsqueeze(2)  # [n or 1, r, s]
     seen: Tensor | None = distances.abs() <= window if window is not None else None
     if causal:
         seen = distances <= 0
     if bias is None:
         assert seen is not None
         return seen.unsqueeze(1)
-    added = bias[:, distances + bias.shape[1] // 2].transpose(0, 1)  # [n or 1, A, r, s]
+    if isinstance(bias, Tensor):
+        added = bias[:, distances + bias.shape[1] // 2].transpose(0, 1)  # [n or 1, A, r, s]
+    else:
+        added = bias(query, key, distances)
     return added if seen is None else added.masked_fill(~seen.unsqueeze(1), -math.inf)
 
 

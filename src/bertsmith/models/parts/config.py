@@ -17,7 +17,7 @@ from bertsmith.base.core.settings import help_field, require, require_known, req
 QUICK_GELU_RATE = 1.702
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh", "linear")
 # Other names of the same functions in `transformers`; some of them round differently in the last digits.
-_SAME_ACTIVATIONS = {
+SAME_ACTIVATIONS = {
     "gelu_python": "gelu",
     "gelu_pytorch_tanh": "gelu_new",
     "gelu_python_tanh": "gelu_new",
@@ -55,6 +55,7 @@ class EncoderConfig:
     # Fields with another name in the architecture's `config.json`, and fields that it does not have.
     json_names: ClassVar[Mapping[str, str]] = {}
     omitted: ClassVar[frozenset[str]] = frozenset()
+    optional: ClassVar[frozenset[str]] = frozenset()  # counts that may be 0
     # Keys of `config.json` that change what other tools compute, with the one value that is followed here; none counts.
     fixed: ClassVar[Mapping[str, Any]] = {}
     # Values in place of our defaults for keys that a `config.json` does not have, as `transformers` has them.
@@ -111,7 +112,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         if isinstance(self.hidden_act, str):
-            object.__setattr__(self, "hidden_act", _SAME_ACTIVATIONS.get(self.hidden_act, self.hidden_act))
+            object.__setattr__(self, "hidden_act", SAME_ACTIVATIONS.get(self.hidden_act, self.hidden_act))
         for name in (
             "vocab_size",
             "hidden_size",
@@ -123,6 +124,8 @@ class EncoderConfig:
         ):
             if name in self.omitted and name in ("type_vocab_size", "num_hidden_layers"):
                 continue  # of which there may be none
+            if name in self.optional and getattr(self, name) == 0:
+                continue
             value = getattr(self, name)
             is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
             require_value(is_count, name, "a whole number above 0", value)
@@ -193,6 +196,16 @@ class EncoderConfig:
     def head_act(self) -> str:
         """The activation in the masked-LM head."""
         return self.head_activation or self.hidden_act
+
+    @property
+    def pooler_act(self) -> str:
+        """The activation of the pooler."""
+        return self.pooler_activation
+
+    @property
+    def pooled_dropout(self) -> float:
+        """The dropout on what the pooler reads in the head of a task."""
+        return 0.0
 
     @property
     def pools_mean(self) -> bool:

@@ -151,7 +151,7 @@ class Encoder(nn.Module, abc.ABC):
         """
         if not self.config.can_pool:
             return first
-        pooled = activation(linear(first, self.pooler), self.config.pooler_activation)
+        pooled = activation(linear(first, self.pooler), self.config.pooler_act)
         return norm(pooled, self.pooler.norm) if isinstance(self.pooler, NormedPooler) else pooled
 
     def recompute_layers(self) -> None:

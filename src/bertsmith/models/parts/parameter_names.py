@@ -201,7 +201,8 @@ class ParameterNames:
 
     def row_of(self, ours: str) -> tuple[Row, str]:
         """The row of one of our parameters, and the number of its layer."""
-        template, number = _split(with_prefix(ours))
+        full = with_prefix(ours)
+        template, number = (full, "") if full in self._by_ours else _split(full)
         return self._by_ours[template], number
 
     @functools.cached_property

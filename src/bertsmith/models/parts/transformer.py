@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertsmith.models.parts.attention import attention
+from bertsmith.models.parts.attention import Bias, attention
 from bertsmith.models.parts.batch import Batch, Read
 from bertsmith.models.parts.encoder import Encoder, Trace, new_pooler
 from bertsmith.models.parts.layers import (
@@ -97,6 +97,9 @@ class TransformerEncoder(Encoder):
     def new_decoder_layer(self, number: int) -> "Layer":
         """A layer like the one of that number in the stack, for a decoder, without initial values."""
         return DecoderLayer(self.config)
+
+    def fix_positions(self, dtype: torch.dtype) -> None:
+        """Computes what layers make of positions alone once for all passes, before their products are replaced."""
 
     @property
     def word_table(self) -> Tensor:
@@ -327,7 +330,7 @@ class Layer(nn.Module):
             heads=config.num_attention_heads,
             causal=config.is_causal,
             window=self.window,
-            bias=shared.bias,
+            bias=self.score_bias(shared, name),
             query_positions=positions,
             dropout=config.attention_probs_dropout_prob,
             noise=shared.noise,
@@ -344,6 +347,10 @@ class Layer(nn.Module):
     def placed(self, query: Tensor, key: Tensor, shared: Pass, read: Read | None) -> tuple[Tensor, Tensor]:
         """Queries [R, D] and keys [T, D] with their positions, where these are not part of the embeddings."""
         return query, key
+
+    def score_bias(self, shared: Pass, name: str) -> Bias | None:
+        """What is added to the scores of attention before the softmax; see `attention`."""
+        return shared.bias
 
     def kept(self, residual: Tensor, counts: tuple[int, ...], shared: Pass, probability: float) -> Tensor | None:
         """1 where dropout keeps an element of a branch of the size of `residual` [R, D], 0 elsewhere; None for all."""

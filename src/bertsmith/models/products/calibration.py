@@ -52,6 +52,7 @@ def observe(model: nn.Module) -> None:
     """Replaces the linear layers of the encoders in `model`, in place, by layers that record their inputs."""
     for module in list(model.modules()):
         if isinstance(module, TransformerEncoder):
+            module.fix_positions(torch.float32)
             for layer in module.layers:
                 for name in LINEAR_LAYERS:
                     plain = layer.get_submodule(name)

@@ -72,6 +72,7 @@ def prepare(
                     found=", ".join(unknown),
                     fix=nearest(unknown[0], known),
                 )
+            module.fix_positions(runtime.dtype)
             for number, layer in enumerate(module.layers):
                 assert isinstance(layer, Layer)
                 is_last = number == len(module.layers) - 1

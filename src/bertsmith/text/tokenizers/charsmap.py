@@ -26,7 +26,14 @@ _ATTACHED_TOO = frozenset("\u200c\u200d\uff9e\uff9f\u0e33\u0eb3")
 _PREPENDED = frozenset(map(chr, (*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2)))
 _Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 _JAMO = range(0x1100, 0x1200)  # they compose with each other
-_REGULAR_EXPRESSIONS = frozenset((" {2,}", "\\s+", " +"))  # whose meaning is the same in Oniguruma
+SPACES_AND_BREAKS = r"\s{2,}|[\n\r\t]"
+# Regular expressions of files, as Oniguruma reads them.
+_REGULAR_EXPRESSIONS = {
+    " {2,}": " {2,}",
+    " +": " +",
+    "\\s+": f"[{SPACES}]+",
+    SPACES_AND_BREAKS: f"[{SPACES}]{{2,}}|[\n\r\t]",
+}
 
 
 class Unit(NamedTuple):
@@ -205,7 +212,7 @@ def steps_of(normalizer: Any, source: str) -> tuple[Step, ...] | None:
         if isinstance(pattern.get("String"), str) and pattern["String"]:
             return (_replace(re.compile(re.escape(pattern["String"])), content),)
         if pattern.get("Regex") in _REGULAR_EXPRESSIONS:
-            return (_replace(re.compile(pattern["Regex"]), content),)
+            return (_replace(re.compile(_REGULAR_EXPRESSIONS[pattern["Regex"]]), content),)
         return None
     if kind == "Precompiled":
         packed = normalizer.get("precompiled_charsmap")
