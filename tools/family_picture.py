@@ -71,6 +71,7 @@ FAMILY = {
     "XLM-RoBERTa": Member(2019.9, 9, ("RoBERTa",)),
     "ELECTRA": Member(2020.2, 5, ("BERT",)),
     "MPNet": Member(2020.3, 6, ("BERT",)),
+    "DeBERTa": Member(2020.5, 16, ("BERT",)),
     "SimCSE": Member(2021.3, 0, ("BERT",)),
     "SetFit": Member(2022.7, -1, ("Sentence-BERT",)),
     "static vectors": Member(2024.7, -2, ("Sentence-BERT",)),
@@ -106,7 +107,7 @@ def picture() -> Figure:
             }
             axes.annotate("", places[name], places[parent], arrowprops=line)
     axes.set_xlim(_FIRST_YEAR - 0.8, 2025.7)
-    axes.set_ylim(-7.6, 15.6)
+    axes.set_ylim(-7.6, 16.6)
     axes.set_yticks([])
     axes.set_xticks(range(_FIRST_YEAR + 1, 2026))
     axes.spines[["top", "right", "left"]].set_visible(False)

@@ -1,9 +1,12 @@
 """Model files of SentencePiece without a tokenizer.json: the ids of transformers, other kinds of models, damage."""
 
+import base64
+import json
 import struct
 from pathlib import Path
 
 import pytest
+import transformers
 
 from bertsmith.base.core.errors import CheckpointError, InputError
 from bertsmith.models.checkpoints.architectures import ARCHITECTURES
@@ -55,8 +58,6 @@ def test_an_xlm_roberta_with_a_model_file_has_the_ids_of_transformers(tmp_path: 
 
 
 def test_the_table_of_normalization_is_applied(tmp_path: Path) -> None:
-    import base64
-
     pieces = unigram_pieces(["<unk>", "<s>", "</s>"])
     write_model(tmp_path / "sentencepiece.bpe.model", pieces, table=base64.b64decode(packed({"ﬁ": "fi"})))
     result, _ = ARCHITECTURES["xlm-roberta"].read_tokenizer(tmp_path, ModelMetadata())
@@ -82,6 +83,34 @@ def test_a_comma_after_a_digit_is_a_piece_of_its_own_in_an_albert(tmp_path: Path
     assert result is not None
     assert result.tokenize("9,") == ["\u2581", "9", ","]
     assert result.tokenize("m,") == ["\u2581", "m,"]
+
+
+@pytest.mark.parametrize(
+    "switches", [{}, {"do_lower_case": True}, {"add_prefix_space": False}, {"split_by_punct": True}]
+)
+def test_a_deberta_with_a_model_file_has_the_ids_of_transformers(switches: dict[str, bool], tmp_path: Path) -> None:
+    """A table of normalization is left out, and a mask that the file lacks is added, as there."""
+    pieces = unigram_pieces(["[PAD]", "[CLS]", "[SEP]", "[UNK]"])
+    write_model(tmp_path / "spm.model", pieces, table=base64.b64decode(packed({"ﬁ": "fi"})))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(switches))
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    result, _ = ARCHITECTURES["deberta-v2"].read_tokenizer(tmp_path, ModelMetadata())
+    assert result is not None
+    peer = transformers.DebertaV2Tokenizer(vocab=pieces, **switches)
+    texts = [*TEXTS, " Bert's\tfilm,  so-so!\n", "\u3000the\u00a0 film\u2009"]
+    assert [ids.tolist() for ids in result.encode_batch(texts)] == peer(texts, add_special_tokens=False)["input_ids"]
+    assert result.vocabulary.mask_id == peer.mask_token_id == len(pieces)
+    pair = peer("a", "b")
+    assert (*result.template.start, *result.template.between, *result.template.end) == (1, 2, 2)
+    assert pair["token_type_ids"][-1] == result.template.second_segment == 1
+
+
+def test_a_deberta_without_the_pieces_of_a_row_is_one_line(tmp_path: Path) -> None:
+    write_model(tmp_path / "spm.model", unigram_pieces(["[PAD]", "[UNK]"]))
+    with pytest.raises(
+        CheckpointError, match=r"expected \[CLS\] and \[SEP\] among the pieces of .*spm.model'; found no"
+    ):
+        ARCHITECTURES["deberta-v2"].read_tokenizer(tmp_path, ModelMetadata())
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x0a\xff\xff", b"\x0a\x05abcde", b"\xff" * 12])

@@ -120,7 +120,7 @@ def require_layers(encoder: Encoder) -> TransformerEncoder:
         raise ConfigError(
             expected="a Transformer that reads in both directions, to add a decoder",
             found=encoder.config.display_name,
-            fix="use a BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet or ModernBERT",
+            fix="use a BERT, RoBERTa, DistilBERT, ELECTRA, ALBERT, MPNet, ModernBERT or DeBERTa",
         )
     return encoder
 
