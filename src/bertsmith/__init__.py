@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bertsmith.app.library.video import code_features, fill_codes, match_codes, next_codes
     from bertsmith.app.library.vocabulary import learn_vocabulary
     from bertsmith.app.library.word_senses import compare_contexts, find_senses
+    from bertsmith.app.library.zero_shot import classify
     from bertsmith.base.core.progress import quiet
     from bertsmith.inference.word_vectors.answers import analogy, neighbors
     from bertsmith.inference.word_vectors.training import train_word_vectors
@@ -90,6 +91,7 @@ _LAZY = {
     "build_codes": "bertsmith.recipes.codes.folder",
     "build_corpus": "bertsmith.text.corpus.build",
     "check_corpus": "bertsmith.text.corpus.checks",
+    "classify": "bertsmith.app.library.zero_shot",
     "cluster_features": "bertsmith.recipes.video.features",
     "code_features": "bertsmith.app.library.video",
     "compare_contexts": "bertsmith.app.library.word_senses",
@@ -165,6 +167,7 @@ __all__ = [
     "build_codes",
     "build_corpus",
     "check_corpus",
+    "classify",
     "cluster_features",
     "code_features",
     "compare_contexts",

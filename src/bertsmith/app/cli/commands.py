@@ -221,6 +221,11 @@ COMMANDS = (
         misplaced="pass the file with --data",
     ),
     Command(
+        prediction.classify,
+        "classify",
+        "bertsmith classify my-mails.csv --labels billing,hardware,travel",
+    ),
+    Command(
         prediction.predict,
         "predict",
         "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",

@@ -3,17 +3,29 @@
 import contextlib
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from bertsmith.app.cli.options import JsonOption, note, note_cut, print_json, say, show
+import typer
+
+from bertsmith.app.cli.options import JsonOption, ReplaceOutOption, note, note_cut, print_json, say, show
 from bertsmith.app.cli.text import count_lines, stdin_bytes, stdin_lines
 from bertsmith.base.core.requests import call
 from bertsmith.base.storage.addresses import address_of
 from bertsmith.base.storage.uploads import is_staged, staged
 
 if TYPE_CHECKING:
-    from bertsmith.inference.predictors.request import EvaluateRequest, PredictRequest, QuantizeRequest
+    from bertsmith.inference.predictors.request import (
+        ClassifyRequest,
+        EvaluateRequest,
+        PredictRequest,
+        QuantizeRequest,
+    )
     from bertsmith.recipes.results.published_scores import GlueRequest
+
+TableOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="write the table with columns prediction and probability there: .csv"),
+]
 
 
 def evaluate(request: "EvaluateRequest", json: JsonOption = False) -> None:
@@ -95,6 +107,33 @@ def predict(request: "PredictRequest", json: JsonOption = False) -> None:
         say(address_of(out) or str(out))
     if empty:
         note(empty_texts_note(empty))
+
+
+def classify(
+    request: "ClassifyRequest",
+    out: TableOption = None,
+    replace: ReplaceOutOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the label of each text, by the names of the labels alone: no labelled rows are needed.
+
+    A sentence encoder compares each text with the names, their descriptions and examples, if there are any. A model of
+    entailment reads it with a sentence that has the name in it. Both kinds can be combined with --also. The
+    probabilities are rough until --calibrate fits them to labelled texts.
+    """
+    from bertsmith.app.library.zero_shot import classify_file
+
+    cut_texts = cut_tokens = 0
+    for example, prediction in classify_file(request, out, replace=replace):
+        cut_texts += prediction.cut_tokens > 0
+        cut_tokens += prediction.cut_tokens
+        if out is None and json:
+            print_json({"id": example.id, **prediction.to_dict()})
+        elif out is None:
+            say(prediction.line())
+    note_cut(cut_texts, cut_tokens)
+    if out is not None:
+        say(str(out))
 
 
 def glue(request: "GlueRequest") -> None:

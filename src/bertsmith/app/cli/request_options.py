@@ -51,6 +51,7 @@ REQUESTS = Registry[type[Request]](
         "adapt": "recipes.adaptation.settings:AdaptRequest",
         "ask": "inference.search.request:AskRequest",
         "check": "text.corpus.request:CheckRequest",
+        "classify": "inference.predictors.request:ClassifyRequest",
         "codes anomalies": "recipes.codes.request:AnomaliesRequest",
         "codes build": "recipes.codes.request:BuildCodesRequest",
         "codes embed": "recipes.codes.request:EmbedSubjectsRequest",

@@ -31,14 +31,20 @@ from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.documents.encodings import UTF_8, encoding_of
 
 
-def predict_file(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
-    """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed."""
-    predictor = requested_predictor(request)
+def predict_file(request: PredictRequest, predictor: Predictor | None = None) -> Iterator[tuple[Example, Prediction]]:
+    """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed.
+
+    Args:
+        predictor: by default that of the request.
+    """
+    predictor = predictor or requested_predictor(request)
     examples = _examples(predictor, request)
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
-def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Prediction]]:
+def write_predictions(
+    request: PredictRequest, predictor: Predictor | None = None
+) -> Iterator[tuple[Example, Prediction]]:
     """As `predict_file`; once all are answered, the table is written with the new columns prediction and probability.
 
     Every row of the table is written, in its order and with all its columns; a row without text has empty new cells. Of
@@ -53,7 +59,7 @@ def write_predictions(request: PredictRequest) -> Iterator[tuple[Example, Predic
         found=f"'{data}'",
         fix="print the predictions, without --out",
     )
-    predictor = requested_predictor(request)
+    predictor = predictor or requested_predictor(request)
     name = form_of(predictor.task.spec)
     require(
         name not in GLUE and name not in NLI,

@@ -21,7 +21,7 @@ from bertsmith.base.core.parameters import (
 )
 from bertsmith.base.core.requests import AS_IT_IS, Request, file_field
 from bertsmith.base.core.settings import Help, help_field, require, require_number, require_other
-from bertsmith.base.core.tables import File
+from bertsmith.base.core.tables import File, Table
 from bertsmith.base.processes.engines import LOCAL
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.settings import AnswerSettings, ColumnSettings
@@ -132,6 +132,72 @@ class PredictRequest(Request, AnswerSettings, ColumnSettings, EncodingSettings, 
 
 def _require_alone(condition: bool, expected: str, found: str) -> None:
     require(condition, expected=expected, found=found, fix="leave one of the two out")
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifyRequest(Request, EncodingSettings, ComputeSettings):
+    """Texts, labels that are only named, and the models that choose among them."""
+
+    texts: Annotated[
+        "str | Path | Sequence[str] | Table",  # not checked with the other types, as columns of frames are read too
+        Help(
+            "a table (.csv, .tsv, .jsonl, .parquet), a file with one text per line, or - for stdin",
+            library="texts, a table in memory, or a file: a table, or one text per line",
+            flag="TEXTS",
+            kind=str,
+        ),
+    ]
+    labels: Annotated[
+        "str | Path | Sequence[str] | Table",
+        Help(
+            "names of the labels, separated by commas; or a table with a column name and perhaps description and "
+            "examples (separated by |)",
+            library="names of the labels, or a table with a column name and perhaps description and examples",
+            metavar="NAME,...|FILE",
+            kind=str,
+        ),
+    ]
+    _: dataclasses.KW_ONLY
+    model: str | Path = help_field(
+        "starter",
+        "a sentence encoder, or a model of entailment (fine-tuned on snli, mnli or the like)",
+        metavar="DIR",
+        path="the model",
+        kind=str,
+    )
+    also: Sequence[str | Path] = help_field(
+        (),
+        "another model of either kind; log-probabilities of all are averaged; repeatable",
+        metavar="DIR",
+        path="also",
+        kind=list[str],
+    )
+    multi_label: bool = help_field(False, "a text may have several labels, or none")
+    threshold: float | None = help_field(
+        None,
+        "answer 'none of these' where the best label has a lower probability; with --multi-label, predict the labels "
+        "from this probability on [0.5]",
+        least=0,
+        most=1,
+    )
+    template: Sequence[str] = help_field(
+        (),
+        "for a model of entailment: sentence with {} for the label; scores of several are averaged; repeatable "
+        "[This example is {}.]",
+        kind=list[str],
+    )
+    calibrate: File | None = file_field(
+        "labelled texts, a table, to which the probabilities are fitted, and the threshold if some texts have the "
+        "label 'none of these'",
+        table=True,
+    )
+    prompt: str | None = help_field(None, "for a sentence encoder: one of its prompts [its default]", metavar="NAME")
+    text_column: str | None = help_field(None, "column of the text [detected by name]")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for template in self.template:
+            require("{}" in template, expected="a template with {} for the label", found=repr(template), fix="add it")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -140,16 +140,16 @@ class ClassificationTask(TaskWithLoss):
         """One `LabelPrediction` per example; see `Task.decode`."""
         chances = self.probabilities(pooled_logits(logits, features, self.spec.settings.pooling))
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows) if len(features) else ()
-        return self._decided(chances, list(cut))
+        return self.decided(chances, list(cut))
 
     def averaged(self, predictions: Sequence[Sequence[LabelPrediction]]) -> list[LabelPrediction]:
         """The predictions for the mean of the probabilities of several models; see `Task.averaged`."""
         chances = np.mean([[prediction.probabilities for prediction in of_model] for of_model in predictions], axis=0)
-        return self._decided(
+        return self.decided(
             chances, [max(prediction.cut_tokens for prediction in same) for same in zip(*predictions, strict=True)]
         )
 
-    def _decided(self, chances: npt.NDArray[np.float64], cut: Sequence[int]) -> list[LabelPrediction]:
+    def decided(self, chances: npt.NDArray[np.float64], cut: Sequence[int]) -> list[LabelPrediction]:
         """The predictions for probabilities [E, K], with the truncated tokens of each example."""
         labels = self.spec.labels
         decides = self.spec.threshold is not None and _has_two_sides(self.spec)
@@ -169,7 +169,7 @@ class ClassificationTask(TaskWithLoss):
             )
         return predictions
 
-    def probabilities(self, logits: Logits) -> npt.NDArray[np.float64]:
+    def probabilities(self, logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """float64 [E, K] from logits [E, K], scaled by the temperature of the spec."""
         scaled = logits.astype(np.float64) / self.spec.temperature
         if self.spec.multi_label:

@@ -1,0 +1,117 @@
+"""Labels that are known by their names, perhaps with a description and a few examples, for texts without labels.
+
+::
+
+    name,description,examples
+    billing,"invoices, payments and refunds",I was charged twice|Where is my invoice?
+    hardware,broken or missing devices,
+"""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.base.core.errors import ConfigError, InputError
+from bertsmith.base.core.requests import as_list
+from bertsmith.base.core.settings import require, require_type
+from bertsmith.base.core.tables import Table, as_file, has_rows
+from bertsmith.tasks.datasets.cells import first_known, missing_column, plain_name
+from bertsmith.tasks.datasets.file_text import quoted, suffix_of
+from bertsmith.tasks.datasets.label_cells import gold_of_cell
+from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
+from bertsmith.text.documents.encodings import UTF_8
+
+NONE = "none of these"  # the answer for a text whose best label is below the threshold
+
+_NAMES, _DESCRIPTIONS, _EXAMPLES = ("name", "label", "class"), ("description",), ("examples",)
+_BEGIN_OF_WORD = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NamedLabel:
+    """A label, what it means, and texts that have it."""
+
+    name: str
+    description: str = ""
+    examples: tuple[str, ...] = ()
+
+    @property
+    def in_words(self) -> str:
+        """The name as a text.
+
+        >>> NamedLabel(name="card_arrival").in_words, NamedLabel(name="AddToPlaylist").in_words
+        ('card arrival', 'Add To Playlist')
+        """
+        return " ".join(_BEGIN_OF_WORD.sub(" ", self.name).split()) or self.name
+
+
+def named_labels(
+    labels: str | Path | Sequence[str] | Table, *, multi_label: bool, encoding: str = UTF_8
+) -> tuple[NamedLabel, ...]:
+    """The labels with these names, or those of a table.
+
+    Args:
+        labels: names, in a list or separated by commas; or a table, of which a path ends as a table does.
+
+    Raises:
+        InputError: the table has other columns, or a row without a name.
+        ConfigError: there are no labels, one is blank or there twice, or there is nothing to choose from.
+    """
+    table = as_file(labels, "labels") if has_rows(labels) else None
+    if isinstance(labels, list | tuple) and len(labels) == 1 and isinstance(labels[0], str):
+        labels = labels[0]  # the command line has a list of one path
+    path = table.path if table is not None else Path(labels) if isinstance(labels, str | Path) else None
+    if path is not None and suffix_of(path) in SUFFIXES:
+        source, several = f" in {quoted(path)}", _read_labels(path, encoding)
+    else:
+        names = labels.split(",") if isinstance(labels, str) else as_list(labels)
+        source = ""
+        require_type("labels", names, Sequence[str])
+        several = [NamedLabel(name=name.strip()) for name in names]
+    least = 1 if multi_label else 2
+    fix = "name all that a text may have, such as --labels billing,hardware, or a table of them"
+    require(len(several) > 0, expected=f"names of labels{source}", found="none", fix=fix)
+    require(all(label.name for label in several), expected=f"names of labels{source}", found="a blank one", fix=fix)
+    name, count = Counter(label.name for label in several).most_common(1)[0]
+    require(count == 1, expected=f"different labels{source}", found=f"{name!r} twice", fix="leave one out")
+    require(
+        len(several) >= least,
+        expected=f"two or more labels{source} to choose from",
+        found=f"{name!r} alone",
+        fix="name another, or add --multi-label, with which a text may have none",
+    )
+    if any(label.name == NONE for label in several):
+        raise ConfigError(
+            expected=f"names of labels{source}",
+            found=f"{NONE!r}, the answer below the threshold",
+            fix="leave it out, and give --threshold",
+        )
+    return tuple(several)
+
+
+def _read_labels(path: Path, encoding: str) -> list[NamedLabel]:
+    """The labels of a table with a row for each."""
+    rows = [row for row in read_table(path, encoding=encoding) if not row.is_empty]
+    columns = {plain_name(name): name for row in rows for name in row.values}
+    known = (*_NAMES, *_DESCRIPTIONS, *_EXAMPLES)
+    unknown = [name for plain, name in columns.items() if plain not in known]
+    if unknown:
+        raise InputError(
+            expected=f"the columns name, description and examples in {quoted(path)}",
+            found=repr(unknown[0]),
+            fix="rename it or leave it out; labelled texts are read by --calibrate",
+        )
+    name, description, examples = (first_known(columns, names) for names in (_NAMES, _DESCRIPTIONS, _EXAMPLES))
+    if rows and name is None:
+        raise missing_column("name", quoted(path), columns.values(), is_fixed=True)
+    labels = []
+    for row in rows:
+        cells = [row.values.get(column or "", "").strip() for column in (name, description, examples)]
+        if not cells[0]:
+            raise InputError.at(row.location, "the name of a label", "an empty cell", "fill it in")
+        listed = gold_of_cell(cells[2], row.location, "labels") if cells[2] else ()
+        texts = tuple(text.strip() for text in listed) if isinstance(listed, tuple) else ()
+        labels.append(NamedLabel(name=cells[0], description=cells[1], examples=tuple(filter(None, texts))))
+    return labels

@@ -1,0 +1,203 @@
+"""Labels that are only named: entailment as of transformers, vectors, both; calibration; tables; bad input."""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import transformers
+
+import bertsmith
+from bertsmith.base.core.errors import BertsmithError
+from bertsmith.inference.predictors.named_labels import NONE
+from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.tasks.metrics.calibration import softmax
+from bertsmith.tasks.metrics.vectors import unit
+from tasks.architecture_samples import write_peer
+from tasks.task_samples import write_base_model
+
+TEXTS = ["the good film was great", "who was anna ?", "rome and oslo in one plot " * 3]
+LABELS = ["film", "anna", "rome and oslo"]
+NLI = ("entailment", "neutral", "contradiction")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_base_model(tmp_path_factory.mktemp("encoder") / "model")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs") / "model"
+    write_peer(path, "electra", "ForSequenceClassification", num_labels=3)
+    return path
+
+
+def renamed(source: Path, path: Path, names: tuple[str, ...]) -> Path:
+    shutil.copytree(source, path)
+    values = json.loads((path / "config.json").read_text())
+    values |= {
+        "id2label": {str(number): name for number, name in enumerate(names)},
+        "label2id": {name: number for number, name in enumerate(names)},
+    }
+    (path / "config.json").write_text(json.dumps(values))
+    return path
+
+
+def shares(predictions: list[Any]) -> np.ndarray:
+    return np.array([prediction.probabilities for prediction in predictions])
+
+
+@pytest.mark.usefixtures("quiet_transformers")
+@pytest.mark.parametrize("names", [names for names in itertools.permutations(NLI) if names[0] != "neutral"])
+def test_probabilities_are_those_of_the_pipeline_of_transformers(pairs: Path, tmp_path: Path, names) -> None:
+    if names.index("contradiction") not in (0, 2):
+        pytest.skip("the pipeline takes another label for the contradiction")
+    path = renamed(pairs, tmp_path / "model", names)
+    pipeline = transformers.pipeline("zero-shot-classification", str(path), device="cpu")
+    for several, template in itertools.product((False, True), ("This example is {}.", "{} ?")):
+        ours = bertsmith.classify(TEXTS, LABELS, model=path, multi_label=several, template=[template], device="cpu")
+        theirs = pipeline(TEXTS, LABELS, multi_label=several, hypothesis_template=template)
+        expected = [dict(zip(answer["labels"], answer["scores"], strict=True)) for answer in theirs]
+        np.testing.assert_allclose(
+            shares(ours), [[answer[label] for label in LABELS] for answer in expected], atol=1e-5
+        )
+        assert [answer.label for answer in ours] == [answer["labels"][0] for answer in theirs]
+
+
+def test_the_contradiction_is_the_label_with_that_name(pairs: Path, tmp_path: Path) -> None:
+    first = renamed(pairs, tmp_path / "first", ("contradiction", "neutral", "entailment"))
+    second = renamed(pairs, tmp_path / "second", ("neutral", "contradiction", "entailment"))
+    a, b = (bertsmith.classify(TEXTS, LABELS, model=path, multi_label=True, device="cpu") for path in (first, second))
+    assert np.abs(shares(a) - shares(b)).max() > 1e-4
+
+
+def test_several_templates_are_averaged_and_descriptions_take_the_place_of_names(pairs: Path, tmp_path: Path) -> None:
+    path = renamed(pairs, tmp_path / "model", NLI)
+    options = {"model": path, "device": "cpu"}
+    alone = [shares(bertsmith.classify(TEXTS, LABELS, template=[each], **options)) for each in ("{} ?", "the {} .")]
+    both = shares(bertsmith.classify(TEXTS, LABELS, template=["{} ?", "the {} ."], **options))
+    np.testing.assert_allclose(both, softmax(np.mean(np.log(alone), axis=0)), atol=1e-6)
+    described = [{"name": str(number), "description": label} for number, label in enumerate(LABELS)]
+    np.testing.assert_allclose(
+        shares(bertsmith.classify(TEXTS, described, **options)),
+        shares(bertsmith.classify(TEXTS, LABELS, **options)),
+        atol=1e-6,
+    )
+
+
+def test_an_encoder_compares_texts_with_names_and_descriptions(encoder: str) -> None:
+    labels = [{"name": "film_plot", "description": "was it good ?"}, {"name": "anna"}]
+    answers = bertsmith.classify(TEXTS, labels, model=encoder, device="cpu")
+    embedder = load_embedder(encoder, device="cpu")
+    name, about, other = unit(embedder.embed(["film plot", "was it good ?", "anna"]))
+    cosines = unit(embedder.embed(TEXTS)) @ np.stack([unit((name + about)[None])[0], other]).T
+    np.testing.assert_allclose(shares(answers), softmax(cosines.astype(np.float64) / 0.07), atol=1e-4)
+    assert [answer.chosen for answer in answers] == [(answer.label,) for answer in answers]
+
+
+def test_answers_do_not_depend_on_the_other_texts(encoder: str) -> None:
+    together = shares(bertsmith.classify(TEXTS, LABELS, model=encoder, device="cpu"))
+    alone = [shares(bertsmith.classify([text], LABELS, model=encoder, device="cpu"))[0] for text in TEXTS]
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+def test_examples_teach_an_encoder(encoder: str) -> None:
+    good, bad = ["a good film", "great and fine", "good plot"], ["a bad film", "poor and awful", "bad plot"]
+    labels = [{"name": "x", "examples": good}, {"name": "y", "examples": bad}]
+    answers = bertsmith.classify([*good, *bad], labels, model=encoder, device="cpu")
+    assert [answer.label for answer in answers] == ["x"] * 3 + ["y"] * 3
+    several = bertsmith.classify([*good, *bad], labels, model=encoder, multi_label=True, device="cpu")
+    assert [answer.chosen for answer in several] == [("x",)] * 3 + [("y",)] * 3
+
+
+def test_the_log_probabilities_of_two_models_are_averaged(encoder: str, pairs: Path, tmp_path: Path) -> None:
+    entailment = renamed(pairs, tmp_path / "model", NLI)
+    alone = [shares(bertsmith.classify(TEXTS, LABELS, model=each, device="cpu")) for each in (encoder, entailment)]
+    both = bertsmith.classify(TEXTS, LABELS, model=encoder, also=[entailment], device="cpu")
+    np.testing.assert_allclose(shares(both), softmax(np.mean(np.log(alone), axis=0)), atol=1e-6)
+
+
+def test_below_the_threshold_the_answer_is_none_of_these(encoder: str) -> None:
+    answers = bertsmith.classify(TEXTS, LABELS, model=encoder, device="cpu")
+    lowest = min(answers, key=lambda answer: answer.probability)
+    limited = bertsmith.classify(TEXTS, LABELS, model=encoder, threshold=lowest.probability + 1e-4, device="cpu")
+    number = answers.index(lowest)
+    assert (limited[number].label, limited[number].chosen) == (NONE, (NONE,))
+    assert limited[number].probability == pytest.approx(lowest.probability, abs=1e-5)
+    several = bertsmith.classify(TEXTS, LABELS, model=encoder, multi_label=True, threshold=0.0, device="cpu")
+    assert several[0].chosen == tuple(LABELS)
+
+
+def test_labelled_texts_calibrate_probabilities_and_threshold(encoder: str, capsys) -> None:
+    texts = [f"{word} film" for word in ("anna", "bert", "carl", "rome", "oslo", "lima")]
+    plain = bertsmith.classify(texts, ["anna", "rome"], model=encoder, device="cpu")
+    golds = [answer.label for answer in plain]
+    golds[plain.index(max(plain, key=lambda answer: answer.probability))] = "rome" if golds[0] == "anna" else "anna"
+    rows = [{"text": text, "label": gold} for text, gold in zip(texts, golds, strict=True)]
+    fitted = bertsmith.classify(texts, ["anna", "rome"], model=encoder, calibrate=rows, device="cpu")
+    right = [["anna", "rome"].index(gold) for gold in golds]
+
+    def loss(predictions: list[Any]) -> float:
+        return float(-np.log(shares(predictions)[np.arange(len(right)), right]).mean())
+
+    assert loss(fitted) <= loss(plain) + 1e-9
+    rows.append({"text": "in in in", "label": NONE})
+    bertsmith.classify(texts, ["anna", "rome"], model=encoder, calibrate=rows, device="cpu")
+    several = [{"text": row["text"], "labels": [row["label"]]} for row in rows[:-1]] + [{"text": "it", "labels": []}]
+    options = {"model": encoder, "multi_label": True, "device": "cpu"}
+    before = bertsmith.classify(texts, ["anna", "rome"], **options)
+    after = bertsmith.classify(texts, ["anna", "rome"], calibrate=several, **options)
+    assert np.abs(shares(before) - shares(after)).max() > 1e-4
+
+
+def test_tables_come_back_as_tables(encoder: str, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": TEXTS, "number": [1, 2, 3]}, index=[5, 6, 7])
+    answers = bertsmith.classify(TEXTS, LABELS, model=encoder, device="cpu")
+    answered = bertsmith.classify(frame, LABELS, model=encoder, device="cpu")
+    assert list(answered.index) == [5, 6, 7]
+    assert list(answered["prediction"]) == [answer.label for answer in answers]
+    frame.to_csv(tmp_path / "texts.csv", index=False)
+    from_file = bertsmith.classify(tmp_path / "texts.csv", LABELS, model=encoder, device="cpu")
+    assert [row["prediction"] for row in from_file] == list(answered["prediction"])
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    lines = bertsmith.classify(tmp_path / "texts.txt", LABELS, model=encoder, device="cpu")
+    np.testing.assert_allclose(shares(lines), shares(answers), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"labels": []}, "expected names of labels; found none"),
+        ({"labels": ["a", " "]}, "expected names of labels; found a blank one"),
+        ({"labels": ["film"]}, "expected two or more labels to choose from; found 'film' alone"),
+        ({"labels": "film,anna,film"}, "expected different labels; found 'film' twice"),
+        ({"labels": ["film", NONE]}, f"found '{NONE}', the answer below the threshold"),
+        ({"texts": ["film", " "]}, "expected a text in text 2; found an empty one"),
+        ({"template": ["about"]}, "expected a template with {} for the label; found 'about'"),
+        ({"threshold": 1.5}, "threshold"),
+        ({"labels": [{"name": "a", "weight": 1}, {"name": "b", "weight": 2}]}, "found 'weight'"),
+        ({"labels": [{"name": "a"}, {"description": "b"}]}, "expected the name of a label"),
+        ({"labels": [{"description": "a"}, {"description": "b"}]}, "column"),
+        ({"calibrate": [{"text": "film", "label": "x"}]}, "expected one of the named labels in"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(encoder: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BertsmithError) as refusal:
+        bertsmith.classify(**{"texts": TEXTS, "labels": LABELS, "model": encoder, "device": "cpu", **options})
+    assert sentence in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_model_that_is_neither_of_entailment_nor_an_encoder_is_refused(pairs: Path, tmp_path: Path) -> None:
+    path = renamed(pairs, tmp_path / "model", ("good", "bad", "plain"))
+    with pytest.raises(BertsmithError, match="expected a sentence encoder, or a model of pairs") as refusal:
+        bertsmith.classify(TEXTS, LABELS, model=path, device="cpu")
+    assert "good, bad, plain" in str(refusal.value)
+    entailment = renamed(pairs, tmp_path / "nli", NLI)
+    with pytest.raises(BertsmithError, match="labels without examples"):
+        bertsmith.classify(TEXTS, [{"name": "a", "examples": "film|plot"}, {"name": "b"}], model=entailment)
