@@ -12,8 +12,8 @@ GROUPS: Mapping[str, str] = {
     "Train": "pretrain*, finetune*, distill, distill corpus, adapt, plan, settings, report, train-translation, "
     "memory train, codes train, codes train-video",
     "Use": "predict*, classify, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, "
-    "features, senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, codes embed, "
-    "codes fill, codes match, codes next, codes features",
+    "features, senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, "
+    "codes embed, codes fill, codes match, codes next, codes features",
     "Compare": "evaluate*, compare*, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",

@@ -4,8 +4,8 @@ Letters: E texts, K labels, D width of a vector.
 
 Two kinds of model do it. A sentence encoder compares the vector of a text with that of each label, the mean of the
 vectors of its name, its description and its examples; if there are examples, a linear model on all these vectors
-decides as much, and alone for several labels. A model of entailment reads each text with a sentence that says that it has the label. The
-log-probabilities of several models are averaged.
+decides as much, and alone for several labels. A model of entailment reads each text with a sentence that says that it
+has the label. The log-probabilities of several models are averaged.
 
 Source: Yin, Hay and Roth (2019), "Benchmarking Zero-shot Text Classification", for entailment.
 """
