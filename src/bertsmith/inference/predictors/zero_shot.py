@@ -27,6 +27,7 @@ from bertsmith.inference.predictors.loading import load_predictor, said_weak
 from bertsmith.inference.predictors.named_labels import NONE, NamedLabel
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
+from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import SIMILARITY, is_n_gram_folder, read_metadata
@@ -40,6 +41,7 @@ from bertsmith.tasks.specs.classification import ClassificationTask, label_matri
 from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.task import Prediction, TaskSpec
 from bertsmith.tasks.specs.whole_texts import pooled_logits
+from bertsmith.tasks.task_data.spec_of_model import spec_of
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 TEMPLATE = "This example is {}."  # of transformers' pipeline
@@ -322,9 +324,6 @@ def _has_task(source: str | Path) -> bool:
     if is_onnx_folder(source):
         spec = read_metadata(Path(source)).spec
         return spec is not None and spec.get("kind") != SIMILARITY
-    from bertsmith.models.checkpoints.load import load_any
-    from bertsmith.tasks.task_data.spec_of_model import spec_of
-
     folder = load_any(source)
     task = None if read_recipe(folder.path) is not None else spec_of(folder)
     return task is not None and task.kind != SIMILARITY
