@@ -34,7 +34,7 @@ def classify(request: ClassifyRequest) -> Any:
         ConfigError: the labels cannot be told apart by their names, or a setting does not fit.
         CheckpointError: a model is neither a sentence encoder nor one of entailment.
     """
-    predictor, texts = requested_zero_shot(request), request.texts
+    predictor, texts = requested_zero_shot(request), cast("Any", request.texts)
     if has_rows(texts) or _is_table_file(texts):
         options = {name: getattr(request, name) for name in {"text_column", "encoding"} & request.given}
         return predicted_table(predictor, texts, **options)
@@ -51,7 +51,7 @@ def classify_file(request: ClassifyRequest, out: Path | None, *, replace: bool) 
         yield from requested_zero_shot(request).stream(_lines(request))
         return
     settings = {name: getattr(request, name) for name in {"text_column", "encoding"} & request.given}
-    of_table = PredictRequest(request.model, data=request.texts, out=out, replace=replace, **settings)
+    of_table = PredictRequest(request.model, data=str(request.texts), out=out, replace=replace, **settings)
     answer = predict_file if out is None else write_predictions
     yield from answer(of_table, requested_zero_shot(request))
 
