@@ -110,7 +110,7 @@ def test_a_run_that_was_stopped_in_any_fold_ends_with_the_same_bytes(
         with pytest.raises(KeyboardInterrupt):
             finetune(base, "classification", out, train=rows, **OPTIONS)
     if at != "1":
-        with pytest.raises(RunError, match="resume it with --resume"):
+        with pytest.raises(RunError, match="resume it with `resume=True`"):
             finetune(base, "classification", out, train=rows, **OPTIONS)
         with pytest.raises(RunError, match="folds = 4"):
             finetune(base, "classification", out, train=rows, resume=True, **{**OPTIONS, "folds": 4})
