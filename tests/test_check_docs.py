@@ -42,6 +42,14 @@ for number in range(1000):
 """
 
 
+def test_the_files_of_the_pages_are_written_to_a_new_folder(tmp_path: Path) -> None:
+    check_docs.write_files(tmp_path / "try")
+    assert (tmp_path / "try" / "my-text" / "village.txt").is_file()
+    assert (tmp_path / "try" / "my-mails.csv").is_file()
+    with pytest.raises(SystemExit, match="expected a new folder"):
+        check_docs.write_files(tmp_path)
+
+
 def test_command_lines_are_found_with_their_changes_and_reasons(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")

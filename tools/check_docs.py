@@ -15,6 +15,7 @@ A line `bertsmith serve ... --port N` runs on a free port until the end of its b
 with curl, and an HTTP error is a failure. Then the server is stopped, and must exit with code 0.
 
 Usage: python tools/check_docs.py [PAGE ...]
+       python tools/check_docs.py --files FOLDER    (writes the small files, for trying the commands by hand)
 """
 
 import contextlib
@@ -145,6 +146,15 @@ def write_examples(folder: Path) -> None:
         (folder / f"my-{task}.json").write_text(json.dumps(scored), encoding="utf-8")
 
 
+def write_files(folder: Path) -> None:
+    """Writes the files that the pages start with to a new folder."""
+    if folder.exists():
+        sys.exit(f"expected a new folder; found '{folder}'; name another")
+    folder.mkdir(parents=True)
+    write_texts(folder / "my-text")
+    write_examples(folder)
+
+
 def run_pages(pages: Sequence[Path]) -> int:
     """Runs pages, each in its own folder and after the page it continues; returns the number of failures."""
     failed = 0
@@ -158,9 +168,7 @@ def run_pages(pages: Sequence[Path]) -> int:
             if (before := _continued(page)) is not None:
                 shutil.copytree(folders[before], folder)
             else:
-                folder.mkdir()
-                write_texts(folder / "my-text")
-                write_examples(folder)
+                write_files(folder)
             failed += run_page(lines, folder)
     return failed
 
@@ -300,6 +308,9 @@ def main() -> None:
     """Runs the given pages, or all pages."""
     if {"-h", "--help"} & {*sys.argv[1:]}:
         print(__doc__)
+        return
+    if sys.argv[1:2] == ["--files"] and len(sys.argv) == 3:
+        write_files(Path(sys.argv[2]))
         return
     named = [Path(name).resolve() for name in sys.argv[1:]]
     pages = named or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
