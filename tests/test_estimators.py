@@ -212,6 +212,8 @@ def test_a_wrong_text_or_parameter_is_one_clear_line(base, tmp_path):
         BertsmithVectorizer(tmp_path, device="cpu").fit(["a"])
     with pytest.raises(ConfigError, match="'epoch'; did you mean 'epochs'"):
         BertsmithClassifier(base, settings={"epoch": 3}, **QUICK).fit(["a", "b"], [0, 1])
+    with pytest.raises(ConfigError, match='`patience` needs `keep="best"`'):
+        BertsmithClassifier(base, settings={"patience": 3, "keep": "last"}, **QUICK).fit(["a", "b"], [0, 1])
     with pytest.raises(ConfigError, match="dev_share must be at least 0 and below 1"):
         BertsmithClassifier(base, dev_share=1).fit(["a", "b"], [0, 1])
 

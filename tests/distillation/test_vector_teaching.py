@@ -213,7 +213,7 @@ def test_layers_of_a_teacher_with_another_vocabulary_are_refused(teacher: str, c
         ({"student": "base"}, r"a student at most as wide as the vectors of its teacher \(144\)"),
         ({"vector_weight": 0.0}, "a loss against the teacher"),
         ({"student": "tiny", "objective": "nsp"}, "an objective that predicts masked pieces"),
-        ({"student": "tiny", "size": "mini"}, "a student that `student` and `layers` define"),
+        ({"student": "tiny", "size": "mini"}, "a student defined by `student` and `layers`"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(

@@ -29,10 +29,12 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.base.core.errors import LabelError
 from bertsmith.base.core.progress import counted, unseen
+from bertsmith.base.core.requests import parameters_named
 from bertsmith.base.core.settings import require_number, split_settings
 from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.vectors.request import EmbedRequest
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.recipes.finetuning.base_model import require_lengths
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of
@@ -47,6 +49,7 @@ from bertsmith.tasks.task_data.split import TaskData, split_dev
 
 Vectors = npt.NDArray[np.float32]
 Texts = Sequence[Text]
+SETTINGS = (FinetuningSettings, RecipeSettings, TaskSettings)
 
 # Shared by all vectorizers, because before `fit` an estimator has no attributes but its parameters.
 _loading = threading.Lock()
@@ -87,6 +90,7 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         self.model, self.pooling, self.normalize, self.layers = model, pooling, normalize, layers
         self.max_length, self.device, self.precision = max_length, device, precision
 
+    @parameters_named(dataclasses.fields(EmbedRequest))
     def fit(self, X: Sequence[str], y: object = None) -> "BertsmithVectorizer":
         """The vectorizer, with its model loaded; the texts are checked, but nothing is learned from them.
 
@@ -98,6 +102,7 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         self._load()
         return self
 
+    @parameters_named(dataclasses.fields(EmbedRequest))
     def transform(self, X: Sequence[str]) -> Vectors:
         """One vector per text, float32 [E, D]; raises the same errors as `fit`.
 
@@ -182,6 +187,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         self.seeds, self.seed, self.device, self.precision = seeds, seed, device, precision
         self.settings, self.verbose = settings, verbose
 
+    @parameters_named([field for part in SETTINGS for field in dataclasses.fields(part)])
     def fit(self, X: Texts, y: Sequence[Any], sample_weight: Sequence[float] | None = None) -> "BertsmithClassifier":
         """The classifier, fine-tuned on texts X [E] with classes y [E].
 
@@ -209,7 +215,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         train, dev = split_dev(examples, self.seed, self.dev_share) if self.dev_share else (examples, [])
         names_of = ("epochs", "batch_size", "learning_rate", "seed", "max_length", "device", "precision")
         named = {name: value for name in names_of if (value := getattr(self, name)) is not None}
-        parts = split_settings({**named, **(self.settings or {})}, [FinetuningSettings, RecipeSettings, TaskSettings])
+        parts = split_settings({**named, **(self.settings or {})}, SETTINGS)
         with silently(not self.verbose):
             model = load_any(self.model)
         situation = situation_of(

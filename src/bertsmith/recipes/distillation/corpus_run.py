@@ -85,7 +85,7 @@ def distill_corpus(
         for name in ("init", "size", "config", "architecture", "initialization"):
             if given.get(name) is not None:
                 raise ConfigError(
-                    expected="a student that --student and --layers define", found=f"--{name}", fix="leave it out"
+                    expected="a student defined by --student and --layers", found=f"--{name}", fix="leave it out"
                 )
         lesson_of = _lesson_of_vectors if settings.of_vectors else _lesson_of_model
         teaching, parts, start = lesson_of(teacher, corpus, str(run.path / START), settings, given)
