@@ -379,6 +379,9 @@ MISSING = {
     "adapt {here}/model {here}/mail.csv --steps 1 --out {here}/run": "did you mean '{here}/mails.csv'?",
     "pretrain {here}/modle --size tiny --steps 1 --out {here}/run": "did you mean '{here}/model'?",
     "distill --teacher {here}/modle --student 1 --out {here}/run": "did you mean '{here}/model'?",
+    "compare --task {here}/mail.csv --systems tf-idf --out {here}/run": "did you mean '{here}/mails.csv'?",
+    "translate --model {here}/modle": "did you mean '{here}/model'?",
+    f"{TUNE} --model starter --keep bst": "did you mean 'best'?",
     "convert {here}/modle {here}/new --to onnx": "did you mean '{here}/model'?",
 }
 

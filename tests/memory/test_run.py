@@ -259,7 +259,7 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(tmp_path: Pa
         bertsmith.train_memory(stories, out, hops=0)
     with pytest.raises(ConfigError, match="a file of stories"):
         TrainMemoryRequest(None, out)
-    with pytest.raises(ConfigError, match="`resume=True` with `out` alone"):
+    with pytest.raises(ConfigError, match="--resume with --out alone"):
         TrainMemoryRequest(None, out, resume=True, steps=3)
     assert not out.exists()
     with pytest.raises(RunError):

@@ -158,13 +158,13 @@ def test_hard_negatives_equal_no_reply_to_an_equal_context(runs: dict[str, Path]
 
 
 def test_options_of_another_scorer_or_task_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match='`negatives` needs `task="response-selection"` `scorer="cross-encoder"`'):
+    with pytest.raises(ConfigError, match="--negatives needs --task response-selection --scorer cross-encoder"):
         FinetuneRequest("starter", "response-selection", tmp_path, negatives=4)
     with pytest.raises(ConfigError, match='`negatives` needs `task="response-selection"` `scorer="cross-encoder"`'):
         bertsmith.finetune("starter", "spam", tmp_path / "run", negatives=4)
     with pytest.raises(ConfigError, match='`candidates` needs `task="response-selection"`'):
         bertsmith.finetune("starter", "spam", tmp_path / "run", candidates=4)
-    with pytest.raises(ConfigError, match='`candidates` needs `task="response-selection"`'):
+    with pytest.raises(ConfigError, match="--candidates needs --task response-selection"):
         read_task("pairs", write(tmp_path / "a.jsonl", []), None, columns=ColumnSettings(candidates=4))
 
 

@@ -245,7 +245,7 @@ def test_pairs_in_another_encoding_train_the_model_of_their_text(tmp_path):
         path, out = tmp_path / f"{encoding}.tsv", tmp_path / encoding
         path.write_bytes(text.encode(encoding))
         if encoding != "utf-8":
-            with pytest.raises(InputError, match=r'0xe9 in line 1, not UTF-8.*`encoding="cp1252"`'):
+            with pytest.raises(InputError, match=r"0xe9 in line 1, not UTF-8.*--encoding cp1252"):
                 read_pairs(path)
         train_translation(path, out, encoding=encoding, pieces=60, steps=2)
         weights[encoding] = load_file(out / "model" / "model.safetensors")

@@ -273,9 +273,10 @@ def _require_inputs(given: "Iterable[tuple[dataclasses.Field[Any], Any]]") -> No
     for field, value in given:
         about, items = field_help(field), value if isinstance(value, list) else [value]
         is_argument = not (about.flag or "-").startswith("-") and about.flag != DESTINATION
-        if about.path == "the model" or (option_name(field) in MODEL_PARAMETERS and about.kind is not Path):
+        is_model = option_name(field) in MODEL_PARAMETERS
+        if about.path == "the model" or (is_model and about.kind is not Path):
             require_inputs(map(str, items), ())
-        elif about.path and (is_argument or about.address == COPIED):
+        elif about.path and (is_model or is_argument or about.address == COPIED):
             require_inputs((), items)
         elif about in (DEVICE, PRECISION):
             require_names(**{field.name: value}, inference=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertsmith.app.cli.options import JsonOption, print_json, print_table, say, show
+from bertsmith.app.cli.options import JsonOption, print_json, print_table, require_inputs, say, show
 from bertsmith.base.core.requests import call
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Rank
@@ -138,6 +138,8 @@ def compare(request: "CompareRequest") -> None:
     system then gets the same labels and is scored on the same dev examples. A system that fails is listed with its
     reason. --resume continues a comparison that was stopped.
     """
+    require_inputs((), [path for path in (request.named_task()[1], *request.corpus) if path is not None])
+
     from bertsmith.recipes.comparison.run import compare_systems
 
     result = call(compare_systems, request)
