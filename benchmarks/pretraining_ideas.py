@@ -11,7 +11,10 @@ results. Each run appends a line to results/NAME.jsonl; runs that are already th
 Sources: falling masks, Yang et al. (2023), "Learning Better Masking for Better Language Model Pre-training"; spans,
 Joshi et al. (2020), "SpanBERT"; averages, Izmailov et al. (2018), "Averaging Weights Leads to Wider Optima"; scaled
 residuals, Radford et al. (2019), "Language Models are Unsupervised Multitask Learners", section 2.3; replaced tokens,
-Clark et al. (2020), "ELECTRA", section 3.
+Clark et al. (2020), "ELECTRA", section 3; z-loss, Chowdhery et al. (2022), "PaLM", section 5; masks that follow the
+loss, Edman and Fraser (2025), "Mask and You Shall Receive"; causal steps, after Charpentier and Samuel (2024), "BERT or
+GPT: why not both?", but with BERT's head, which predicts a piece at its own position; rotary positions and gated
+feed-forward, Warner et al. (2024), "Smarter, Better, Faster, Longer".
 """
 
 import argparse
@@ -44,6 +47,7 @@ from bertsmith.base.core.randomness import generator
 from bertsmith.models.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.models.heads.encoder_with_head import EncoderForPreTraining
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts import transformer
 from bertsmith.models.parts.layers import initialize, linear
 from bertsmith.text.corpus.shards import Corpus
 from bertsmith.training.loop.trainer import Trainer
@@ -58,6 +62,8 @@ Patch = contextlib.AbstractContextManager[Any]
 AVERAGED = 0.2  # of the steps, the last ones
 SPAN = 1 / 3.8  # probability that a span ends: the mean length of SpanBERT
 ROW_TOKENS = 40  # of a row of the docstrings, about: the detection loss is a mean over the tokens of a step
+Z_WEIGHT = 1e-4
+RECENT = 0.9  # what a moving average of the losses of a piece keeps at each of its predictions
 GENERATOR_WEIGHT, DETECTION_WEIGHT = 1.0, 50.0  # section 3.2 of ELECTRA
 
 
@@ -286,6 +292,73 @@ def detection() -> Patch:
     return stack
 
 
+def z_loss() -> Patch:
+    """The squared logarithm of the softmax's denominator joins the loss, so that logits do not drift."""
+    likelihood = workload.negative_log_likelihood
+
+    def patched(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:
+        return likelihood(logits, targets, name, sums) + Z_WEIGHT * logits.float().logsumexp(-1).square().sum()
+
+    return mock.patch.object(workload, "negative_log_likelihood", patched)
+
+
+def hard_pieces(power: float) -> Patch:
+    """Pieces are masked the more often, the higher their loss was in recent steps, relative to the mean over all."""
+    mask_rows, choose, likelihood = masking.Masker.mask_rows, masking._choose, workload.negative_log_likelihood
+    losses: list[np.ndarray] = []  # [V], moving averages
+    candidates: list[np.ndarray] = []  # the pieces that may be masked, in order
+
+    def masked(self: masking.Masker, token_ids: Any, lengths: Any, keys: Any) -> Any:
+        candidates[:] = [token_ids[~self._fixed[token_ids]]]
+        return mask_rows(self, token_ids, lengths, keys)
+
+    def chosen(rows: Any, sizes: Any, order: Any, wanted: Any) -> Any:
+        if losses:
+            # The smallest of exponential draws with these rates are a sample without replacement.
+            rates = np.clip(losses[0][candidates[0]] / losses[0].mean(), 0.2, 5.0) ** power
+            draws = -np.log1p(-(order >> np.uint64(11)) * 2.0**-53) / rates
+            order = (draws / draws.max() * 2.0**62).astype(np.uint64)
+        return choose(rows, sizes, order, wanted)
+
+    def patched(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:
+        size = logits.shape[1]
+        with torch.no_grad():
+            each = F.cross_entropy(logits.float(), targets, reduction="none").double().numpy()
+        counts = np.bincount(targets.numpy(), minlength=size)
+        means = np.bincount(targets.numpy(), weights=each, minlength=size) / np.maximum(counts, 1)
+        if not losses:
+            losses.append(np.full(size, each.mean()))
+        kept = RECENT**counts
+        losses[0] = np.where(counts > 0, kept * losses[0] + (1 - kept) * means, losses[0])
+        return likelihood(logits, targets, name, sums)
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch.object(masking.Masker, "mask_rows", masked))
+    stack.enter_context(mock.patch.object(masking, "_choose", chosen))
+    stack.enter_context(mock.patch.object(workload, "negative_log_likelihood", patched))
+    return stack
+
+
+def causal_steps(every: int) -> Patch:
+    """In each step of that number, tokens attend only to the left: masked pieces are predicted from what is before."""
+    attention, losses, is_causal = transformer.attention, workload.Pretraining._losses, [False]
+
+    def attend(*args: Any, causal: bool, **others: Any) -> Any:
+        return attention(*args, causal=causal or is_causal[0], **others)
+
+    def patched(self: Pretraining, model: Any, batch: PretrainingBatch, *args: Any, **others: Any) -> Any:
+        is_causal[0] = model.training and batch.step % every == every - 1
+        try:
+            return losses(self, model, batch, *args, **others)
+        finally:
+            is_causal[0] = False
+
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch.object(transformer, "attention", attend))
+    stack.enter_context(mock.patch.object(workload.Pretraining, "_losses", patched))
+    return stack
+
+
 LONG: Mapping[str, Any] = {"max_length": 63, "long_length": 64, "long_share": 1 / 3}
 IDEAS: Mapping[str, tuple[Callable[[int], Patch], Mapping[str, Any]]] = {
     "none": (lambda _: contextlib.nullcontext(), {}),
@@ -315,6 +388,13 @@ IDEAS: Mapping[str, tuple[Callable[[int], Patch], Mapping[str, Any]]] = {
         {"max_length": 32, "long_length": 64, "long_share": 0.5},
     ),
     "four documents in a row, half the rows": (lambda _: joined(4), {"rows_per_step": 16}),
+    "z-loss": (lambda _: z_loss(), {}),
+    "masks that follow the loss of pieces": (lambda _: hard_pieces(1.0), {}),
+    "masks that follow its root": (lambda _: hard_pieces(0.5), {}),
+    "every 16th step causal": (lambda _: causal_steps(16), {}),
+    "every second step causal": (lambda _: causal_steps(2), {}),
+    "weight decay 0.1": (lambda _: contextlib.nullcontext(), {"weight_decay": 0.1}),
+    "the network of ModernBERT": (lambda _: contextlib.nullcontext(), {"architecture": "modernbert"}),
     "replaced-token detection": (lambda _: detection(), {}),
 }
 
