@@ -334,7 +334,7 @@ def test_the_package_and_the_help_need_no_torch(places: Path) -> None:
         ("inspect", "single"),
         ("finetune", "--model", "base", "--task", "spam", "--out", "never"),
         ("convert", "single", "never", "--to", "google"),
-        ("serve", "--model", "single-onnx", "--model", "single", "--port", "0"),
+        ("serve", "--model", "single", "--precision", "bf16", "--port", "0"),
     ],
     ids=lambda arguments: arguments[0],
 )

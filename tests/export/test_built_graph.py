@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import os
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bertsmith import Model, load
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.inference.export import built_graph
 from bertsmith.inference.export.built_graph import encoder_graph, heads_graph, task_graph
@@ -196,6 +199,7 @@ def test_masks_and_next_sentences_are_those_of_torch(architecture: str, tmp_path
 def test_torch_takes_over_once_there_is_much_to_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_task(tmp_path / "model", "single")
     monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 40)
+    monkeypatch.setattr(built_graph, "_SMALL", 0)
     predictor = load_predictor(tmp_path / "model", device="cpu", early=True)
     examples = examples_of("single", 24, seed=5)
     first = predictor.predict(examples[:2])
@@ -205,6 +209,137 @@ def test_torch_takes_over_once_there_is_much_to_predict(tmp_path: Path, monkeypa
     alike([answer.to_dict() for answer in first], [answer.to_dict() for answer in both[:2]])
     later = load_predictor(tmp_path / "model", device="cpu").predict(examples)
     assert [answer.to_dict() for answer in both] == [answer.to_dict() for answer in later]
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_few_tokens_at_a_time_stay_with_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_task(tmp_path / "model", "single")
+    monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 40)
+    predictor = load_predictor(tmp_path / "model", device="cpu", early=True)
+    for example in examples_of("single", 24, seed=5):
+        predictor.predict([example])
+    assert isinstance(predictor.model, OnnxModel)
+
+
+def both_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Model, Model]:
+    """The model as a process that has torch loads it, and as one that has not imported it yet."""
+    in_torch = load(folder, device="cpu")
+    monkeypatch.setattr(built_graph, "has_torch", lambda: False)
+    early = load(folder, device="cpu")
+    assert (early.abilities, early.width, early.max_length, early.embed_length, early.attention_maps) == (
+        in_torch.abilities, in_torch.width, in_torch.max_length, in_torch.embed_length, in_torch.attention_maps,
+    )  # fmt: skip
+    assert early.attention_maps > 0
+    return early, in_torch
+
+
+def is_early(model: Model) -> bool:
+    """Whether a graph computes the model."""
+    (work,) = model.hooked
+    return work.is_early
+
+
+@pytest.mark.parametrize("kind", ["", "single", "on the pair", "tags", "answer", "vectors of partners"])
+def test_a_loaded_model_answers_by_a_graph_as_in_torch(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind:
+        write_task(tmp_path / "model", kind)
+    else:
+        write(tmp_path / "model", parts=("pooler",))
+    early, in_torch = both_loaded(tmp_path / "model", monkeypatch)
+    if kind in ("", "vectors of partners"):
+        np.testing.assert_allclose(early.embed(TEXTS), in_torch.embed(TEXTS), **NEAR)
+        np.testing.assert_allclose(early.rerank("a plot", TEXTS), in_torch.rerank("a plot", TEXTS), **NEAR)
+        if not kind:
+            pooled = [model.embed(TEXTS, pooling="pooler") for model in (early, in_torch)]
+            np.testing.assert_allclose(*pooled, **NEAR)
+        assert is_early(early)
+    else:
+        ability, examples = early.abilities[0], examples_of(kind, 8, seed=5)
+        options = {"n_best": 1} if ability == "answer" else {}
+        alike(*([one.to_dict() for one in model.compute(ability, examples, **options)] for model in (early, in_torch)))
+        assert is_early(early)
+        np.testing.assert_allclose(early.embed(TEXTS), in_torch.embed(TEXTS), **NEAR)
+        assert not is_early(early), "the graph of a task gives no vectors"
+        alike(*([one.to_dict() for one in model.compute(ability, examples, **options)] for model in (early, in_torch)))
+
+
+def test_masks_of_a_loaded_model_are_filled_by_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model", parts=("pooler", "mlm", "nsp"))
+    early, in_torch = both_loaded(tmp_path / "model", monkeypatch)
+    filled = [
+        {piece.piece: piece.probability for mask in model.fill(["the [MASK] was [MASK]"], top=20)[0] for piece in mask}
+        for model in (early, in_torch)
+    ]
+    assert filled[0] == pytest.approx(filled[1], abs=1e-5)
+    np.testing.assert_allclose(early.embed(TEXTS), in_torch.embed(TEXTS), **NEAR)
+    alike(*([pair.to_dict() for pair in model.next_sentence([("the film", "a plot")])] for model in (early, in_torch)))
+    assert is_early(early)
+
+
+def test_what_only_torch_gives_of_a_loaded_model_loads_it_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model")
+    early, in_torch = both_loaded(tmp_path / "model", monkeypatch)
+    assert is_early(early)
+    weights = [model.attention("the film").weights for model in (early, in_torch)]
+    np.testing.assert_allclose(*weights, **NEAR)
+    assert not is_early(early)
+    np.testing.assert_array_equal(early.embed(TEXTS), in_torch.embed(TEXTS))
+    (other,) = load(tmp_path / "model", device="cpu").features([["the", "film"]])
+    (words,) = in_torch.features([["the", "film"]])
+    torch.testing.assert_close(other, words, **NEAR)
+
+
+def test_torch_takes_over_a_loaded_model_and_hooks_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model")
+    monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 1000)
+    early, in_torch = both_loaded(tmp_path / "model", monkeypatch)
+    passes = []
+    hook = early.hooked[0].register_forward_pre_hook(lambda *_: passes.append(is_early(early)))
+    for _ in range(400):
+        early.embed(["the film was good"])
+    assert is_early(early), "few at a time do not count"
+    many = [" ".join(TEXTS)] * 200
+    np.testing.assert_allclose(early.embed(many), in_torch.embed(many), **NEAR)
+    assert not is_early(early)
+    assert passes == [True] * 400 + [False]
+    hook.remove()
+    early.embed(TEXTS)
+    assert len(passes) == 401
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_threads_share_a_model_that_torch_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "model")
+    monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 100)
+    monkeypatch.setattr(built_graph, "_SMALL", 0)
+    model = load(tmp_path / "model", device="cpu")
+    with ThreadPoolExecutor(4) as pool:
+        vectors = list(pool.map(lambda _: model.embed(TEXTS), range(16)))
+    for others in vectors[1:]:
+        np.testing.assert_allclose(others, vectors[0], **NEAR)
+    assert not is_early(model)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_computes_with_a_loaded_model(tmp_path: Path) -> None:
+    write(tmp_path / "model")
+    program = """
+import os, sys, bertsmith
+model = bertsmith.load(sys.argv[1], device="cpu")
+model.embed(["the film"])
+assert "torch" not in sys.modules
+child = os.fork()
+if not child:
+    os._exit(len(model.embed(["the film", "a plot"])))
+sys.exit(0 if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2 else "the child failed")
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", program, str(tmp_path / "model")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.usefixtures("without_torch")

@@ -46,7 +46,7 @@ def require_attention(encoder: RowEncoder, name: str) -> None:
             found=f"the ONNX folder '{name}'",
             fix="use the model it was exported from",
         )
-    if not encoder.shows_attention:
+    if not encoder.attention_maps:
         raise CheckpointError(
             expected="a model with attention", found=f"'{name}', which has none", fix="use a Transformer"
         )

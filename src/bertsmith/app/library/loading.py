@@ -1,9 +1,9 @@
-"""Load a `Model` from any supported source; an ONNX folder needs no torch."""
+"""Load a `Model` from any supported source; an ONNX folder needs no torch, and a model folder none at first."""
 
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +15,27 @@ from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.requests import parameters_named, require_path
 from bertsmith.base.machine.runtime import require_torch
 from bertsmith.base.storage.files import read_json
-from bertsmith.inference.predictors.loading import load_predictor, load_pretraining_heads, said_weak
+from bertsmith.inference.export.built_graph import encoder_graph, graph_folder, heads_graph, task_graph
+from bertsmith.inference.predictors.loading import (
+    early_heads,
+    early_predictor,
+    load_predictor,
+    load_pretraining_heads,
+    said_weak,
+)
 from bertsmith.inference.predictors.request import EvaluateRequest
 from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.inference.vectors.loading import load_embedder
+from bertsmith.inference.vectors.loading import early_encoder, load_embedder
 from bertsmith.models.checkpoints.hub import model_name
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata, read_metadata
+from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.task_data.spec_of_model import spec_of
 
 if TYPE_CHECKING:
+    from bertsmith.models.checkpoints.model_folder import ModelFolder
     from bertsmith.models.heads.own_head import OwnHead
 
 Served = Model | RecordModel | ModelWithRecords
@@ -105,7 +114,7 @@ def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any)
     if head is not None:
         return Model(name, predictor=said_weak(load_predictor(source, head=head, **options), source))
     if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
-        return Model(name, embedder=load_embedder(source, **options))
+        return Model(name, embedder=load_embedder(source, early=True, **options))
     if is_onnx_folder(source):
         exported = read_onnx_folder(source)
         if exported.metadata.spec is not None:
@@ -114,9 +123,9 @@ def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any)
         if {"mlm", "nsp"}.isdisjoint(exported.shape.parts):
             return Model(name, embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
         return Model(name, pretrained=pretrained, parts=exported.shape.parts)
+    if (early := _loaded_early(name, source, **options)) is not None:
+        return early
     require_torch(source)
-    from bertsmith.tasks.encoding.loading import load_frozen_encoder
-
     folder = load_any(source)
     if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
         return Model(name, embedder=load_embedder(folder.path, **options))
@@ -125,8 +134,35 @@ def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any)
     if spec is not None and spec.kind != SIMILARITY:
         return Model(name, predictor=said_weak(load_predictor(folder, **options), folder.path))
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
-        return Model(name, embedder=Embedder(load_frozen_encoder(folder, **options)))
+        return Model(name, embedder=Embedder(_frozen(folder, **options)))
     return Model(name, pretrained=load_pretraining_heads(folder, **options), parts=folder.parts)
+
+
+def _loaded_early(name: str, source: str | Path, **options: Any) -> Model | None:
+    """The model of a folder, as a graph until torch is worth its import; None if only torch computes it.
+
+    See docs/decisions/0021-without-torch.md.
+    """
+    folder = graph_folder(source, **options)
+    if folder is None:
+        return None
+    if read_recipe(folder.path) is not None and not _keeps_heads(folder.metadata):
+        return Model(name, embedder=load_embedder(folder.path, early=True, **options))
+    spec = spec_of(folder)
+    if spec is not None and spec.kind != SIMILARITY:
+        graph = task_graph(folder, **options)
+        return graph and Model(name, predictor=said_weak(early_predictor(graph, **options), folder.path))
+    if not {"mlm", "nsp"}.isdisjoint(folder.parts):
+        graph = heads_graph(folder, (), **options)
+        return graph and Model(name, pretrained=early_heads(graph, **options), parts=folder.parts)
+    graph = encoder_graph(folder, **options)
+    return graph and Model(name, embedder=Embedder(early_encoder(graph, lambda: _frozen(folder.path, **options))))
+
+
+def _frozen(source: "Path | ModelFolder", **options: Any) -> RowEncoder:
+    from bertsmith.tasks.encoding.loading import load_frozen_encoder
+
+    return load_frozen_encoder(source, **options)
 
 
 def _keeps_heads(metadata: ModelMetadata) -> bool:
@@ -145,10 +181,3 @@ def name_and_source(text: str) -> tuple[str | None, str]:
     match = None if Path(text).exists() else _NAMED.fullmatch(text)
     name, source = (None, text) if match is None else match.groups()
     return name, os.path.expanduser(source)
-
-
-def require_torch_if_needed(models: Sequence[str]) -> None:
-    """Raises ConfigError if torch is missing, before any of several models is loaded, unless all are ONNX folders."""
-    for _, source in map(name_and_source, models):
-        if not is_onnx_folder(source):
-            require_torch(source)

@@ -98,7 +98,8 @@ class Model:
         abilities: the supported methods; `tokens` and `pieces` are always supported.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         device: where it is computed.
-        shows_attention: whether `attention` is supported, which neither an ONNX folder nor an LSTM does.
+        attention_maps: the heads of all layers, of which `attention` shows the weights; 0 where it is not supported.
+        shows_attention: whether it is supported, which neither an ONNX folder nor an LSTM does.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads.
@@ -130,7 +131,7 @@ class Model:
             trained = None if predictor is not None else tuple(parts)
             embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
         assert embedder is not None, "a model"
-        self.hooked: tuple[Hooked, ...] = (embedder.encoder.model,) if loaded is None else loaded.engine.hooked
+        self.hooked: tuple[Hooked, ...] = embedder.encoder.hooked if loaded is None else loaded.engine.hooked
         self._embedders = {(embedder.pooling, embedder.normalize, embedder.prompt): embedder}
         self._embedder = embedder
         spec = None if predictor is None else predictor.task.spec
@@ -149,7 +150,8 @@ class Model:
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width if embedder.encoder.has_vectors else 0
         self.device: str = str(embedder.encoder.runtime.device)
-        self.shows_attention: bool = embedder.encoder.shows_attention
+        self.attention_maps: int = embedder.encoder.attention_maps
+        self.shows_attention: bool = self.attention_maps > 0
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
         self._reading = Reading(predictor, embedder, self.abilities)
 
@@ -174,8 +176,8 @@ class Model:
 
     @property
     def encoder(self) -> RowEncoder:
-        """The encoder below all heads."""
-        return self._embedder.encoder
+        """The encoder below all heads; in torch, if it is installed."""
+        return self._embedder.encoder.complete
 
     def fill(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
         """For each text, the `top` most probable pieces of each [MASK]; each mask is filled independently.

@@ -145,8 +145,7 @@ def pieces(texts: Sequence[str]) -> AnswerSize:
 
 def weights(model: "Model") -> AnswerSize:
     """The size of the attention weights of a row; longer rows than it can show are refused."""
-    encoder: Any = model.encoder.model
-    per_token = encoder.num_layers * encoder.config.num_attention_heads * MOST_TOKENS * _WEIGHT + _PIECE
+    per_token = model.attention_maps * MOST_TOKENS * _WEIGHT + _PIECE
     return AnswerSize(_ITEM, per_token, MOST_TOKENS)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from bertsmith.app.library.loading import name_and_source, open_model, require_torch_if_needed
+from bertsmith.app.library.loading import name_and_source, open_model
 from bertsmith.app.server.app import create_app
 from bertsmith.app.server.connections import (
     BACKLOG,
@@ -98,7 +98,6 @@ def serve(request: ServeRequest) -> None:
     allowed = hosts_of(host, request.allow_host)
     raise_descriptor_limit(settings.max_connections)
     with _listener(host, request.port, settings) as listener:
-        require_torch_if_needed(request.model)
         models = load_models(request.model, **request.arguments(load_models))
         if key is None and not is_loopback(host):
             warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")

@@ -24,6 +24,7 @@ from bertsmith.models.checkpoints.weights import weight_file
 from bertsmith.models.model_files.metadata import SAFETENSORS, ModelMetadata
 from bertsmith.models.parts.head_inputs import CONCAT
 from bertsmith.models.parts.part_names import BLOCKS, DECODER, OWN_HEAD, READER, part_of
+from bertsmith.tasks.encoding.early_engine import Later
 from bertsmith.tasks.encoding.onnx_session import BuiltGraph
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.task_data.spec_of_model import spec_of_head
@@ -35,30 +36,28 @@ if TYPE_CHECKING:
 # With fewer multiplications by weights than this, torch is not worth its import; docs/decisions/0021-without-torch.md
 # has the measurements by processor.
 _MOST_PRODUCTS = 6e11
+_SMALL = 256  # tokens computed together, for which torch is no faster
 _CHARACTERS_PER_TOKEN = 4  # of English text, about
 
 
 class Built(NamedTuple):
-    """What an engine needs of the export of a model, built from its folder.
-
-    Attributes:
-        tokens: for fewer than these, torch is not worth its import.
-    """
+    """What an engine needs of the export of a model, built from its folder, and when torch takes over."""
 
     folder: OnnxFolder
     graph: BuiltGraph
-    tokens: int
+    later: Later
 
 
 def encoder_graph(
-    source: object, *, characters: int, device: str = "auto", precision: str = "fp32", products: str = "auto"
+    source: object, *, characters: int = 0, device: str = "auto", precision: str = "fp32", products: str = "auto"
 ) -> Built | None:
     """The encoder of a model folder as a graph; None if torch is there, is faster, or has to compute it.
 
     Args:
+        source: a folder, or what `graph_folder` has read.
         characters: that are to be read, about.
     """
-    folder = _read(source, device=device, precision=precision, products=products)
+    folder = graph_folder(source, device=device, precision=precision, products=products)
     if folder is None or folder.config.is_causal or characters > _CHARACTERS_PER_TOKEN * _few_tokens(folder):
         return None
     return _without_task(folder, ("pooler",))
@@ -67,8 +66,8 @@ def encoder_graph(
 def task_graph(
     source: object, *, device: str = "auto", precision: str = "fp32", products: str = "auto"
 ) -> Built | None:
-    """A fine-tuned model as a graph; None if torch is there, or has to compute it."""
-    folder = _read(source, device=device, precision=precision, products=products)
+    """A fine-tuned model as a graph, see `encoder_graph`; None if torch is there, or has to compute it."""
+    folder = graph_folder(source, device=device, precision=precision, products=products)
     if folder is None:
         return None
     try:
@@ -96,12 +95,12 @@ def heads_graph(
     precision: str = "fp32",
     products: str = "auto",
 ) -> Built | None:
-    """A model with its pre-training heads as a graph; None if torch is there, or has to compute it.
+    """A model with its pre-training heads as a graph, see `encoder_graph`; None if torch has to compute it.
 
     Args:
         needs: the heads that must have been trained, "mlm" or "nsp".
     """
-    folder = _read(source, device=device, precision=precision, products=products)
+    folder = graph_folder(source, device=device, precision=precision, products=products)
     if folder is None or folder.config.is_causal:
         return None
     if not set(needs) <= set(folder.parts) or ("nsp" in needs and "pooler" not in folder.parts):
@@ -109,11 +108,13 @@ def heads_graph(
     return _without_task(folder, ("pooler", "mlm", "nsp"))
 
 
-def _read(source: object, *, device: str, precision: str, products: str) -> ModelFolder | None:
+def graph_folder(source: object, *, device: str, precision: str, products: str) -> ModelFolder | None:
     """A model folder with arrays of NumPy; None if it cannot be computed without torch, or torch is imported already.
 
     On a machine with a GPU, only torch can use it.
     """
+    if isinstance(source, ModelFolder):
+        return source
     if precision != "fp32" or products != "auto" or has_torch() or not _is_installed("onnxruntime"):
         return None
     if device != "cpu" and (device != "auto" or any(Path("/dev").glob("nvidia*"))):
@@ -172,4 +173,5 @@ def _built(
         metadata=metadata,
     )
     content = BuiltGraph(folder.path / SAFETENSORS, graph.message(), graph.large)
-    return Built(exported, content, _few_tokens(folder))
+    later = Later(_few_tokens(folder), _SMALL, _is_installed("torch"), config.attention_maps)
+    return Built(exported, content, later)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.core.progress import warn
 from bertsmith.base.machine.runtime import require_torch
-from bertsmith.inference.export.built_graph import heads_graph, task_graph
+from bertsmith.inference.export.built_graph import Built, heads_graph, task_graph
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor, relation_of, require_heads
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
@@ -54,9 +54,7 @@ def load_predictor(
     if isinstance(source, OnnxFolder) or is_onnx_folder(source):
         return _exported_predictor(source, head=head, **compute)
     if early and head is None and kept is None and (built := task_graph(source, **compute)) is not None:
-        predictor = _exported_predictor(built.folder, head=None, built=built.graph, **compute)
-        predictor.engine = EarlyEngine(predictor.engine, lambda: load_predictor(source, **compute).engine, built.tokens)
-        return predictor
+        return early_predictor(built, **compute)
     if is_n_gram_folder(source):
         from bertsmith.inference.predictors.n_grams import n_gram_predictor
 
@@ -68,6 +66,13 @@ def load_predictor(
     return torch_predictor(
         source, device=device, precision=precision, products=products, kept=kept, scales=scales, head=head
     )
+
+
+def early_predictor(built: Built, **compute: Any) -> Predictor:
+    """The predictor of a graph, which gives way to torch."""
+    predictor, path = _exported_predictor(built.folder, head=None, built=built.graph, **compute), built.folder.path
+    predictor.engine = EarlyEngine(predictor.engine, lambda: load_predictor(path, **compute).engine, built.later)
+    return predictor
 
 
 class Judged(Protocol):
@@ -120,15 +125,18 @@ def load_pretraining_heads(
         require_heads(folder.shape.parts if folder.metadata.spec is None else (), needs, folder.path)
         return _exported_heads(folder, OnnxEngine(folder, **compute))
     if early and (built := heads_graph(source, needs, **compute)) is not None:
-        early_engine = OnnxEngine(built.folder, **compute, built=built.graph)
-        engine = EarlyEngine(
-            early_engine, lambda: load_pretraining_heads(source, needs=needs, **compute).engine, built.tokens
-        )
-        return _exported_heads(built.folder, engine)
+        return early_heads(built, **compute)
     require_torch(source)
     from bertsmith.inference.predictors.torch_loading import torch_pretraining_heads
 
     return torch_pretraining_heads(source, device=device, precision=precision, products=products, needs=needs)
+
+
+def early_heads(built: Built, **compute: Any) -> PretrainedPredictor:
+    """The predictor of a graph with pre-training heads, which gives way to torch."""
+    engine, path = OnnxEngine(built.folder, **compute, built=built.graph), built.folder.path
+    late = EarlyEngine(engine, lambda: load_pretraining_heads(path, **compute).engine, built.later)
+    return _exported_heads(built.folder, late)
 
 
 def _exported_heads(folder: OnnxFolder, engine: Engine) -> PretrainedPredictor:

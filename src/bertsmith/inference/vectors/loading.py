@@ -1,12 +1,13 @@
 """Embedders and token features from a folder, a checkpoint or a hub id."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.machine.runtime import require_torch
-from bertsmith.inference.export.built_graph import encoder_graph
+from bertsmith.inference.export.built_graph import Built, encoder_graph
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.token_features import TokenFeatures
 from bertsmith.models.checkpoints.load import load_any
@@ -14,6 +15,7 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import SentenceRecipe, read_recipe
 from bertsmith.models.model_files.tokenizer_files import lowercased
+from bertsmith.tasks.encoding.early_engine import Early, EarlyEncoder
 from bertsmith.tasks.encoding.onnx_engine import OnnxEngine
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 
@@ -30,6 +32,7 @@ def load_encoder(
     products: str = "auto",
     int8: "RecordedInt8 | None" = None,
     characters: int | None = None,
+    early: bool = False,
 ) -> tuple[RowEncoder, SentenceRecipe | None]:
     """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
 
@@ -38,16 +41,20 @@ def load_encoder(
         pooled: texts get one vector each, so every step of the recipe must be supported here.
         characters: all that the encoder will read, about, of its last layer alone; None if unknown. For a few, torch is
             not imported; see `encoder_graph`.
+        early: there may be little to read, so torch is imported only for more, or for other layers.
     """
     recipe = read_recipe(Path(source), pooled=pooled)
     encoder_path = source if recipe is None else recipe.encoder
-    compute = {"device": device, "precision": precision, "products": products}
+    compute: dict[str, Any] = {"device": device, "precision": precision, "products": products}
     folder: OnnxFolder | ModelFolder
-    graph = None
-    if is_onnx_folder(encoder_path):
+    built = None
+    is_exported = is_onnx_folder(encoder_path)
+    if not is_exported and (early or characters is not None):
+        built = encoder_graph(encoder_path, characters=characters or 0, **compute)
+    if built is not None:
+        folder = built.folder
+    elif is_exported:
         folder = read_onnx_folder(encoder_path)
-    elif characters is not None and (built := encoder_graph(encoder_path, characters=characters, **compute)):
-        folder, graph = built.folder, built.graph
     else:
         require_torch(source)
         folder = load_any(encoder_path)
@@ -56,7 +63,11 @@ def load_encoder(
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
         folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
     if isinstance(folder, OnnxFolder):
-        return OnnxEngine(folder, **compute, built=graph).encoder(folder.tokenizer), recipe
+        if built is None or not early:
+            graph = None if built is None else built.graph
+            return OnnxEngine(folder, **compute, built=graph).encoder(folder.tokenizer), recipe
+        built = built._replace(folder=folder)
+        return early_encoder(built, lambda: load_encoder(source, pooled=pooled, **compute)[0]), recipe
     from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
     return load_frozen_encoder(folder, device=device, precision=precision, products=products, int8=int8), recipe
@@ -76,6 +87,7 @@ def load_embedder(
     products: str = "auto",
     int8: "RecordedInt8 | None" = None,
     characters: int | None = None,
+    early: bool = False,
 ) -> Embedder:
     """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
@@ -85,11 +97,11 @@ def load_embedder(
         max_length: None: as the folder says, or the model's positions if it says nothing.
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
         dimensions: how many of the first numbers of each vector are kept; None: as many as the folder says, or all.
-        characters: see `load_encoder`.
+        characters, early: see `load_encoder`.
     """
     compute = {"device": device, "precision": precision, "products": products}
     known = characters if layers == "last" else None
-    encoder, recipe = load_encoder(source, pooled=True, int8=int8, characters=known, **compute)
+    encoder, recipe = load_encoder(source, pooled=True, int8=int8, characters=known, early=early, **compute)
     said = recipe or SentenceRecipe(encoder=Path(source))
     limit = encoder.model.max_tokens
     if said.pooling == "cls" and pooling is None and encoder.reads_last:
@@ -113,6 +125,12 @@ def load_embedder(
         cuts_last=cut is not None and dimensions is None and normalize is None,
     )
     return embedder if prompt is None else embedder.varied(prompt=prompt)
+
+
+def early_encoder(built: Built, load: Callable[[], RowEncoder]) -> RowEncoder:
+    """The encoder of a graph, which gives way to the one that `load` returns; see `Early`."""
+    first: RowEncoder = OnnxEngine(built.folder, built=built.graph).encoder(built.folder.tokenizer)
+    return EarlyEncoder(Early(first, load, built.later), lambda either: either)
 
 
 def load_token_features(

@@ -165,6 +165,11 @@ class EncoderConfig:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def attention_maps(self) -> int:
+        """The heads of all layers, each with a matrix of attention weights; 0 without attention."""
+        return self.num_hidden_layers * self.num_attention_heads if self.has_attention else 0
+
     @functools.cached_property
     def embedding_width(self) -> int:
         """Width of the embeddings; if the hidden states have another, a projection follows."""

@@ -76,9 +76,9 @@ class FrozenEncoder(RowEncoder):
         return self.model.config.is_causal
 
     @property
-    def shows_attention(self) -> bool:
-        """Whether it shows its attention weights: whether it has any."""
-        return self.model.config.has_attention
+    def attention_maps(self) -> int:
+        """See `RowEncoder`."""
+        return self.model.config.attention_maps
 
     def choice(self, name: str) -> LayerChoice:
         """The choice of layers given by a name or by numbers; see `layer_choice`."""

@@ -91,9 +91,19 @@ class RowEncoder(abc.ABC):
         return True
 
     @property
-    def shows_attention(self) -> bool:
-        """Whether it shows its attention weights."""
-        return False
+    def attention_maps(self) -> int:
+        """The heads of all layers whose attention weights it shows; 0 if it shows none."""
+        return 0
+
+    @property
+    def complete(self) -> "RowEncoder":
+        """The encoder with all layers and attention weights that there are of this model."""
+        return self
+
+    @property
+    def hooked(self) -> tuple[Hooked, ...]:
+        """What is called in front of every pass; see `Engine`."""
+        return (self.model,)
 
     @property
     def hidden_size(self) -> int:
