@@ -6,7 +6,17 @@ from typing import Any
 # By the file that has them, with values that change what a model computes.
 SETTINGS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "config.json": {
-        "model_type": ("roberta", "distilbert", "albert", "electra", "mpnet", "modernbert", "openai-gpt", "t5"),
+        "model_type": (
+            "roberta",
+            "distilbert",
+            "albert",
+            "electra",
+            "mpnet",
+            "modernbert",
+            "deberta-v2",
+            "openai-gpt",
+            "t5",
+        ),
         "hidden_act": ("gelu_pytorch_tanh", "swish", "gelu_10", "quick_gelu"),
         "position_embedding_type": ("relative_key", "alibi"),
         "is_decoder": (True,),

@@ -344,7 +344,7 @@ def test_a_sentence_encoder_is_adapted_and_told_to_be_trained_again(base: Path, 
         adapt(tmp_path / "static", [domain], tmp_path / "run", **ONCE)
 
 
-@pytest.mark.parametrize("architecture", ["xlm-roberta", "albert", "mpnet"])
+@pytest.mark.parametrize("architecture", ["xlm-roberta", "albert", "mpnet", "deberta-v2"])
 def test_a_model_with_other_pieces_keeps_its_vocabulary(architecture: str, domain: Path, tmp_path: Path) -> None:
     model = write_base_model(tmp_path / "base", architecture)
     result = adapt(model, [domain], tmp_path / "run", general=[domain], **ONCE)

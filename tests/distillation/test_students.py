@@ -139,7 +139,7 @@ def test_the_word_vectors_of_a_bilstm_are_those_of_the_teacher(teacher: Path) ->
     torch.testing.assert_close(cosines, torch.ones(len(cosines)))
 
 
-@pytest.mark.parametrize("architecture", ["albert", "modernbert", "mpnet", "roberta", "openai-gpt"])
+@pytest.mark.parametrize("architecture", ["albert", "modernbert", "mpnet", "deberta-v2", "roberta", "openai-gpt"])
 def test_a_bilstm_is_written_with_the_pieces_of_any_teacher(architecture: str, tmp_path: Path) -> None:
     teacher = load_any(write_architecture(tmp_path / "teacher", architecture))
     student = student_of(teacher, "bilstm").folder

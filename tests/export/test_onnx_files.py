@@ -229,6 +229,11 @@ FORMS = [
     ("modernbert", {"max_position_embeddings": 900, "local_attention": 16}),
     ("mpnet", {"max_position_embeddings": 302}),  # distances beyond the last range
     ("mpnet", {"relative_attention_num_buckets": 40, "num_hidden_layers": 1}),
+    ("deberta-v2", {"share_att_key": True, "norm_rel_ebd": "none", "num_hidden_layers": 1}),
+    ("deberta-v2", {"pos_att_type": "c2p", "position_buckets": 0, "position_biased_input": True}),
+    ("deberta-v2", {"pos_att_type": "p2c", "conv_kernel_size": 3, "conv_act": "gelu"}),
+    ("deberta-v2", {"conv_kernel_size": 5, "num_hidden_layers": 1, "type_vocab_size": 2}),
+    ("deberta-v2", {"relative_attention": False}),
 ]
 
 

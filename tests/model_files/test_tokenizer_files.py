@@ -268,7 +268,7 @@ def test_splitting_of_scripts_without_spaces_is_read_from_either_file(left_out, 
     assert notes == []
 
 
-@pytest.mark.parametrize("kind", ["bert", "albert", "xlm-roberta", "mpnet"])
+@pytest.mark.parametrize("kind", ["bert", "albert", "xlm-roberta", "mpnet", "deberta-v2"])
 @pytest.mark.parametrize("architecture", [*EVERY_ARCHITECTURE, "xlm-roberta"])
 def test_every_architecture_is_read_back_with_any_tokenizer(architecture: str, kind: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(kind)

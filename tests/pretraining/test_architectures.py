@@ -16,7 +16,7 @@ from corpus.samples import write_corpus
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import TOKENIZER
 
-EVERY = pytest.mark.parametrize("architecture", ["electra", "albert", "modernbert", "mpnet"])
+EVERY = pytest.mark.parametrize("architecture", ["electra", "albert", "modernbert", "mpnet", "deberta-v2"])
 SMALL = {"size": "tiny", "steps": 8, "rows_per_step": 8, "max_length": 16, "device": "cpu", "precision": "fp32"}
 
 

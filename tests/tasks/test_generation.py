@@ -43,7 +43,7 @@ from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
 KIND = "text to write"
 SPEC = SPECS[KIND]
 CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id
-DECODABLE = ("bert", "distilbert", "roberta", "electra", "albert", "mpnet", "modernbert")
+DECODABLE = ("bert", "distilbert", "roberta", "electra", "albert", "mpnet", "modernbert", "deberta-v2")
 WRITING = Writing(start=CLS, end=SEP, pieces=len(TOKENIZER.vocabulary), never=(0, 1, CLS, 4), longest=6)
 
 
