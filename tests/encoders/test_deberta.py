@@ -1,6 +1,7 @@
 """DeBERTa 2 and 3 against transformers: all options, rows beyond the buckets, products, old and new folders."""
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder, read_config
 from bertsmith.models.checkpoints.assembly import load_for_task, load_pretrained
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.rewriting import convert
-from bertsmith.models.encoders.deberta import DebertaConfig, distances_of
+from bertsmith.models.encoders.deberta import DebertaConfig, distances_of, needs_logarithms_of_torch
 from bertsmith.models.heads.decoder import Decoder
 from bertsmith.models.heads.head_spec import Head
 from bertsmith.models.parts.batch import Batch, Read
@@ -143,6 +144,9 @@ def test_distances_have_the_rows_of_transformers(buckets: int, farthest: int) ->
     distances = distances_of(config, longest)
     ours = distances.first + distances.rows[np.arange(longest) - np.arange(longest)[:, None] + longest - 1]
     np.testing.assert_array_equal(ours, theirs)
+    if (buckets, farthest) == (256, 512):
+        assert not needs_logarithms_of_torch(dataclasses.replace(config, max_position_embeddings=512))
+    assert needs_logarithms_of_torch(config) == (buckets in (2, 8))
 
 
 @pytest.mark.parametrize("form", ["version 3", "xlarge of version 2", "c2p", "every distance"])

@@ -39,7 +39,7 @@ pytest.importorskip("onnxruntime", reason="needs the extra light")
 
 NEAR = {"rtol": 0, "atol": 1e-5}
 TEXTS = ["the film was good", "a plot", "", "the film was good and the plot was bad and the man was good", "the film"]
-BUILT = ("bert", "distilbert", "roberta", "electra", "albert", "xlm-roberta", "mpnet")
+BUILT = ("bert", "distilbert", "roberta", "electra", "albert", "xlm-roberta", "mpnet", "deberta-v2")
 PLAIN = {"device": "cpu", "precision": "fp32", "products": "auto"}
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.inference.export.onnx_message import BOOL, FLOAT, Array, Node
 from bertsmith.models.checkpoints.plan import POSITIONS, fixed_positions
-from bertsmith.models.encoders.deberta import DebertaConfig, distances_of
+from bertsmith.models.encoders.deberta import DebertaConfig, distances_of, needs_logarithms_of_torch
 from bertsmith.models.encoders.mpnet import ranges_of
 from bertsmith.models.parts.config import QUICK_GELU_RATE, EncoderConfig
 
@@ -127,8 +127,8 @@ def plain(tensor: "Tensor | npt.NDArray[Any]") -> npt.NDArray[np.float32]:
 
 def needs_library_tables(config: EncoderConfig) -> bool:
     """Whether the graph holds sines or logarithms that torch computes: those of other libraries differ in last bits."""
-    if isinstance(config, DebertaConfig) and config.reads_distances:
-        return 0 < config.position_buckets // 2 < config.max_tokens - 1
+    if isinstance(config, DebertaConfig):
+        return needs_logarithms_of_torch(config)
     has_rotary = any(config.rotary_base_of(layer) is not None for layer in range(config.num_hidden_layers))
     return has_rotary or config.position_embedding_type == "sinusoidal"
 

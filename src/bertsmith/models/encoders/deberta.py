@@ -221,23 +221,51 @@ def distances_of(config: DebertaConfig, longest: int) -> Distances:
     """The rows for sequences of up to `longest` tokens.
 
     Distances up to half of the buckets have rows of their own; from there on, rows belong to ranges of distance that
-    grow by a constant factor. They come from torch in fp32, because other logarithms differ where a range begins.
+    grow by a constant factor.
 
     >>> distances_of(DebertaConfig(position_buckets=0, max_relative_positions=2), 4).rows.tolist()
     [3, 3, 3, 2, 1, 0, 0]
     """
-    buckets, farthest, span = config.position_buckets, config.farthest, config.span
-    bucket, near = np.arange(longest - 1, -longest, -1), buckets // 2
-    if buckets > 0 and longest - 1 > near:
-        import torch
-
-        distance = torch.from_numpy(bucket)
-        ratio = torch.log(distance.abs() / near) / torch.log(torch.tensor((farthest - 1) / near))
-        wide = distance.sign() * (torch.ceil(ratio * (near - 1)) + near)
-        bucket = torch.where(distance.abs() <= near, distance, wide).long().numpy()
-    rows: npt.NDArray[np.int64] = (bucket + span).clip(0, 2 * span - 1)
+    near, span = config.position_buckets // 2, config.span
+    bucket = distance = np.arange(longest - 1, -longest, -1)
+    if config.position_buckets > 0 and longest - 1 > near:
+        ranges = near + np.ceil(_exponents(config, longest)).astype(np.int64)
+        beyond = np.abs(distance) - near
+        bucket = np.where(beyond <= 0, distance, np.sign(distance) * ranges[np.maximum(beyond - 1, 0)])
+    rows = (bucket + span).clip(0, 2 * span - 1)
     first, end = int(rows.min()), int(rows.max()) + 1
     return Distances(first, end, rows - first)
+
+
+def needs_logarithms_of_torch(config: DebertaConfig) -> bool:
+    """Whether a range of distance begins where logarithms of other libraries could differ from those of torch."""
+    near = config.position_buckets // 2
+    return config.reads_distances and 0 < near < config.max_tokens - 1 and not _are_clear(config, config.max_tokens)
+
+
+def _exponents(config: DebertaConfig, longest: int) -> npt.NDArray[np.floating[Any]]:
+    """The logarithms of the distances beyond half of the buckets, of which each range has a whole number."""
+    near = config.position_buckets // 2
+    if _are_clear(config, longest):
+        return _clear_exponents(config, longest)
+    import torch
+
+    far, base = torch.arange(near + 1, longest), torch.tensor((config.farthest - 1) / near)
+    exponents: npt.NDArray[np.float32] = (torch.log(far / near) / torch.log(base) * (near - 1)).numpy()
+    return exponents
+
+
+def _are_clear(config: DebertaConfig, longest: int) -> bool:
+    exponents = _clear_exponents(config, longest)
+    last = config.farthest - 1 - config.position_buckets // 2 - 1  # where the logarithm is that of the base itself
+    return not np.any(np.delete(np.abs(exponents - np.rint(exponents)) < 1e-4, slice(last, last + 1)))
+
+
+def _clear_exponents(config: DebertaConfig, longest: int) -> npt.NDArray[np.float64]:
+    near, farthest = config.position_buckets // 2, config.farthest
+    far = np.arange(near + 1, longest)
+    exponents = np.log(far / near) / np.log((farthest - 1) / near) * (near - 1)
+    return np.where(far == farthest - 1, near - 1, exponents)
 
 
 _L, _E, _T = "bert.layers.{i}", "bert.embeddings", "deberta.encoder"
