@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from bertsmith.inference.word_vectors.training import train_word_vectors
     from bertsmith.models.heads.own_head import OwnHead
     from bertsmith.recipes.adaptation.run import adapt
+    from bertsmith.recipes.audit.run import audit_labels
     from bertsmith.recipes.codes.folder import build_codes
     from bertsmith.recipes.codes.run import train_codes
     from bertsmith.recipes.comparison.run import compare_systems
@@ -88,6 +89,7 @@ _LAZY = {
     "answer_from_memory": "bertsmith.app.library.memory",
     "ask_document": "bertsmith.app.library.documents",
     "assign_words": "bertsmith.recipes.video.features",
+    "audit_labels": "bertsmith.recipes.audit.run",
     "build_codes": "bertsmith.recipes.codes.folder",
     "build_corpus": "bertsmith.text.corpus.build",
     "check_corpus": "bertsmith.text.corpus.checks",
@@ -164,6 +166,7 @@ __all__ = [
     "answer_from_memory",
     "ask_document",
     "assign_words",
+    "audit_labels",
     "build_codes",
     "build_corpus",
     "check_corpus",

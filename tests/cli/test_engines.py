@@ -113,6 +113,7 @@ REFUSED = (
     ("vectors", "static", "--model", "starter", "--out"),
     ("vectors", "train", "texts", "--out"),
     ("compare", "--task", "spam", "--out"),
+    ("audit", "mails.csv", "--out"),
     ("train-translation", "pairs.tsv", "--out"),
     ("memory", "train", "stories.txt", "--out"),
     ("codes", "build", "events.csv", "--out"),

@@ -127,6 +127,7 @@ FOLDERS = {
     ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
     ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("compare", "out"): ("compare --task spam --systems one-hot --corpus texts --out", ("texts",)),
+    ("audit", "out"): ("audit lines.csv --out", ("lines.csv",)),
     ("distill", "out"): ("distill --teacher model --train lines.txt --out", ("model",)),
     ("distill corpus", "out"): ("distill corpus corpus --teacher model --steps 1 --out", ("corpus", "model")),
     ("adapt", "out"): ("adapt model texts --minutes 1 --out", ("model", "texts")),

@@ -257,6 +257,7 @@ COMMANDS = (
         trains=True,
     ),
     Command(prediction.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
+    Command(whole_runs.audit, "audit", "bertsmith audit my-mails.csv --model my-run/model --folds 3 --out my-audit"),
     Command(
         whole_runs.compare,
         "compare",

@@ -14,7 +14,7 @@ GROUPS: Mapping[str, str] = {
     "Use": "predict*, classify, embed*, search*, fill*, ask*, serve*, next, complete, perplexity, translate, rank, "
     "features, senses, contexts, disambiguate, gloss-pairs, memory answer, codes predict, codes anomalies, "
     "codes embed, codes fill, codes match, codes next, codes features",
-    "Compare": "evaluate*, compare*, glue, quantize",
+    "Compare": "evaluate*, compare*, audit, glue, quantize",
     "Word vectors": "vectors, vectors static, vectors train, vectors convert, vectors neighbours, vectors analogy, "
     "vectors similarity, vectors opposites, vectors show",
     "Models": "inspect*, convert*, models, sizes",
@@ -43,6 +43,7 @@ COMMON: Mapping[str, str] = {
     "predict": "model data text-column encoding out also engine device precision json replace",
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",
+    "audit": "table model out folds text-column label-column group-column near device json",
     "compare": "task train dev corpus systems minutes labels seeds out device resume",
     "features": "model out layers column device precision json resume replace",
     "vocab": "out size cased rules method column report encoding bad-bytes replace",

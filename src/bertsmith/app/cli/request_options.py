@@ -50,6 +50,7 @@ REQUESTS = Registry[type[Request]](
     {
         "adapt": "recipes.adaptation.settings:AdaptRequest",
         "ask": "inference.search.request:AskRequest",
+        "audit": "recipes.audit.request:AuditRequest",
         "check": "text.corpus.request:CheckRequest",
         "classify": "inference.predictors.request:ClassifyRequest",
         "codes anomalies": "recipes.codes.request:AnomaliesRequest",

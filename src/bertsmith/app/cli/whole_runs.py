@@ -1,4 +1,4 @@
-"""The commands of whole runs: fine-tune, adapt, distill, compare."""
+"""The commands of whole runs: fine-tune, adapt, distill, audit, compare."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +12,7 @@ from bertsmith.base.machine.runtime import Rank
 
 if TYPE_CHECKING:
     from bertsmith.recipes.adaptation.settings import AdaptRequest
+    from bertsmith.recipes.audit.request import AuditRequest
     from bertsmith.recipes.comparison.request import CompareRequest
     from bertsmith.recipes.distillation.request import DistillCorpusRequest, DistillRequest
     from bertsmith.recipes.finetuning.request import FinetuneRequest
@@ -129,6 +130,22 @@ def distill_corpus(request: "DistillCorpusRequest") -> None:
     say(*summary_lines(result))
     say(f"model: {out / 'model'}")
     say(f"report: {out / 'report.html'}")
+
+
+def audit(request: "AuditRequest", json: JsonOption = False) -> None:
+    """Find the labels of a table that are probably wrong, duplicates that disagree and labels that overlap.
+
+    Every row is predicted by models that were not fitted to it: a bag of words and, with --model, a linear model on its
+    vectors. DIR/issues.csv has the rows to look at, DIR/corrected.csv the table with the suggested labels.
+    """
+    from bertsmith.recipes.audit.run import audit_labels
+
+    result = call(audit_labels, request)
+    if json:
+        print_json(dict(result.report))
+        return
+    say(*result.lines())
+    say(f"rows to look at: {result.folder / 'issues.csv'}", f"report: {result.folder / 'report.html'}")
 
 
 def compare(request: "CompareRequest") -> None:

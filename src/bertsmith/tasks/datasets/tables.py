@@ -143,7 +143,7 @@ def read_texts(
     if target and label_column is None and not any(plain_name(name) in known_labels for name in columns):
         _refuse_spans(rows[0])
     binary = _binary_columns(rows, columns, texts, label_column) if target == "labels" else []
-    label = _label_column(path, columns, texts, label_column, known_labels) if target and not binary else ""
+    label = label_column_of(path, columns, texts, label_column, known_labels) if target and not binary else ""
     if len({*texts, label, *binary}) <= len(texts):
         raise InputError(
             expected=f"a column of its own for each text and for the label in {quoted(path)}",
@@ -322,9 +322,16 @@ def text_columns(
     return _only(path, columns, [*pairs, *(bodies if pairs or bodies else singles)], "text", "text_column")
 
 
-def _label_column(
+def label_column_of(
     path: Path, columns: Sequence[str], texts: Sequence[str], label: str | None, known: Sequence[str]
 ) -> str:
+    """The column of the label of a table, the named one or the one with a known name.
+
+    Args:
+        columns: of the table.
+        texts: those of them that hold texts.
+        known: plain names of such columns.
+    """
     if label is not None:
         _require_column(path, columns, label)
         return label

@@ -1,0 +1,56 @@
+"""The parameters of `bertsmith audit`."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+from bertsmith.base.core.requests import Request
+from bertsmith.base.core.settings import Help, help_field, require
+from bertsmith.base.core.tables import File
+from bertsmith.tasks.specs.named_tasks import task_name
+from bertsmith.tasks.specs.settings import ColumnSettings
+
+CLASSIFICATION = "classification"
+MOST_PAIRED = 20_000  # examples among which near-duplicates are searched, as every pair is compared
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditRequest(Request, ColumnSettings):
+    """A labelled table, and what predicts each of its rows without having seen it."""
+
+    table: Annotated[
+        File, Help("labelled texts, as for `finetune --train`", flag="TABLE", path="the table", kind=str, table=True)
+    ]
+    out: Annotated[str | Path, Help("the folder of the results", metavar="DIR", path="the folder", kind=Path)]
+    _: dataclasses.KW_ONLY
+    task: str = help_field(CLASSIFICATION, "the task; only classification so far", metavar="NAME")
+    model: str | None = help_field(
+        None,
+        "model folder, checkpoint, hub id or starter: a linear model on its vectors predicts next to the bag of words",
+        metavar="DIR",
+        path=True,
+    )
+    folds: int = help_field(
+        5, "parts of the table, of which each is predicted by models fitted to the others", least=2, most=100
+    )
+    group_column: str | None = help_field(
+        None, "column of a group, such as an author: rows of one group are in one part", metavar="NAME"
+    )
+    max_length: int | None = help_field(
+        None, "maximum tokens per row, including [CLS] and [SEP] [128, or what the model reads]", least=3, most=10**6
+    )
+    near: float = help_field(
+        0.9, "cosine of the words of two texts, by TF-IDF, from which they are near-duplicates", least=0, most=1
+    )
+    seed: int = help_field(1, "seed of the parts, the fits and the interval")
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "task", task_name(self.task))
+        require(
+            self.task == CLASSIFICATION,
+            expected=f"--task {CLASSIFICATION}, the task that can be audited",
+            found=self.task,
+            fix="give a table of texts with one label each",
+        )

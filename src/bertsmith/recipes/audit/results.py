@@ -1,0 +1,92 @@
+"""The files of an audit: the rows to look at, the corrected table, the page."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.base.core.progress import counted, quiet
+from bertsmith.base.storage.files import write_text
+from bertsmith.tasks.datasets.cells import LABEL_COLUMNS
+from bertsmith.tasks.datasets.tables import label_column_of, read_table, text_columns
+from bertsmith.tasks.specs.settings import ColumnSettings
+
+ISSUES_FILE, CORRECTED_FILE, PAGE_FILE = "issues.csv", "corrected.csv", "report.html"
+BEFORE = "label_before"  # the column of the corrected table with the labels that were changed
+_SHOWN = 200  # issues on the page
+_LONGEST_TEXT = 300  # characters of a text on the page
+
+
+def write_issues(folder: Path, issues: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the rows to look at as a table."""
+    columns = list(issues[0]) if issues else ["row", "location", "issue", "label", "suggested"]
+    _write_csv(folder / ISSUES_FILE, columns, [[str(issue[name]) for name in columns] for issue in issues])
+
+
+def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggested: Mapping[str, str]) -> None:
+    """Writes the table with the suggested labels in place of its own, which are in a new last column.
+
+    Args:
+        suggested: by the location of a row.
+    """
+    with quiet():  # how the table is read was said before
+        rows = list(read_table(table, encoding=columns.encoding))
+    names = list(rows[0].values)
+    texts = text_columns(table, names, columns.text_column, columns.pair_column)
+    label = label_column_of(table, names, texts, columns.label_column, LABEL_COLUMNS)
+    lines = []
+    for row in rows:
+        changed = suggested.get(row.location)
+        cells = {name: row.values.get(name, "") for name in names}
+        if changed is not None:
+            cells |= {label: changed, BEFORE: cells[label]}
+        lines.append([cells.get(name, "") for name in (*names, BEFORE)])
+    _write_csv(folder / CORRECTED_FILE, [*names, BEFORE], lines)
+
+
+def _write_csv(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    stream = io.StringIO(newline="")
+    csv.writer(stream, lineterminator="\n").writerows([header, *rows])
+    write_text(path, stream.getvalue())
+
+
+def write_page(folder: Path, report: Mapping[str, Any], issues: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes the page and returns its path."""
+    from bertsmith.base.pages import html
+
+    low, high = report["interval"]
+    parts = [
+        html.summary(
+            [
+                counted(report["examples"], "example"),
+                f"{report['errors']:.1%} of the labels probably wrong (95% interval {low:.1%} to {high:.1%})",
+            ]
+        ),
+        html.section("Issues", html.table([[name, f"{count:,}"] for name, count in report["issues"].items()])),
+        html.section(
+            "Models that had not seen the rows",
+            html.table([[name, f"{score:.4f}"] for name, score in report["accuracy"].items()], ["system", "accuracy"]),
+        ),
+    ]
+    if report["overlaps"]:
+        rows = [
+            [pair["label"], pair["other"], f"{pair['examples']:.0f}", f"{pair['share']:.1%}"]
+            for pair in report["overlaps"]
+        ]
+        header = ["label", "other label", "estimated examples", "share of both"]
+        note = html.note(
+            "Labels whose examples are taken for each other; if both mean the same, merge them with --map."
+        )
+        parts.append(html.section("Labels that overlap", html.table(rows, header), note))
+    cells = [
+        [
+            str(issue["row"]), issue["issue"], issue["label"], issue["suggested"], f"{issue['probability']:.4f}",
+            f"{issue['probability_of_suggested']:.4f}", issue["other"], issue["text"][:_LONGEST_TEXT],
+        ]
+        for issue in issues[:_SHOWN]
+    ]  # fmt: skip
+    header = ["row", "issue", "label", "suggested", "probability", "of the suggested", "other row", "text"]
+    title = f"First {_SHOWN} of {len(issues):,} rows" if len(issues) > _SHOWN else counted(len(issues), "row")
+    parts.append(html.section(title, html.table(cells, header)))
+    return html.write_page(folder / PAGE_FILE, "Audit of labels", *parts)

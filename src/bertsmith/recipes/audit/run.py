@@ -1,0 +1,285 @@
+"""Audit of a labelled table: labels that are probably wrong, duplicates that disagree, labels that overlap.
+
+::
+
+    DIR/issues.csv       the rows to look at, the most certain errors first
+    DIR/corrected.csv    the table with the suggested labels in place of those that are probably wrong
+    DIR/audit.json       the estimated share of errors with its interval, counts, labels that overlap
+    DIR/report.html      the same as a page
+    DIR/settings.json    settings, machine, versions, digests of the inputs
+
+Every row is predicted by models that were not fitted to it: a bag of words and, with a model, a linear model on its
+vectors, whose probabilities are averaged. `tasks.metrics.label_errors` says which labels are probably wrong.
+
+Letters: E examples, K labels.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from bertsmith.base.core.progress import Progress, tell
+from bertsmith.base.core.requests import takes
+from bertsmith.base.core.settings import to_dict
+from bertsmith.base.core.tables import local_path
+from bertsmith.base.storage.files import write_json
+from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
+from bertsmith.recipes.audit.request import MOST_PAIRED, AuditRequest
+from bertsmith.recipes.audit.results import write_corrected, write_issues, write_page
+from bertsmith.tasks.baselines.bag_of_words import TextSpace
+from bertsmith.tasks.baselines.linear import fit_for
+from bertsmith.tasks.baselines.n_grams import NGramModel, decoded
+from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.metrics.label_errors import (
+    NO_LABEL,
+    Floats,
+    Ints,
+    confident_labels,
+    joint_counts,
+    normalized_margins,
+    share_of_errors,
+)
+from bertsmith.tasks.metrics.uncertainty import bootstrap_interval
+from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
+from bertsmith.tasks.task_data.row_columns import groups_of
+from bertsmith.tasks.task_data.split import TaskData, fold_numbers, inputs_of
+from bertsmith.tasks.task_data.task_files import read_task
+from bertsmith.training.loop.run import Run
+
+WRONG, DIFFERS, NEAR, UNCLEAR = "wrong label", "same text, other label", "similar text, other label", "no clear label"
+LENGTH = 128  # tokens of a row, unless the model reads fewer
+_DRAWS = 500  # of the bootstrap
+_BLOCK = 512  # texts that are compared with all others at once
+_MOST_PAIRS = 20  # labels that overlap, in the report
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audit:
+    """The results of an audit.
+
+    Attributes:
+        report: the content of audit.json.
+        issues: the rows to look at, the most certain errors first: "row", "issue", "label", "suggested" and more.
+        folder: where the files are.
+    """
+
+    report: Mapping[str, Any]
+    issues: Sequence[Mapping[str, Any]]
+    folder: Path
+
+    def lines(self) -> list[str]:
+        """The lines that the command prints."""
+        report = self.report
+        low, high = report["interval"]
+        systems = ", ".join(f"{name} {score:.4f}" for name, score in report["accuracy"].items())
+        lines = [
+            f"{report['examples']:,} examples, each predicted without having been seen; accuracy: {systems}",
+            f"estimated share of wrong labels: {report['errors']:.4f} (95% interval {low:.4f} to {high:.4f})",
+            "; ".join(f"{name}: {count:,}" for name, count in report["issues"].items()),
+        ]
+        for pair in report["overlaps"][:3]:
+            lines.append(
+                f"overlap: {pair['label']!r} and {pair['other']!r}, about {pair['examples']:.0f} examples of the one "
+                f"labelled as the other ({pair['share']:.1%} of both)"
+            )
+        return lines
+
+
+@takes(AuditRequest)
+def audit_labels(request: AuditRequest) -> Audit:
+    """The labels of a table that are probably wrong, with the label that they should have, and other doubtful rows.
+
+    Raises:
+        BertsmithError: the table, the model or a setting is invalid; the message says which.
+    """
+    with Run.open(request.out, device=request.device) as run:
+        folder = None if request.model is None else load_any(request.model)
+        spec, data, groups = _read(request, folder)
+        record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
+        run.start({name: str(value) for name, value in record.items()}, data.digests, request=request)
+        examples = cast("Sequence[TextExample]", data.train)
+        folds = np.array(fold_numbers(examples, request.folds, request.seed, groups=groups))
+        given = _numbers(spec, examples)
+        systems = dict(_systems(request, folder, spec, examples, given, folds))
+        probabilities: Floats = np.mean(list(systems.values()), axis=0)
+        confident = confident_labels(probabilities, given)
+        issues = _issues(request, spec, examples, given, probabilities, confident)
+        report = _report(spec, given, systems, probabilities, confident, issues, request.seed)
+        write_issues(run.path, issues)
+        suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
+        write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
+        write_json(run.path / "audit.json", report)
+        write_page(run.path, report, issues)
+        return Audit(report=report, issues=issues, folder=run.path)
+
+
+def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, TaskData, Sequence[str] | None]:
+    """The task, its examples, and their groups if there is a column of them."""
+    table, columns = local_path(request.table), request.part(ColumnSettings)
+    most = LENGTH if folder is None else min(LENGTH, folder.config.max_tokens)
+    settings = TaskSettings(max_length=request.max_length or most)
+    spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, request.folds))
+    groups = groups_of(data.train, table, request.group_column, None, encoding=columns.encoding)
+    return spec, data, groups
+
+
+def _numbers(spec: TaskSpec, examples: Sequence[TextExample]) -> Ints:
+    """The numbers of the labels, [E]."""
+    number = {label: place for place, label in enumerate(spec.labels)}
+    return np.array([number[str(example.label)] for example in examples], dtype=np.int64)
+
+
+def _systems(
+    request: AuditRequest,
+    folder: ModelFolder | None,
+    spec: TaskSpec,
+    examples: Sequence[TextExample],
+    given: Ints,
+    folds: Ints,
+) -> Iterator[tuple[str, Floats]]:
+    """The probabilities of each system, [E, K], by models that were fitted to the other folds."""
+    numbers = range(1, request.folds + 1)
+    bag, task = np.zeros((len(examples), len(spec.labels))), task_for(spec)
+    with Progress(BAG, request.folds, "folds") as progress:
+        for number in numbers:
+            train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
+            texts = [examples[row] for row in train.tolist()]
+            model = NGramModel.fitted(spec, texts, given[train], seed=request.seed)
+            bag[held] = _chances(model.predict([examples[row] for row in held.tolist()]))
+            progress.advance(1)
+    yield BAG, bag
+    if folder is None:
+        return
+    from bertsmith.tasks.baselines.text_vectors import text_vectors
+    from bertsmith.tasks.encoding.loading import load_frozen_encoder
+
+    encoder = load_frozen_encoder(folder, device=request.device)
+    vectors = text_vectors(encoder, task, examples, encoder.choice("last"))
+    linear = np.zeros_like(bag)
+    with Progress(VECTORS, request.folds, "folds") as progress:
+        for number in numbers:
+            train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
+            fitted = fit_for(spec, vectors[train], given[train], seed=request.seed)
+            linear[held] = _chances(
+                decoded(task, [examples[row] for row in held.tolist()], fitted.outputs(vectors[held]))
+            )
+            progress.advance(1)
+    yield VECTORS, linear
+
+
+def _chances(predictions: Sequence[Any]) -> Floats:
+    return np.array([prediction.probabilities for prediction in predictions], dtype=np.float64)
+
+
+def _issues(
+    request: AuditRequest,
+    spec: TaskSpec,
+    examples: Sequence[TextExample],
+    given: Ints,
+    probabilities: Floats,
+    confident: Ints,
+) -> list[dict[str, Any]]:
+    """The rows to look at: probably wrong labels first, then texts with several labels, then unclear rows."""
+    margins = normalized_margins(probabilities, given)
+
+    def issue(row: int, kind: str, other: str = "") -> dict[str, Any]:
+        example = examples[row]
+        best = int(probabilities[row].argmax() if confident[row] == NO_LABEL else confident[row])
+        return {
+            "row": row + 1,
+            "location": example.location,
+            "issue": kind,
+            "label": spec.labels[given[row]],
+            "suggested": spec.labels[best],
+            "probability": round(float(probabilities[row, given[row]]), 4),
+            "probability_of_suggested": round(float(probabilities[row, best]), 4),
+            "other": other,
+            "text": " | ".join(filter(None, (example.first, example.second))),
+        }
+
+    order = np.argsort(margins, kind="stable").tolist()
+    wrong = [row for row in order if confident[row] not in (NO_LABEL, given[row])]
+    unclear = [row for row in order if confident[row] == NO_LABEL and probabilities[row].argmax() != given[row]]
+    issues = [issue(row, WRONG) for row in wrong]
+    by_text: dict[Any, list[int]] = {}
+    for row, example in enumerate(examples):
+        by_text.setdefault(inputs_of(example), []).append(row)
+    for rows in by_text.values():
+        for row in rows:
+            others = [other for other in rows if given[other] != given[row]]
+            issues += [issue(row, DIFFERS, _other(spec, examples, given, others[0]))] if others else []
+    for row, other in _near_duplicates(examples, given, request.near):
+        issues.append(issue(row, NEAR, _other(spec, examples, given, other)))
+    return [*issues, *(issue(row, UNCLEAR) for row in unclear)]
+
+
+def _other(spec: TaskSpec, examples: Sequence[TextExample], given: Ints, row: int) -> str:
+    return f"{spec.labels[given[row]]} ({examples[row].location})"
+
+
+def _near_duplicates(examples: Sequence[TextExample], given: Ints, near: float) -> list[tuple[int, int]]:
+    """Each row with the most similar one of another label, if their words have at least that cosine."""
+    if len(examples) > MOST_PAIRED:
+        tell(f"more than {MOST_PAIRED:,} examples: similar texts with different labels are not searched")
+        return []
+    texts = ["\n".join(filter(None, (example.first, example.second))) for example in examples]
+    weights = sp.csr_array(TextSpace(texts).weights(texts), dtype=np.float32)
+    pairs = []
+    for start in range(0, len(texts), _BLOCK):
+        cosines = sp.coo_array(weights[start : start + _BLOCK] @ weights.T)
+        rows, others = cosines.row + start, cosines.col
+        # Equal texts are another kind of issue.
+        kept = (cosines.data >= near) & (given[rows] != given[others])
+        best: dict[int, tuple[float, int]] = {}
+        for row, other, cosine in zip(
+            rows[kept].tolist(), others[kept].tolist(), cosines.data[kept].tolist(), strict=True
+        ):
+            if inputs_of(examples[row]) != inputs_of(examples[other]):
+                best[row] = max(best.get(row, (0.0, 0)), (cosine, -other))
+        pairs += [(row, -other) for row, (_, other) in sorted(best.items())]
+    return pairs
+
+
+def _report(
+    spec: TaskSpec,
+    given: Ints,
+    systems: Mapping[str, Floats],
+    probabilities: Floats,
+    confident: Ints,
+    issues: Sequence[Mapping[str, Any]],
+    seed: int,
+) -> dict[str, Any]:
+    """The content of audit.json."""
+    labels, counts = spec.labels, np.bincount(given, minlength=len(spec.labels))
+    joint = joint_counts(confident, given, len(labels))
+    rows = np.concatenate([probabilities, given[:, None]], axis=1)
+
+    def errors(drawn: Any) -> float:
+        return share_of_errors(drawn[:, :-1], drawn[:, -1].astype(np.int64))
+
+    share = errors(rows)
+    low, high = bootstrap_interval(rows, errors, seed=seed, draws=_DRAWS)
+    both = joint + joint.T
+    overlaps = [
+        {"label": labels[a], "other": labels[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}
+        for a in range(len(labels))
+        for b in range(a + 1, len(labels))
+        if both[a, b] >= 1
+    ]
+    kinds = [issue["issue"] for issue in issues]
+    return {
+        "examples": len(given),
+        "labels": {label: int(count) for label, count in zip(labels, counts, strict=True)},
+        "accuracy": {name: float((part.argmax(axis=1) == given).mean()) for name, part in systems.items()},
+        "errors": share,
+        "interval": [min(low, share), max(high, share)],
+        "issues": {kind: kinds.count(kind) for kind in (WRONG, DIFFERS, NEAR, UNCLEAR)},
+        "overlaps": sorted(overlaps, key=lambda pair: -pair["share"])[:_MOST_PAIRS],
+    }

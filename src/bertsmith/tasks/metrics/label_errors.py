@@ -1,0 +1,85 @@
+"""Labels that are probably wrong, by the probabilities of models that were not trained on them: confident learning.
+
+Each label has a threshold, the mean probability that its own examples get for it. An example is confidently of the
+label with the highest probability among those that reach their thresholds; where that is not the label that it has, the
+label is probably wrong.
+
+Letters: E examples, K labels.
+
+Source: Northcutt, Jiang and Chuang (2021), "Confident Learning: Estimating Uncertainty in Dataset Labels", sections 3.1
+(thresholds and the confident joint) and 3.2 (ranking by normalized margin).
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+NO_LABEL = -1
+
+
+def label_thresholds(probabilities: Floats, given: Ints) -> Floats:
+    """The mean probability of each label over the examples that have it, [K]; infinity for a label that none has.
+
+    Args:
+        probabilities: [E, K], of models that were not trained on the example.
+        given: the labels that the examples have, [E].
+
+    >>> label_thresholds(np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]), np.array([0, 0, 1])).tolist()
+    [0.7, 0.8]
+    """
+    counts = np.bincount(given, minlength=probabilities.shape[1])
+    own = np.bincount(given, weights=_own(probabilities, given), minlength=probabilities.shape[1])
+    thresholds: Floats = np.where(counts > 0, own / np.maximum(counts, 1), np.inf)
+    return thresholds
+
+
+def confident_labels(probabilities: Floats, given: Ints) -> Ints:
+    """The label that each example confidently has, [E]; `NO_LABEL` where no label reaches its threshold.
+
+    >>> confident_labels(np.array([[0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.2, 0.8]]), np.array([0, 0, 1, 1])).tolist()
+    [0, 1, 0, 1]
+    """
+    reached = np.where(probabilities >= label_thresholds(probabilities, given), probabilities, -np.inf)
+    return np.where(np.isfinite(reached.max(axis=1)), reached.argmax(axis=1), NO_LABEL).astype(np.int64)
+
+
+def joint_counts(confident: Ints, given: Ints, num_labels: int) -> Floats:
+    """Estimated numbers of examples by the label that they have and the one that they should have, [K, K].
+
+    Each row is scaled to the number of examples with its label; a label without any confident example counts as right.
+    """
+    sure = confident != NO_LABEL
+    cells = given[sure] * num_labels + confident[sure]
+    joint = np.bincount(cells, minlength=num_labels**2).reshape(num_labels, num_labels).astype(np.float64)
+    totals, counts = joint.sum(axis=1), np.bincount(given, minlength=num_labels)
+    empty = totals == 0
+    joint[empty, empty] = 1.0
+    return joint * (counts / np.where(empty, 1.0, totals))[:, None]
+
+
+def share_of_errors(probabilities: Floats, given: Ints) -> float:
+    """The estimated share of examples whose label is wrong.
+
+    >>> share_of_errors(np.array([[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.2, 0.8]]), np.array([0, 0, 1, 1]))
+    0.25
+    """
+    joint = joint_counts(confident_labels(probabilities, given), given, probabilities.shape[1])
+    return float(1.0 - np.trace(joint) / len(given))
+
+
+def normalized_margins(probabilities: Floats, given: Ints) -> Floats:
+    """The probability of the label that an example has, less the highest one of the others, [E]; low where it is wrong.
+
+    >>> normalized_margins(np.array([[0.75, 0.25], [0.75, 0.25]]), np.array([0, 1])).tolist()
+    [0.5, -0.5]
+    """
+    others = probabilities.copy()
+    others[np.arange(len(given)), given] = -np.inf
+    margins: Floats = _own(probabilities, given) - others.max(axis=1)
+    return margins
+
+
+def _own(probabilities: Floats, given: Ints) -> Floats:
+    return np.asarray(probabilities[np.arange(len(given)), given])

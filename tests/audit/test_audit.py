@@ -1,0 +1,87 @@
+"""The audit of a table: planted errors are listed with the label they should have; the rest of the table is kept."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertsmith
+from bertsmith.base.core.errors import ConfigError, RunError
+from bertsmith.recipes.audit.run import Audit
+from bertsmith.tasks.metrics.label_errors import confident_labels, joint_counts, label_thresholds, share_of_errors
+from tasks.task_samples import write_base_model
+
+WORDS = {"animal": "cat dog horse cow", "fruit": "apple pear plum fig", "tool": "hammer saw drill axe"}
+FLIPPED = {3: "tool", 22: "animal", 41: "fruit"}
+
+
+def rows_of_table() -> list[dict[str, Any]]:
+    rows = []
+    for number in range(60):
+        label = list(WORDS)[number // 20]
+        words = WORDS[label].split()
+        text = f"the {words[number % 4]} and the {words[number // 4 % 4]} of house {number}"
+        rows.append({"note": f"n{number}", "text": text, "label": FLIPPED.get(number, label)})
+    rows.append({**rows[10], "label": "fruit"})
+    return rows
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    return bertsmith.audit_labels(rows_of_table(), tmp_path_factory.mktemp("audit") / "out")
+
+
+def test_planted_errors_are_first_with_the_label_they_should_have(audit: Audit) -> None:
+    wrong = {issue["row"] - 1: issue["suggested"] for issue in audit.issues if issue["issue"] == "wrong label"}
+    assert {row: wrong[row] for row in FLIPPED} == {row: list(WORDS)[row // 20] for row in FLIPPED}
+    assert len(wrong) <= 6
+    low, high = audit.report["interval"]
+    assert 0 < low <= audit.report["errors"] <= high < 0.3
+    assert any("estimated share of wrong labels" in line for line in audit.lines())
+
+
+def test_texts_with_several_labels_are_listed_with_the_other_row(audit: Audit) -> None:
+    same = [issue for issue in audit.issues if issue["issue"] == "same text, other label"]
+    assert [(issue["row"], issue["label"]) for issue in same] == [(11, "animal"), (61, "fruit")]
+    assert same[0]["other"].startswith("fruit (")
+
+
+def test_the_corrected_table_differs_in_the_labels_alone(audit: Audit) -> None:
+    with open(audit.folder / "corrected.csv", newline="", encoding="utf-8") as file:
+        corrected = list(csv.DictReader(file))
+    wrong = {issue["row"] - 1: issue["suggested"] for issue in audit.issues if issue["issue"] == "wrong label"}
+    for number, (row, before) in enumerate(zip(corrected, rows_of_table(), strict=True)):
+        assert (row["note"], row["text"]) == (before["note"], before["text"])
+        assert row["label"] == wrong.get(number, before["label"])
+        assert row["label_before"] == (before["label"] if number in wrong else "")
+    with open(audit.folder / "issues.csv", newline="", encoding="utf-8") as file:
+        assert [row["row"] for row in csv.DictReader(file)] == [str(issue["row"]) for issue in audit.issues]
+    assert json.loads((audit.folder / "audit.json").read_text()) == audit.report
+    assert "Audit of labels" in (audit.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_model_predicts_next_to_the_bag_of_words(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    report = bertsmith.audit_labels(rows_of_table(), tmp_path / "out", model=base, folds=3, device="cpu").report
+    assert list(report["accuracy"]) == ["bag of words", "linear model on frozen vectors"]
+    with pytest.raises(RunError, match="a new folder"):
+        bertsmith.audit_labels(rows_of_table(), tmp_path / "out")
+
+
+def test_other_tasks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--task classification, the task that can be audited; found regression"):
+        bertsmith.audit_labels("absent.csv", tmp_path / "out", task="regression")
+
+
+def test_the_confident_joint_is_scaled_to_the_labels_that_are_there() -> None:
+    # Label 0 has the threshold 0.7, label 1 has 0.6; label 2 has no examples.
+    chances = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.4, 0.6, 0.0], [0.3, 0.7, 0.0], [0.5, 0.5, 0.0]])
+    given = np.array([0, 0, 0, 1, 1])
+    np.testing.assert_allclose(label_thresholds(chances, given), [0.7, 0.6, np.inf])
+    confident = confident_labels(chances, given)
+    assert confident.tolist() == [0, 0, 1, 1, -1]
+    assert joint_counts(confident, given, 3).tolist() == [[2.0, 1.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
+    assert share_of_errors(chances, given) == pytest.approx(0.2)
