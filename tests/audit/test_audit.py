@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bertsmith
-from bertsmith.base.core.errors import ConfigError, RunError
+from bertsmith.base.core.errors import ConfigError, InputError, RunError
 from bertsmith.recipes.audit.run import Audit
 from bertsmith.tasks.metrics.label_errors import confident_labels, joint_counts, label_thresholds, share_of_errors
 from tasks.task_samples import write_base_model
@@ -71,8 +71,24 @@ def test_a_model_predicts_next_to_the_bag_of_words(tmp_path: Path) -> None:
         bertsmith.audit_labels(rows_of_table(), tmp_path / "out")
 
 
+def test_a_run_with_folds_predicts_too(tmp_path: Path) -> None:
+    rows, run = rows_of_table(), tmp_path / "run"
+    run.mkdir()
+    lines = [
+        {"texts": [row["text"]], "gold": row["label"], "prediction": {"probabilities": dict.fromkeys(WORDS, 1 / 3)}}
+        for row in rows
+    ]
+    (run / "out_of_fold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = bertsmith.audit_labels(rows, tmp_path / "out", run=run).report
+    assert list(report["accuracy"]) == ["bag of words", "fine-tuned model"]
+    with pytest.raises(InputError, match="name the table that the run was trained on"):
+        bertsmith.audit_labels(rows[1:], tmp_path / "other", run=run)
+    with pytest.raises(InputError, match=r"found no out_of_fold\.jsonl"):
+        bertsmith.audit_labels(rows, tmp_path / "none", run=tmp_path)
+
+
 def test_other_tasks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--task classification, the task that can be audited; found regression"):
+    with pytest.raises(ConfigError, match="the task that can be audited; found regression"):
         bertsmith.audit_labels("absent.csv", tmp_path / "out", task="regression")
 
 

@@ -30,6 +30,13 @@ class AuditRequest(Request, ColumnSettings):
         metavar="DIR",
         path=True,
     )
+    run: str | Path | None = help_field(
+        None,
+        "a run of `finetune --folds` on the same table, whose predictions for the rows of each fold are used as well",
+        metavar="RUN",
+        path=True,
+        kind=str,
+    )
     folds: int = help_field(
         5, "parts of the table, of which each is predicted by models fitted to the others", least=2, most=100
     )

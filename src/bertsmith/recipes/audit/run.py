@@ -22,15 +22,19 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from bertsmith.base.core.progress import Progress, tell
+from bertsmith.base.core.errors import InputError
+from bertsmith.base.core.progress import Progress, counted, tell
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.core.tables import local_path
-from bertsmith.base.storage.files import write_json
+from bertsmith.base.storage.files import read_json_lines, write_json
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.audit.request import MOST_PAIRED, AuditRequest
 from bertsmith.recipes.audit.results import write_corrected, write_issues, write_page
+from bertsmith.recipes.results.baseline_lines import MODEL
+from bertsmith.recipes.results.finished_run import OUT_OF_FOLD
+from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.baselines.bag_of_words import TextSpace
 from bertsmith.tasks.baselines.linear import fit_for
 from bertsmith.tasks.baselines.n_grams import NGramModel, decoded
@@ -155,6 +159,8 @@ def _systems(
             bag[held] = _chances(model.predict([examples[row] for row in held.tolist()]))
             progress.advance(1)
     yield BAG, bag
+    if request.run is not None:
+        yield MODEL, _of_run(Path(request.run), spec, examples)
     if folder is None:
         return
     from bertsmith.tasks.baselines.text_vectors import text_vectors
@@ -172,6 +178,29 @@ def _systems(
             )
             progress.advance(1)
     yield VECTORS, linear
+
+
+def _of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> Floats:
+    """The probabilities of a run with folds for the same examples, [E, K].
+
+    Raises:
+        InputError: the run has no folds, or they are of other examples.
+    """
+    path = run / OUT_OF_FOLD
+    if not path.is_file():
+        raise InputError(
+            expected=f"a finished run with --folds in '{run}'", found=f"no {OUT_OF_FOLD}", fix="name another run"
+        )
+    lines = list(read_json_lines(path))
+    theirs = [(line["texts"], line["gold"]) for line in lines]
+    if theirs != [(texts_of(example), example.label) for example in examples]:
+        raise InputError(
+            expected=f"the {counted(len(examples), 'example')} of the table in '{path}', in this order",
+            found=f"{counted(len(lines), 'example')}, or other texts or labels",
+            fix="name the table that the run was trained on, as it was then",
+        )
+    chances = [line["prediction"]["probabilities"] for line in lines]
+    return np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)
 
 
 def _chances(predictions: Sequence[Any]) -> Floats:
