@@ -87,6 +87,14 @@ def test_a_run_with_folds_predicts_too(tmp_path: Path) -> None:
         bertsmith.audit_labels(rows, tmp_path / "none", run=tmp_path)
 
 
+def test_a_table_without_errors_has_an_interval_all_the_same(tmp_path: Path) -> None:
+    rows = [{"text": f"{word} {number}", "label": word} for number in range(20) for word in ("cat", "dog")]
+    report = bertsmith.audit_labels(rows, tmp_path / "out", folds=2).report
+    low, high = report["interval"]
+    assert (report["errors"], low) == (0.0, 0.0)
+    assert high == pytest.approx(1 - 0.025 ** (1 / 40), abs=1e-6)
+
+
 def test_other_tasks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the task that can be audited; found regression"):
         bertsmith.audit_labels("absent.csv", tmp_path / "out", task="regression")

@@ -39,6 +39,7 @@ from bertsmith.tasks.baselines.bag_of_words import TextSpace
 from bertsmith.tasks.baselines.linear import fit_for
 from bertsmith.tasks.baselines.n_grams import NGramModel, decoded
 from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
     Floats,
@@ -48,7 +49,7 @@ from bertsmith.tasks.metrics.label_errors import (
     normalized_margins,
     share_of_errors,
 )
-from bertsmith.tasks.metrics.uncertainty import bootstrap_interval
+from bertsmith.tasks.metrics.uncertainty import bootstrap_interval, proportion_interval
 from bertsmith.tasks.specs.kinds import task_for
 from bertsmith.tasks.specs.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.specs.task import BAG, VECTORS, TaskSpec
@@ -164,7 +165,6 @@ def _systems(
     if folder is None:
         return
     from bertsmith.tasks.baselines.text_vectors import text_vectors
-    from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
     encoder = load_frozen_encoder(folder, device=request.device)
     vectors = text_vectors(encoder, task, examples, encoder.choice("last"))
@@ -295,6 +295,8 @@ def _report(
 
     share = errors(rows)
     low, high = bootstrap_interval(rows, errors, seed=seed, draws=_DRAWS)
+    if low == high:  # without a single error, say, draws tell nothing about other rows
+        low, high = proportion_interval(round(share * len(given)), len(given))
     both = joint + joint.T
     overlaps = [
         {"label": labels[a], "other": labels[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}
