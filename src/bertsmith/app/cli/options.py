@@ -113,12 +113,12 @@ class _BeforeTorch:
     """A finder of modules that finds none, but calls a function before torch is imported for the first time."""
 
     def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
+        self._check, self._is_done = check, False
 
     def find_spec(self, name: str, *_: Any) -> None:
         """Called for each module that is not imported yet."""
-        if name == "torch":
-            sys.meta_path.remove(self)
+        if name == "torch" and not self._is_done:
+            self._is_done = True
             self._check()
 
 
@@ -133,8 +133,7 @@ def before_torch(check: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        if finder in sys.meta_path:
-            sys.meta_path.remove(finder)
+        sys.meta_path.remove(finder)
 
 
 def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
