@@ -8,7 +8,8 @@ system, and the result is milliseconds per text. A peer's best setting is its fa
 Cold: each system is the shortest script that a user would write for one text, tokenizer included: imports, loading,
 tokenizing, encoding. Its vector is compared with ours in fp32. The scripts take turns, each in its own process, with
 their files already in the page cache. Models are converted beforehand. Both wall-clock and CPU time are recorded.
-`ours-onnx` answers from our own export and does not import torch.
+`ours` is `bertsmith.load`, which in fp32 builds the graph of the model folder and does not import torch; `ours-torch`
+imports it first. `ours-onnx` answers from our own export and does not import torch either.
 
 Models and precisions may be run one by one: the result file keeps the others.
 """
@@ -39,6 +40,7 @@ from bertsmith.models.checkpoints.load import load_any
 from bertsmith.text.tokenizers.tokenizer import Tokenizer
 
 LENGTH, ASKED = 32, 20
+IN_TORCH = "ours-torch"  # a first vector of ours in a program that imports torch itself
 TEXT = "the film is a charming and often affecting journey through the lives of people who never meet"
 # The script of a cold start; its arguments are folder, converted model, pooling, precision, threads and text.
 BEGIN = "import sys; folder, path, pooling, precision, threads, text = sys.argv[1:]; threads = int(threads)\n"
@@ -54,6 +56,12 @@ inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids
 """
 SCRIPTS = {
     "ours": """
+import bertsmith
+model = bertsmith.load(path, device="cpu", precision=precision)
+vector = model.embed([text], pooling=pooling, normalize=False)[0]
+""",
+    "ours-torch": """
+import torch
 from bertsmith.inference.vectors.loading import load_embedder
 embedder = load_embedder(path, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
@@ -147,12 +155,14 @@ def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options
     asked: list[type[System]] = [Ours, *PEERS]
     commands, checks, left_out = {}, {}, {}
     reference = load_embedder(files.folder, pooling=files.pooling, normalize=False, device="cpu").embed([TEXT])
-    for kind in asked:
-        name = f"{kind.engine} {precision}"
-        if not any(system.startswith(name) for system in warm["systems"]):
+    scripts = [(kind.engine, kind) for kind in asked]
+    scripts.insert(1, (IN_TORCH, Ours))
+    for engine, kind in scripts:
+        name = f"{engine} {precision}"
+        if not any(system.startswith(f"{kind.engine} {precision}") for system in warm["systems"]):
             continue
         values = (files.folder, converted(kind, files, precision), files.pooling, precision, options.threads, TEXT)
-        command = [sys.executable, "-W", "ignore", "-c", BEGIN + SCRIPTS[kind.engine] + END, *map(str, values)]
+        command = [sys.executable, "-W", "ignore", "-c", BEGIN + SCRIPTS[engine] + END, *map(str, values)]
         try:
             # This first run also fills the page cache and writes compiled modules.
             checks[name] = _check(_answer_of(command, options.threads).vector, reference, precision, options.bound)

@@ -24,6 +24,7 @@ ENCODE, DEFAULTS, LATENCY = "encode_speed_", "encode_speed_defaults_", "latency_
 OURS, FOLDER = "ours", "ours-onnx"
 # The other engines of a result and their columns; those that begin with "ours" are not peers.
 COLUMNS = {
+    "ours-torch": "ours, torch imported",
     "ours-plain": "ours, plain",
     FOLDER: "ours, ONNX folder",
     "ctranslate2": "CTranslate2",

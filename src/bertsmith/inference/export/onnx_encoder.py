@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.inference.export.onnx_message import BOOL, FLOAT, Array, Node
+from bertsmith.inference.export.onnx_message import BOOL, FLOAT, FUSED_PRODUCT, Array, Node
 from bertsmith.models.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.models.encoders.deberta import DebertaConfig, distances_of, needs_logarithms_of_torch
 from bertsmith.models.encoders.mpnet import ranges_of
@@ -32,10 +32,14 @@ Turn = tuple[str, str]  # cosines and sines, [S, d / 2], or [B, 1, S, d / 2] if 
 
 
 class Nodes:
-    """A graph under construction."""
+    """A graph under construction.
 
-    def __init__(self, config: EncoderConfig, tensors: "Mapping[str, Tensor]") -> None:
-        self.config, self.tensors = config, tensors
+    Args:
+        in_memory: see `onnx_graph.graph_of`.
+    """
+
+    def __init__(self, config: EncoderConfig, tensors: "Mapping[str, Tensor]", *, in_memory: bool = False) -> None:
+        self.config, self.tensors, self.in_memory = config, tensors, in_memory
         self.nodes: list[Node] = []
         self.arrays: dict[str, Array] = {}
 
@@ -80,8 +84,14 @@ class Nodes:
 
     def dense(self, x: str, name: str) -> str:
         """The affine map of a layer, which may have no bias."""
-        product = self.node("MatMul", x, self.array(f"{name}.weight", plain(self.tensors[f"{name}.weight"]).T))
+        product = self.product(x, f"{name}.weight", plain(self.tensors[f"{name}.weight"]))
         return self.node("Add", product, self.parameter(f"{name}.bias")) if self.has(f"{name}.bias") else product
+
+    def product(self, x: str, name: str, weights: npt.NDArray[np.float32]) -> str:
+        """The product of the last axis and the transposed weights [O, K]."""
+        if self.in_memory:
+            return self.node(FUSED_PRODUCT, x, self.array(name, weights), transB=1)
+        return self.node("MatMul", x, self.array(name, weights.T))
 
     def norm(self, x: str, name: str, epsilon: float | None = None) -> str:
         """Layer norm over the last axis; it may have no bias. `epsilon` comes from the configuration by default."""

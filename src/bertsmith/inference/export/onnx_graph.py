@@ -45,6 +45,7 @@ def graph_of(
     *,
     reads: str = "pooler",
     tied: bool = True,
+    in_memory: bool = False,
 ) -> Graph:
     """The graph of a model in fp32, with axes named batch, sequence and choices.
 
@@ -54,10 +55,12 @@ def graph_of(
         reads: what the head reads; see `TaskSpec.reads`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
             separate matrix, which can then be quantized.
+        in_memory: for a session of this process alone. Weights stay as they are stored, [O, K], for an operator of ONNX
+            Runtime; others know only [K, O], and a transposed copy costs as much as the rest of the graph.
     """
     parts = parts_of(tensors, config)
     outputs = outputs_of(kind, parts)
-    graph = Nodes(config, tensors)
+    graph = Nodes(config, tensors, in_memory=in_memory)
     results = _Heads(graph).forward(kind, outputs, tied=tied, reads=reads)
     outer = ["batch", "choices"] if kind == "choice" else ["batch"]
     width = config.hidden_size
@@ -285,9 +288,10 @@ class _Heads:
         if kind == "transform":
             changed = self.nodes.activation(self.nodes.dense(hidden, "mlm.transform"), self.config.head_act)
             hidden = self.nodes.norm(changed, "mlm.norm")
-        if tied:
-            table = self.nodes.node("Transpose", self.nodes.parameter("bert.embeddings.word.weight"), perm=[1, 0])
+        table = "bert.embeddings.word.weight"
+        if tied and not self.nodes.in_memory:
+            turned = self.nodes.node("Transpose", self.nodes.parameter(table), perm=[1, 0])
+            scores = self.nodes.node("MatMul", hidden, turned)
         else:
-            table = self.nodes.array("mlm.decoder.weight", plain(self.tensors["bert.embeddings.word.weight"]).T)
-        scores = self.nodes.node("MatMul", hidden, table)
+            scores = self.nodes.product(hidden, table if tied else "mlm.decoder.weight", plain(self.tensors[table]))
         return scores if kind == "tied" else self.nodes.node("Add", scores, self.nodes.parameter("mlm.bias"))

@@ -18,6 +18,8 @@ from bertsmith.models.tensorflow_files.wire import BYTES, FIXED32, VARINT, field
 OPSET, _IR_VERSION = 20, 9
 FLOAT, INTEGER, BOOL, DOUBLE = 1, 7, 9, 11  # types of numbers
 _TYPES = {np.dtype(np.float32): FLOAT, np.dtype(np.int64): INTEGER, np.dtype(np.float64): DOUBLE}
+# An operator of ONNX Runtime, and where it is defined.
+FUSED_PRODUCT, _RUNTIME = "FusedMatMul", "com.microsoft"
 _OF_FLOAT, _OF_INTEGER, _OF_TEXT, _OF_INTEGERS = 1, 2, 3, 7  # kinds of attributes
 _OUTSIDE = 1  # where the numbers of an array are
 _LARGE = 1024  # bytes of an array that may be outside
@@ -75,6 +77,7 @@ class Graph:
                 _text(3, __version__),
                 _bytes(7, b"".join(graph)),
                 _bytes(8, _text(1, "") + _integer(2, OPSET)),
+                _bytes(8, _text(1, _RUNTIME) + _integer(2, 1)) if any(map(_is_fused, self.nodes)) else b"",
             )
         )
 
@@ -100,8 +103,13 @@ def _node(node: Node) -> bytes:
             _text(3, node.outputs[0]),  # the name of the node
             _text(4, node.operator),
             *(_bytes(5, _attribute(name, value)) for name, value in sorted(node.attributes.items())),
+            _text(7, _RUNTIME) if _is_fused(node) else b"",
         )
     )
+
+
+def _is_fused(node: Node) -> bool:
+    return node.operator == FUSED_PRODUCT
 
 
 def _attribute(name: str, value: Any) -> bytes:

@@ -185,7 +185,9 @@ class Session:
             of_numpy = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
             self._arrays = graph.arrays  # which have to live as long as their values
             values = [of_numpy(array, _ONNX_FLOAT) for array in graph.arrays.values()]
-            options.add_external_initializers(list(graph.arrays), values)
+            options.add_external_initializers(list(graph.arrays), values)  # which copies them for as long as it loads
+            for name, value in zip(graph.arrays, values, strict=True):
+                options.add_initializer(name, value)
         try:
             self._session = onnxruntime.InferenceSession(
                 content, options, providers=["CPUExecutionProvider"], disabled_optimizers=SLOW_FUSIONS
