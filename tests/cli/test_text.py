@@ -12,6 +12,8 @@ from bertsmith.app.cli.text import count_lines, line_blocks
 from bertsmith.text.tokenizers.normalize import TextRules
 from bertsmith.text.tokenizers.vocabulary import Vocabulary
 from bertsmith.text.tokenizers.wordpiece import WordPieceTokenizer
+from model_files.test_sentencepiece_file import write_model
+from tasks.architecture_samples import unigram_pieces
 
 
 def test_lines_become_pieces(run, vocabulary: Path) -> None:
@@ -22,6 +24,13 @@ def test_lines_become_pieces(run, vocabulary: Path) -> None:
 def test_lines_become_ids(run, vocabulary: Path) -> None:
     result = run("tokenize", "--vocab", vocabulary, "--ids", stdin=b"a b\n")
     assert result == (0, "5 6\n", "")
+
+
+def test_the_pieces_of_a_model_come_from_the_file_that_its_architecture_has(run, tmp_path: Path) -> None:
+    write_model(tmp_path / "spm.model", unigram_pieces(["[PAD]", "[CLS]", "[SEP]", "[UNK]"]))
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    result = run("tokenize", "--model", tmp_path, stdin=b"the film\n")
+    assert result == (0, "\u2581the \u2581film\n", "")
 
 
 def test_at_a_terminal_a_message_says_that_lines_are_expected(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,13 +113,18 @@ def tokenizer_from(vocab: str | Path | None, model: str | Path | None, cased: bo
 
 def _tokenizer_of(model: str | Path) -> "Tokenizer":
     """The tokenizer of a model; from a local folder it is read without the weights, and so without torch."""
+    from bertsmith.base.storage.files import read_object
+    from bertsmith.models.checkpoints.architectures import ARCHITECTURES
+    from bertsmith.models.checkpoints.transformers_folder import encoder_type
     from bertsmith.models.model_files.metadata import read_metadata
     from bertsmith.models.model_files.tokenizer_files import read_tokenizer
 
     folder = Path(model)
     if (folder / "config.json").exists():
         metadata = read_metadata(folder)
-        tokenizer, _ = read_tokenizer(folder, metadata)
+        architecture = ARCHITECTURES.get(encoder_type(str(read_object(folder / "config.json").get("model_type"))))
+        read = read_tokenizer if architecture is None else architecture.read_tokenizer
+        tokenizer, _ = read(folder, metadata)
         if tokenizer is not None:
             metadata.check_vocabulary(tokenizer.vocabulary, folder)
     else:
