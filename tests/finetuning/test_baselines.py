@@ -18,8 +18,8 @@ from bertsmith.inference.predictors.loading import load_predictor
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.model_files.metadata import ModelMetadata
 from bertsmith.models.model_files.weakness import weakness_of
+from bertsmith.recipes.finetuning import bag, cheaper
 from bertsmith.recipes.finetuning import baselines as module
-from bertsmith.recipes.finetuning import cheaper
 from bertsmith.recipes.finetuning.baselines import Baselines, baselines_of
 from bertsmith.recipes.finetuning.cheaper import best_baseline, with_bag_of_words, write_linear
 from bertsmith.recipes.finetuning.job import FinetuningJob
@@ -678,7 +678,7 @@ def test_one_dev_example_cannot_be_compared(tmp_path: Path) -> None:
 
 
 def test_large_sets_are_sampled_and_the_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_EXAMPLES", 30)
+    monkeypatch.setattr(bag, "MOST_EXAMPLES", 30)
     base = write_base_model(tmp_path / "base")
     report = finetune(
         base, SPECS["single"], data_of("single", 60), tmp_path / "run", SETTINGS, HOPELESS, seeds=1
@@ -688,10 +688,10 @@ def test_large_sets_are_sampled_and_the_line_says_so(tmp_path: Path, monkeypatch
 
 
 def test_words_are_counted_in_more_examples_than_are_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_EXAMPLES", 10)
+    monkeypatch.setattr(bag, "MOST_EXAMPLES", 10)
     data, words = data_of("single", 60), 0
     for most, name in ((1, "few"), (100, "some"), (10_000, "all")):
-        monkeypatch.setattr(module, "MOST_WORDS_OF_BAG", most)
+        monkeypatch.setattr(bag, "MOST_WORDS_OF_BAG", most)
         (tmp_path / name).mkdir()
         found = computed(tmp_path / name, "single", data)
         counts = {one["name"]: one["train_examples"] for one in found.results}

@@ -1,6 +1,7 @@
 """`--keep auto`: the best of a training, the average and their linear start, by a paired test."""
 
 import dataclasses
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -36,9 +37,11 @@ RUINS: dict[str, Any] = {"learning_rate": 0.3, "epochs": 1.0}
 
 @pytest.fixture(scope="module")
 def ruined(base: str, mails: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose steps are so long that the trainings forget what they started from."""
+    """A run whose steps are so long that the trainings forget what they started from, without a bag of words."""
     out = tmp_path_factory.mktemp("runs") / "ruined"
-    finetune(base, "classification", out, train=mails, dev=mails, seeds=2, **{**AUTO, **RUINS})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "has_bag", lambda job: False)
+        finetune(base, "classification", out, train=mails, dev=mails, seeds=2, **{**AUTO, **RUINS})
     return out
 
 
@@ -96,7 +99,7 @@ def test_trainings_that_are_better_are_kept_and_their_start_is_no_part_of_their_
     auto = finetune(base, "classification", tmp_path / "auto", train=mails, dev=mails, **AUTO).report
     assert auto["best"] == "average"
     assert auto["average"]["parts"] == 2
-    assert auto["choice"][-1]["name"] == "the linear start"
+    assert [other["name"] for other in auto["choice"][-2:]] == ["the linear start", "the bag of words"]
     every = [tensors_of(tmp_path / "auto" / f"seed-{seed}" / "model") for seed in (1, 2)]
     kept = tensors_of(tmp_path / "auto" / "model")
     assert all(torch.equal(kept[name], values) for name, values in merging.average_of(every).items())
@@ -143,6 +146,24 @@ def test_each_label_has_a_held_out_example_where_a_choice_depends_on_them(
         assert [example.id for example in usual.dev] == ["6", "12", "14", "32", "46", "56"]
         warning = "all 6 held-out examples have the label bad; give --dev or more examples"
         assert (list(usual.warnings), capsys.readouterr().err) == ([warning], f"warning: {warning}\n")
+
+
+def test_each_of_several_labels_has_its_share_of_the_held_out_examples(tmp_path: Path) -> None:
+    train = tmp_path / "rows.jsonl"
+    rows = [
+        {"text": f"text {n}", "labels": [*["a"] * (n % 2 == 0), *["b"] * (n % 5 == 0), *["rare"] * (n in (3, 57))]}
+        for n in range(60)
+    ]
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    request = FinetuneRequest("base", "multi-label", tmp_path / "run", train=train, keep="auto")
+    data = read_examples(request).data
+    held = Counter(label for example in data.dev for label in example.label)
+    assert held == {"a": 3, "b": 1, "rare": 1}
+    assert 5 <= len(data.dev) <= 7
+    assert {label for example in data.train for label in example.label} == {"a", "b", "rare"}
+    assert data.by_label
+    without = sum(not example.label for example in data.dev)
+    assert without == 2, "those without a label are held out as well"
 
 
 def test_labels_without_a_held_out_example_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,14 +53,17 @@ def require_attention(encoder: RowEncoder, name: str) -> None:
 
 
 def find_abilities(
-    predictor: Predictor | None, pretrained: PretrainedPredictor | None, encoder: RowEncoder, parts: Collection[str]
+    predictor: Predictor | None,
+    pretrained: PretrainedPredictor | None,
+    encoder: RowEncoder | None,
+    parts: Collection[str],
 ) -> tuple[str, ...]:
     """The methods that a model supports.
 
     Args:
         predictor: the model with a task head, if it has one.
         pretrained: the model with pre-training heads, if it has them.
-        encoder: the encoder below all heads.
+        encoder: the encoder below all heads; None for a model on words.
         parts: with `pretrained`, the trained parts beyond the encoder.
     """
     abilities = [] if predictor is None else [OF_TASKS[predictor.task.spec.kind]]
@@ -69,7 +72,7 @@ def find_abilities(
         abilities += ["complete"] if "mlm" in parts and pretrained.engine.predicts != MASKED else []
         abilities += ["perplexity"] if "mlm" in parts and pretrained.engine.directions else []
         abilities += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
-    if encoder.has_vectors:
+    if encoder is not None and encoder.has_vectors:
         abilities += ["embed", "features"] if encoder.is_torch else ["embed"]
     if predictor is None:
         return (*abilities, "rerank")

@@ -40,6 +40,7 @@ from bertsmith.recipes.finetuning.base_model import require_lengths
 from bertsmith.recipes.finetuning.recipes import resolved, situation_of
 from bertsmith.recipes.finetuning.run import finetune
 from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.baselines.bag_of_words import cut_words
 from bertsmith.tasks.specs.predictions import LabelPrediction
 from bertsmith.tasks.specs.settings import TaskSettings
 from bertsmith.tasks.specs.task import TaskSpec
@@ -247,8 +248,11 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
                 )
             self.predictor_ = load_predictor(out / "model", device=self.device)
         self.report_ = dict(result.report)
-        rows, *_ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
-        warn_cut(rows.cut_by_row.tolist())
+        if self.predictor_.reads_pieces:
+            rows, *_ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
+            warn_cut(rows.cut_by_row.tolist())
+        else:
+            warn_cut(cut_words(example, spec.settings) for example in examples)
         return self
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:

@@ -31,7 +31,7 @@ from bertsmith.recipes.finetuning.recipes import (
 from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.run import FinetuningResult, usual_seeds
 from bertsmith.recipes.finetuning.run import finetune as run_finetuning
-from bertsmith.recipes.finetuning.settings import PROBE, SETFIT, FinetuningSettings, RecipeSettings
+from bertsmith.recipes.finetuning.settings import BAG_ALONE, PROBE, SETFIT, FinetuningSettings, RecipeSettings
 from bertsmith.recipes.results.finished_run import TABLE_FILE, kept_scores, search_folder
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.drawn_replies import with_negatives
@@ -230,7 +230,7 @@ def read_examples(request: FinetuneRequest, fold: int = 0) -> Examples:
             map_labels=request.map_labels,
             group_column=request.group_column,
             weight_column=request.weight_column,
-            by_label=request.keep == AUTO,
+            by_label=request.keep in (AUTO, BAG_ALONE),
             fold=None if request.folds is None else (fold, request.folds),
         )
     data = dataclasses.replace(data, warnings=tuple(warnings))
@@ -276,7 +276,7 @@ def choose_settings(
     recipe = recipe or AUTO
     values = resolved(recipe, situation, values)
     if request.folds is not None:  # no dev examples choose a step of the training on all, which is no second one
-        values |= {"refit": False, "keep": "auto" if values.get("keep") == "auto" else "last"}
+        values |= {"refit": False, "keep": values["keep"] if values.get("keep") in (AUTO, BAG_ALONE) else "last"}
     settings, rates = settings_from(values)
     if resume and not request.search and request.folds is None and settings.reads == PROBE:
         settings = dataclasses.replace(settings, reads=reads_of_run(Path(request.out)) or PROBE)

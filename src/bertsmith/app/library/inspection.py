@@ -13,18 +13,21 @@ from bertsmith.base.storage.files import read_json
 from bertsmith.models.checkpoints.hub import shown
 from bertsmith.models.checkpoints.load import load_any, locate
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
+from bertsmith.models.checkpoints.plan import LoadReport
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import (
     CARD,
     METADATA,
+    NGRAM_ENCODER,
+    NGRAM_WEIGHTS,
     ModelMetadata,
     altered_files,
     digest_state,
+    n_gram_folder,
     read_metadata,
 )
 
 if TYPE_CHECKING:
-    from bertsmith.models.checkpoints.plan import LoadReport
     from bertsmith.models.parts.config import EncoderConfig
 
 _SIZES = (
@@ -70,7 +73,7 @@ class ModelReport:
     dtypes: Mapping[str, int]
     kept_layers: tuple[str, ...]
     files: Mapping[str, int]
-    tensors: "LoadReport"
+    tensors: LoadReport
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; those of `tensors` are at the top level."""
@@ -90,9 +93,8 @@ class ModelReport:
         lines += [f"labels: {', '.join(self.labels)}"] if self.labels else []
         lines.append(f"text: {self.text}")
         lines += [f"card: {line}" for line in self.card]
-        lines.append(
-            "stored as: " + ", ".join(f"{name} ({counted(count, 'tensor')})" for name, count in self.dtypes.items())
-        )
+        stored = ", ".join(f"{name} ({counted(count, 'tensor')})" for name, count in self.dtypes.items())
+        lines += [f"stored as: {stored}"] if stored else []
         if self.kept_layers:
             lines.append(f"int8 keeps in higher precision: {', '.join(self.kept_layers)}")
         lines.append("files: " + ", ".join(f"{name} ({size:,} bytes)" for name, size in self.files.items()))
@@ -114,6 +116,8 @@ def inspect_model(source: str | Path) -> ModelReport:
         CheckpointError: the model is unreadable; if files differ from their digests, the message names them.
         BertsmithError: there is no model.
     """
+    if (words := n_gram_folder(source)) is not None and not (words / NGRAM_ENCODER).is_dir():
+        return _report_of_words(words)
     require_torch(source)
     from bertsmith.models.checkpoints.own_folder import read_other_folder
 
@@ -149,9 +153,43 @@ def inspect_model(source: str | Path) -> ModelReport:
         altered=state.altered,
         dtypes=dict(Counter(str(tensor.dtype).removeprefix("torch.") for tensor in model.tensors.values())),
         kept_layers=model.metadata.kept_layers(folder),
-        files={file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.is_file()},
+        files=_sizes_of_files(folder),
         tensors=model.report,
     )
+
+
+def _report_of_words(folder: Path) -> ModelReport:
+    """What a model on words is, which has no encoder."""
+    from bertsmith.tasks.baselines.word_model import read_counted
+
+    metadata = read_metadata(folder)
+    state = digest_state(folder, metadata.other.get("digests"))
+    if state.altered:
+        raise altered_files(folder, state.altered)
+    model = read_counted(folder)
+    weights = ("weight", "bias") if (folder / NGRAM_WEIGHTS).is_file() else ()
+    computes, *text = model.about
+    return ModelReport(
+        path=folder,
+        what=f"model on words for {model.spec.title}, without an encoder",
+        sizes={"parameters": model.parameters},
+        task=model.spec.kind,
+        labels=model.spec.labels,
+        text=" ".join([computes, *text]).rstrip("."),
+        card=_card(folder),
+        digests="verified" if state.recorded else "none",
+        altered=(),
+        dtypes={"float32": len(weights)} if weights else {},
+        kept_layers=(),
+        files=_sizes_of_files(folder),
+        tensors=LoadReport(
+            source=f"'{folder}'", mapped={name: name for name in weights}, skipped={}, unknown=(), missing=()
+        ),
+    )
+
+
+def _sizes_of_files(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.is_file()}
 
 
 def verify_model(source: str | Path) -> int:
@@ -161,8 +199,9 @@ def verify_model(source: str | Path) -> int:
         source: anything that `load` accepts.
     """
     place = _encoder_of(source)
-    if is_onnx_folder(place):
-        folder = Path(place)
+    words = n_gram_folder(place)
+    if is_onnx_folder(place) or words is not None:
+        folder = words or Path(place)
     else:
         require_torch(source)
         path, _ = locate(place)

@@ -19,7 +19,7 @@ from bertsmith.inference.predictors.request import EvaluateRequest, QuantizeRequ
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, ModelMetadata, is_n_gram_folder, read_metadata
+from bertsmith.models.model_files.metadata import METADATA, SIMILARITY, ModelMetadata, n_gram_folder, read_metadata
 from bertsmith.recipes.finetuning.run import is_count
 from bertsmith.recipes.results.resampling import example_lines, intervals
 from bertsmith.recipes.sentence_encoders.evaluation import CLUSTERING, score_clusters, score_vectors
@@ -92,13 +92,13 @@ def evaluate(request: EvaluateRequest) -> Evaluation:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
     model, data, columns = request.model, local_path(request.data), request.part(ColumnSettings)
-    is_counted = is_n_gram_folder(model)
-    if not is_counted and _gives_vectors(model, request.task):
+    words = n_gram_folder(model)
+    if words is None and _gives_vectors(model, request.task):
         return _evaluate_vectors(request)
-    folder = None if is_counted else load_any(model)
-    predictor = load_ensemble([folder or model, *request.also], **request.arguments(load_ensemble))
+    folder = None if words is not None else load_any(model)
+    predictor = load_ensemble([folder or words or model, *request.also], **request.arguments(load_ensemble))
     if folder is None:
-        metadata = read_metadata(Path(model))
+        metadata = read_metadata(words or Path(model))
         labelled = labelled_of(predictor.task.spec, data, request.task, columns, request.map_labels)
     else:
         metadata = folder.metadata

@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertsmith.app.library.abilities import OF_TASKS
 from bertsmith.app.library.inspection import verify_model
 from bertsmith.app.library.model import Model
 from bertsmith.app.library.opening import Opening
 from bertsmith.app.library.record_models import ModelWithRecords, RecordModel
+from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.registry import Registry
 from bertsmith.base.core.requests import parameters_named, require_path
 from bertsmith.base.machine.runtime import require_torch
@@ -23,6 +25,7 @@ from bertsmith.inference.predictors.loading import (
     load_pretraining_heads,
     said_weak,
 )
+from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import EvaluateRequest
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.inference.vectors.loading import early_encoder, load_embedder
@@ -30,7 +33,7 @@ from bertsmith.models.checkpoints.hub import model_name
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata, read_metadata
+from bertsmith.models.model_files.metadata import SIMILARITY, ModelMetadata, n_gram_folder, read_metadata
 from bertsmith.tasks.encoding.row_encoder import RowEncoder
 from bertsmith.tasks.task_data.spec_of_model import spec_of
 
@@ -62,6 +65,8 @@ def load(
     verify: bool = False,
 ) -> Model:
     """The model of a folder (ours, transformers, sentence-transformers or ONNX), run, Google checkpoint or hub id.
+
+    A bag of words is a model as well, which reads neither pieces nor needs torch.
 
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
@@ -113,6 +118,8 @@ def _loaded(source: str | Path, *, head: "type[OwnHead] | None", **options: Any)
     name = model_name(source)
     if head is not None:
         return Model(name, predictor=said_weak(load_predictor(source, head=head, **options), source))
+    if (words := n_gram_folder(source)) is not None:
+        return Model(name, predictor=said_weak(_predictor_of_words(words, **options), words))
     if read_recipe(Path(source)) is not None and not _keeps_heads(read_metadata(Path(source))):
         return Model(name, embedder=load_embedder(source, early=True, **options))
     if is_onnx_folder(source):
@@ -163,6 +170,19 @@ def _frozen(source: "Path | ModelFolder", **options: Any) -> RowEncoder:
     from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
     return load_frozen_encoder(source, **options)
+
+
+def _predictor_of_words(folder: Path, **options: Any) -> Predictor:
+    """The predictor of a model on words, whose task is one of those that `Model` answers."""
+    predictor = load_predictor(folder, **options)
+    kind = predictor.task.spec.kind
+    if kind not in OF_TASKS:
+        raise CheckpointError(
+            expected="a model with an encoder, for vectors",
+            found=f"'{folder}', a model on words for {kind}",
+            fix="use it with evaluate, or name another model",
+        )
+    return predictor
 
 
 def _keeps_heads(metadata: ModelMetadata) -> bool:

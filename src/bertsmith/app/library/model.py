@@ -37,7 +37,7 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.app.library.language_models import complete_texts, searching
 from bertsmith.app.library.opening import Opening
-from bertsmith.app.library.reading import Reading
+from bertsmith.app.library.reading import Reading, WordReading
 from bertsmith.app.library.table_answers import predicted_table, texts_of
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
@@ -87,7 +87,8 @@ class Model:
         name: the name of the model.
         predictor: the model with a task head.
         pretrained: the model with pre-training heads.
-        embedder: the encoder alone. Exactly one of the three is given; everything else shares its weights.
+        embedder: the encoder alone. Exactly one of the three is given; everything else shares its weights. A predictor
+            on words has no encoder.
         parts: with `pretrained`, the trained parts beyond the encoder.
 
     Attributes:
@@ -95,14 +96,15 @@ class Model:
         task: "classification", "regression", "choice", "selection", "tagging", "span", "generation", "extraction",
             "coreference", or None.
         weakness: what the scores of its own dev or test examples say against its answers; "" if nothing.
-        abilities: the supported methods; `tokens` and `pieces` are always supported.
+        abilities: the supported methods; `tokens` is always supported, `pieces` by every model with a tokenizer.
         hooked: what takes hooks in front of every pass, which may stop it: the encoder and, if it writes, the decoder.
         device: where it is computed.
         attention_maps: the heads of all layers, of which `attention` shows the weights; 0 where it is not supported.
         shows_attention: whether it is supported, which neither an ONNX folder nor an LSTM does.
+        shows_pieces: whether `pieces` is supported, which a model on words does not.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
-        embed_length: tokens of a text that `embed` reads.
+        embed_length: tokens of a text that `embed` reads; 0 for a model without an encoder.
         max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
         max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
         max_texts: the texts that `generate` gives for a source; 0 if the model does not write.
@@ -127,19 +129,22 @@ class Model:
         self.opening: Opening | None = None
         self._lock = threading.RLock()
         self._features: dict[str, TokenFeatures] = {}
-        if (loaded := predictor or pretrained) is not None:
+        loaded = pretrained if predictor is None else predictor if predictor.reads_pieces else None
+        if loaded is not None:
             trained = None if predictor is not None else tuple(parts)
             embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
-        assert embedder is not None, "a model"
-        self.hooked: tuple[Hooked, ...] = embedder.encoder.hooked if loaded is None else loaded.engine.hooked
-        self._embedders = {(embedder.pooling, embedder.normalize, embedder.prompt): embedder}
-        self._embedder = embedder
+        self.hooked: tuple[Hooked, ...] = () if embedder is None else embedder.encoder.hooked
+        if loaded is not None:
+            self.hooked = loaded.engine.hooked
+        own = [] if embedder is None else [embedder]
+        self._embedders = {(one.pooling, one.normalize, one.prompt): one for one in own}
+        self._own_embedder = embedder
         spec = None if predictor is None else predictor.task.spec
         self.task: str | None = None if spec is None else spec.kind
         self.weakness: str = "" if predictor is None else predictor.weakness
         self.labels: tuple[str, ...] = () if spec is None else spec.labels
-        self.max_length: int = embedder.max_length if spec is None else spec.settings.max_length
-        self.embed_length: int = embedder.max_length
+        self.embed_length: int = 0 if embedder is None else embedder.max_length
+        self.max_length: int = self.embed_length if spec is None else spec.settings.max_length
         of_questions = spec.settings if spec is not None and spec.kind == "span" else None
         self.max_question: int = 0 if of_questions is None else of_questions.max_question
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
@@ -148,12 +153,20 @@ class Model:
         self.max_written: int = 0 if writes is None else writes.answers * writes.max_target_length
         self.reads_backward: bool = pretrained is not None and pretrained.engine.predicts == PREVIOUS
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
-        self.width: int = embedder.width if embedder.encoder.has_vectors else 0
-        self.device: str = str(embedder.encoder.runtime.device)
-        self.attention_maps: int = embedder.encoder.attention_maps
+        encoder = None if embedder is None else embedder.encoder
+        self.width: int = 0 if embedder is None or not embedder.encoder.has_vectors else embedder.width
+        runtime = predictor.runtime if encoder is None and predictor is not None else self.encoder.runtime
+        self.device: str = str(runtime.device)
+        self.attention_maps: int = 0 if encoder is None else encoder.attention_maps
         self.shows_attention: bool = self.attention_maps > 0
-        self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
-        self._reading = Reading(predictor, embedder, self.abilities)
+        self.shows_pieces: bool = encoder is not None
+        self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, encoder, parts)
+        self._reading: Reading | WordReading
+        if embedder is not None:
+            self._reading = Reading(predictor, embedder, self.abilities)
+        else:
+            assert predictor is not None, "a model"
+            self._reading = WordReading(predictor)
 
     def __repr__(self) -> str:
         about = f"{self.task}, {counted(len(self.labels), 'label')}" if self.labels else self.task or "no task head"
@@ -168,6 +181,12 @@ class Model:
                 fix="load it in the process that uses it",
             )
         return self.opening.again()
+
+    @property
+    def _embedder(self) -> Embedder:
+        if self._own_embedder is None:
+            raise no_ability("embed", self.abilities, self.name, self.task)
+        return self._own_embedder
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -331,7 +350,7 @@ class Model:
         """
         if known := [vector for vector in vectors if vector is not None]:
             return crowding(np.stack(known))
-        return empty_texts_note(sum(map(is_blank, items)))
+        return empty_texts_note(sum(map(is_blank, items)), of_words=not self.shows_pieces)
 
     def embed(
         self,

@@ -10,8 +10,19 @@ from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.storage.files import digest_file
+from bertsmith.models.model_files.metadata import NGRAM_TERMS
 
-_FILES = ("*.safetensors", "*.onnx", "*.bin", "*.data-*", "*.npz", "config.json", "vocab.txt", "tokenizer.json")
+_FILES = (
+    "*.safetensors",
+    "*.onnx",
+    "*.bin",
+    "*.data-*",
+    "*.npz",
+    "config.json",
+    "vocab.txt",
+    "tokenizer.json",
+    NGRAM_TERMS,
+)
 
 
 class Opening:

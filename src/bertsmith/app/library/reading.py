@@ -15,13 +15,48 @@ from bertsmith.app.library.inputs import (
 )
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
-from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.examples import QuestionExample, TextExample
 from bertsmith.tasks.specs.settings import WINDOWED
 from bertsmith.tasks.specs.tokenized import tokenized, tokens_of_rows
 from bertsmith.text.tokenizers.encoded import Encoded
 from bertsmith.text.tokenizers.tokenizer import SpecialTokens
 
 _IN_WINDOWS = ("tag", "answer", "extract", "features", "perplexity")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WordReading:
+    """How a model on words reads, which has no pieces: its tokens are words.
+
+    Attributes:
+        predictor: the model.
+    """
+
+    predictor: Predictor
+
+    def read(self, items: Sequence[Any], ability: str, prompt: str | None) -> tuple[Sequence[Any], list[list[int]]]:
+        """See `Model.read`."""
+        examples = examples_of(ability, items)
+        return examples, [[_words(example)] for example in examples]
+
+    def tokens(self, texts: Sequence[Any], ability: str, prompt: str | None) -> list[int]:
+        """See `Model.tokens`."""
+        return [sum(words) for words in self.read(texts, ability, prompt)[1]]
+
+    def specials(self, ability: str) -> SpecialTokens:
+        """See `Model.reads_specials`."""
+        return False
+
+    def at_most(self, ability: str) -> int | None:
+        """See `Model.reads_at_most`."""
+        settings = self.predictor.task.spec.settings
+        return None if ability in _IN_WINDOWS or settings.long_text in WINDOWED else settings.max_length
+
+
+def _words(example: Any) -> int:
+    """The number of words in the texts of an example."""
+    texts = (example.question, example.context) if isinstance(example, QuestionExample) else example.texts
+    return sum(len(text.split()) for text in texts)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -73,6 +73,7 @@ class RecordModel:
     embed_length: ClassVar[int] = 0
     max_question: ClassVar[int] = 0
     shows_attention: ClassVar[bool] = False
+    shows_pieces: ClassVar[bool] = False
 
     name: str
     task: str

@@ -42,7 +42,7 @@ class Host:
         self.name = name
         self.model: Any = model  # what a route needs of it depends on the ability
         self.kinds: Mapping[str, Sequence[str]] = getattr(model, "kinds", {})
-        shown = {"attention": model.shows_attention, "pieces": self.model.tokenizer is not None}
+        shown = {"attention": model.shows_attention, "pieces": model.shows_pieces}
         self.abilities: tuple[str, ...] = (*model.abilities, *(ability for ability in OF_ALL if shown[ability]))
         self.work = WorkQueue(model, name, settings, metrics)
         self.text = WorkQueue(model, f"{name} tokenizer", settings, metrics)

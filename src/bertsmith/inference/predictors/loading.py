@@ -12,7 +12,7 @@ from bertsmith.inference.export.built_graph import Built, heads_graph, task_grap
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.pretraining_heads import PretrainedPredictor, relation_of, require_heads
 from bertsmith.models.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
-from bertsmith.models.model_files.metadata import is_n_gram_folder
+from bertsmith.models.model_files.metadata import n_gram_folder
 from bertsmith.models.model_files.weakness import saved_baseline, weakness_of
 from bertsmith.tasks.encoding.early_engine import EarlyEngine
 from bertsmith.tasks.encoding.engine import Engine
@@ -55,11 +55,10 @@ def load_predictor(
         return _exported_predictor(source, head=head, **compute)
     if early and head is None and kept is None and (built := task_graph(source, **compute)) is not None:
         return early_predictor(built, **compute)
-    if is_n_gram_folder(source):
+    if (words := n_gram_folder(source)) is not None:
         from bertsmith.inference.predictors.n_grams import n_gram_predictor
 
-        folder = Path(source)  # type: ignore[arg-type]
-        return n_gram_predictor(folder, device=device, precision=precision, products=products, head=head)
+        return n_gram_predictor(words, device=device, precision=precision, products=products, head=head)
     require_torch(source)
     from bertsmith.inference.predictors.torch_loading import torch_predictor
 

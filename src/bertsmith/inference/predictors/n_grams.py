@@ -11,7 +11,8 @@ from bertsmith.base.core.progress import quiet
 from bertsmith.base.core.settings import require
 from bertsmith.base.machine.runtime import Runtime, require_torch
 from bertsmith.inference.predictors.predictor import Predictor
-from bertsmith.models.model_files.metadata import NGRAM_ENCODER
+from bertsmith.models.model_files.metadata import NGRAM_ENCODER, ModelMetadata, read_metadata
+from bertsmith.models.model_files.weakness import weakness_of
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.word_model import WordModel, read_counted
 from bertsmith.tasks.datasets.examples import Example
@@ -28,11 +29,20 @@ class NGramPredictor(Predictor):
 
     Args:
         model: the linear model, or the counts.
+        metadata: of its folder.
         runtime: device and precision of its encoder.
     """
 
-    def __init__(self, model: "NGramModel | WordModel | TextCosine", runtime: Runtime | None = None) -> None:
+    reads_pieces = False
+
+    def __init__(
+        self,
+        model: "NGramModel | WordModel | TextCosine",
+        metadata: ModelMetadata | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
         self.n_grams, self.task = model, task_for(model.spec)
+        self.weakness = "" if metadata is None else weakness_of(metadata)
         self.runtime = runtime or Runtime(device="cpu", precision="fp32")
 
     def tokenized(self, examples: Sequence[Any], known: dict[str, Encoded] | None = None) -> Sequence[Any]:
@@ -64,7 +74,7 @@ def n_gram_predictor(
         from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
         encoder = load_frozen_encoder(source / NGRAM_ENCODER, device=device, precision=precision, products=products)
-        return NGramPredictor(TextCosine.read(source, encoder), encoder.runtime)
+        return NGramPredictor(TextCosine.read(source, encoder), runtime=encoder.runtime)
     for wrong, option in (
         (not (device == "auto" or device.startswith("cpu")), f"--device {device}"),
         (precision not in ("auto", "fp32"), f"--precision {precision}"),
@@ -75,4 +85,4 @@ def n_gram_predictor(
             found=option,
             fix="leave it out",
         )
-    return NGramPredictor(read_counted(source))
+    return NGramPredictor(read_counted(source), read_metadata(source))

@@ -49,9 +49,11 @@ class Predictor:
 
     Attributes:
         weakness: what its own dev examples say against its answers; "" if nothing.
+        reads_pieces: whether it has a tokenizer and an encoder, unlike a model on words.
     """
 
     weakness = ""
+    reads_pieces = True
 
     def __init__(self, model: "EncoderForTask | Engine", task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.engine = engine_of(model, runtime)

@@ -30,7 +30,7 @@ from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.model_files.metadata import SIMILARITY, is_n_gram_folder, read_metadata
+from bertsmith.models.model_files.metadata import SIMILARITY, n_gram_folder, read_metadata
 from bertsmith.tasks.baselines.linear import fit_linear
 from bertsmith.tasks.datasets.examples import Example, TextExample, is_blank
 from bertsmith.tasks.datasets.labels import labels_of
@@ -319,7 +319,7 @@ def _has_task(source: str | Path) -> bool:
     """Whether a model was fine-tuned for a task that is not one of vectors."""
     if read_recipe(Path(source)) is not None:
         return False
-    if is_n_gram_folder(source):
+    if n_gram_folder(source) is not None:
         return True
     if is_onnx_folder(source):
         spec = read_metadata(Path(source)).spec

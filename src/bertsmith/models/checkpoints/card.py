@@ -9,7 +9,7 @@ huggingface.co/docs/hub/model-cards.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -198,12 +198,32 @@ def write_card(
         *_scores(metadata),
         *_training(metadata),
         *_cost(metadata),
-        f"{_UNKNOWN}\n\n"
-        f"{'The' if metadata.licence else 'The licence, the'} language, what the model should and should not be used "
-        "for, and who would be harmed by its mistakes: add them here before you share it. A model reproduces its "
-        "training texts, including their biases.",
+        _to_be_added(metadata),
     )
     write_text(folder / CARD, "\n\n".join(paragraphs) + "\n")
+
+
+def card_of_words(metadata: ModelMetadata, about: Sequence[str]) -> str:
+    """The card of a model on words, which has no encoder, as Markdown with the header that the hub reads.
+
+    Args:
+        about: what it reads and what it computes from that, a line each.
+    """
+    kind = _KINDS[metadata.task or ""]
+    name = str((metadata.spec or {}).get("name", ""))
+    title = _NAMED.get(name) or kind.title + ("" if name in ("", *_OF_KIND) else f", trained on the task {name}")
+    labels = [f"Labels: {', '.join(f'`{label}`' for label in metadata.labels)}."] if metadata.labels else []
+    paragraphs = (
+        f"---\nlibrary_name: bertsmith\npipeline_tag: {kind.pipeline}\ntags:\n- bertsmith\n---",
+        f"# A model on words for {title}",
+        f"## Use\n\nbertsmith opens this folder, and needs no torch for that. {LIBRARIES['bertsmith']} {_PROGRAMS}",
+        *_commands(metadata),
+        "\n".join(f"- {line}" for line in (*about, *labels)),
+        *_scores(metadata),
+        *_training(metadata),
+        _to_be_added(metadata),
+    )
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def with_additions(card: str, older: str) -> str | None:
@@ -386,32 +406,60 @@ def _use(
             about = f"A session {opening.in_onnx}; bertsmith answers with {opening.only_here}. "
         about += f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
         return f"## Use\n\n```python\n{_SESSION}```\n\n{about} {_PROGRAMS}"
-    kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
-    if kind in _KINDS:
-        line, call = _KINDS[kind].line, _KINDS[kind].call
-        if (metadata.spec or {}).get("pair"):
-            line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
-        quote = "'" if '"' in line else '"'
-        command = f"printf {quote}{line}\\n{quote} | bertsmith predict --model ."
-        if OWN_HEAD in parts_of(tensors, config):
-            name = metadata.own_head or "MyHead"
-            command += f" --head my_head.py:{name}"
-            load = f'bertsmith.load(".", head={name})'
-            imports += f"\nfrom my_head import {name}  # the class that this model was fine-tuned with"
+    if metadata.task in _KINDS:
+        own_head = OWN_HEAD in parts_of(tensors, config)
+        examples = _commands(metadata, head=(metadata.own_head or "MyHead") if own_head else "")
     elif _continues(config, tensors):
-        command, call = 'bertsmith complete --model . "A text that"', 'complete(["A text that"])'
+        examples = _console('bertsmith complete --model . "A text that"'), _session('complete(["A text that"])')
     elif _fills(config, tensors):
-        command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
+        examples = _console('bertsmith fill --model . "A [MASK] ."'), _session('fill(["A [MASK] ."])')
     else:
-        command, call = "bertsmith embed texts.txt --model . --out vectors.npy", 'embed(["A text."])'
+        command = "bertsmith embed texts.txt --model . --out vectors.npy"
+        examples = _console(command), _session('embed(["A text."])')
     there = _other_library(opening, config, tokenizer, metadata) if opening.task and library == "transformers" else ()
     paragraphs = (
         f"## Use\n\nbertsmith opens this folder. {_opens(opening, config, metadata, library)} {_PROGRAMS}",
-        f"```console\n$ {command}\n```",
-        f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```",
+        *examples,
         *there,
     )
     return "\n\n".join(paragraphs)
+
+
+def _commands(metadata: ModelMetadata, head: str = "") -> tuple[str, str]:
+    """How a model of a task is used from the command line and in Python.
+
+    Args:
+        head: the name of the user's class of its head; "" if there is none.
+    """
+    kind, load, imports = _KINDS[metadata.task or ""], 'bertsmith.load(".")', "import bertsmith"
+    line, call = kind.line, kind.call
+    if (metadata.spec or {}).get("pair"):
+        line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
+    quote = "'" if '"' in line else '"'
+    command = f"printf {quote}{line}\\n{quote} | bertsmith predict --model ."
+    if head:
+        command += f" --head my_head.py:{head}"
+        load = f'bertsmith.load(".", head={head})'
+        imports += f"\nfrom my_head import {head}  # the class that this model was fine-tuned with"
+    return _console(command), _session(call, load, imports)
+
+
+def _console(command: str) -> str:
+    return f"```console\n$ {command}\n```"
+
+
+def _session(call: str, load: str = 'bertsmith.load(".")', imports: str = "import bertsmith") -> str:
+    return f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```"
+
+
+def _to_be_added(metadata: ModelMetadata) -> str:
+    """What a program does not know, for the person who publishes the model."""
+    return (
+        f"{_UNKNOWN}\n\n"
+        f"{'The' if metadata.licence else 'The licence, the'} language, what the model should and should not be used "
+        "for, and who would be harmed by its mistakes: add them here before you share it. A model reproduces its "
+        "training texts, including their biases."
+    )
 
 
 def _fills(config: EncoderConfig, tensors: "Mapping[str, Tensor]") -> bool:

@@ -12,7 +12,7 @@ from bertsmith.base.core.registry import Registry
 from bertsmith.models.checkpoints import hub
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.weights import ADAPTER, adapter_error
-from bertsmith.models.model_files.metadata import NGRAM_ENCODER, WEIGHT_FILES, is_n_gram_folder
+from bertsmith.models.model_files.metadata import NGRAM_ENCODER, WEIGHT_FILES, n_gram_folder
 from bertsmith.text.tokenizers.normalize import TextRules
 
 Kind = Literal["huggingface", "google", "allennlp"]
@@ -79,13 +79,13 @@ def locate(
         return path, kind
     if (path / ADAPTER).exists():
         raise adapter_error(path)
-    if is_n_gram_folder(path):
+    if (words := n_gram_folder(path)) is not None:
         raise InputError(
             expected=f"a model with an encoder at '{path}'",
-            found="a linear model on a cosine" if (path / NGRAM_ENCODER).is_dir() else "a model on words alone",
-            fix=f"name '{path / NGRAM_ENCODER}'"
-            if (path / NGRAM_ENCODER).is_dir()
-            else "use it with predict, evaluate, ask or rank, or name another model",
+            found="a linear model on a cosine" if (words / NGRAM_ENCODER).is_dir() else "a model on words alone",
+            fix=f"name '{words / NGRAM_ENCODER}'"
+            if (words / NGRAM_ENCODER).is_dir()
+            else "use it with predict, evaluate, serve, ask or rank, or name another model",
         )
     raise InputError(
         expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",

@@ -279,6 +279,9 @@ def _holds_weights(file: Path) -> bool:
     return file.suffix in (".safetensors", ".bin", ".index", ".onnx") or ".data-" in file.name
 
 
-def is_n_gram_folder(source: object) -> bool:
-    """Whether a source is the folder of a model on words, without an encoder; see `bertsmith.tasks.baselines`."""
-    return isinstance(source, str | Path) and (Path(source) / NGRAM_TERMS).is_file()
+def n_gram_folder(source: object) -> Path | None:
+    """The folder of a model on words, without an encoder, or the one in a run; None for any other source."""
+    if not isinstance(source, str | Path):
+        return None
+    folders = (Path(source), Path(source) / "model")
+    return next((folder for folder in folders if (folder / NGRAM_TERMS).is_file()), None)

@@ -50,12 +50,12 @@ from bertsmith.recipes.distillation.report import (
 from bertsmith.recipes.distillation.settings import DistillationSettings
 from bertsmith.recipes.distillation.task_teaching import summary_of
 from bertsmith.recipes.distillation.transfer_set import Lesson, Sources, lesson_of, read_sources
-from bertsmith.tasks.baselines.n_grams import KINDS, NGramModel
+from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import EncodedExamples, Logits
 from bertsmith.tasks.metrics.calibration import softmax
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import TaskSpec
+from bertsmith.tasks.specs.task import OF_BAG, TaskSpec
 from bertsmith.tasks.specs.whole_texts import pooled_logits
 from bertsmith.training.loop import run_folder
 
@@ -67,7 +67,7 @@ def taught_n_grams(
 ) -> NGramModel:
     """The student of a teacher, or with labels alone where there are no logits."""
     spec = lesson.spec
-    if spec.kind not in KINDS:
+    if spec.kind not in OF_BAG:
         needed = f"a task on texts or pairs of texts, not {spec.title}"
         raise ConfigError.needs("a student of n-grams", needed, "use --student layers or bilstm")
     data = lesson.data if logits is not None else lesson.labelled

@@ -28,15 +28,15 @@ import safetensors.numpy
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import Progress, said_once
-from bertsmith.base.core.randomness import generator
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
+from bertsmith.recipes.finetuning.bag import bag_of, metadata_of_words, sample_of, up_to
 from bertsmith.recipes.finetuning.job import FinetuningJob
 from bertsmith.recipes.results.baseline_lines import SAVED
 from bertsmith.recipes.results.resampling import Line, intervals, scored_lines
-from bertsmith.tasks.baselines.bag_of_words import words_read
 from bertsmith.tasks.baselines.linear import LinearModel, Vectors, fit_for, fit_linear
 from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.baselines.text_vectors import cosines_of_pairs, pair_features, text_vectors, vectors_of_pairs
+from bertsmith.tasks.baselines.word_model import write_words_folder
 from bertsmith.tasks.baselines.written import chosen_by, written_by
 from bertsmith.tasks.datasets.examples import DocumentExample, Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
     from bertsmith.tasks.baselines.word_model import WordModel
 
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
-MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
-MOST_WORDS_OF_BAG = 500_000  # a bag of words may have more examples, as counting and fitting them is fast
 MOST_TAGGED_WORDS = 20_000  # whose frozen vectors a linear model is fitted to
 
 # Of a linear model: its tensors, and what their names begin with in the file of all of them.
@@ -111,8 +109,12 @@ class Baselines:
         linear = _read_linear(run / WEIGHTS_FILE) if (run / WEIGHTS_FILE).is_file() else {}
         return Baselines(results=results, lines=lines, linear=linear)
 
-    def write(self, run: Path) -> None:
-        """Writes the files; baselines.json comes last, so that all are complete once it exists."""
+    def write(self, run: Path, job: FinetuningJob) -> None:
+        """Writes the files; baselines.json comes last, so that all are complete once it exists.
+
+        Args:
+            job: whose examples they were fitted to.
+        """
         if self.linear:
             tensors = {
                 _PREFIXES[name] + part: np.asarray(getattr(model, part))
@@ -121,8 +123,10 @@ class Baselines:
             }
             with atomic_file(run / WEIGHTS_FILE) as file:
                 file.write(safetensors.numpy.save(tensors))
-        for name, model in self.models.items():
-            model.write(run / SAVED[name])
+        for result in self.results:
+            if (model := self.models.get(result["name"])) is not None:
+                metadata = metadata_of_words(job, model, result["scores"], result["train_examples"])
+                write_words_folder(run / SAVED[result["name"]], model, metadata)
         lines = ({"baseline": name, **line} for name, part in self.lines.items() for line in part)
         write_text(run / LINES_FILE, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         write_json(run / RESULTS_FILE, list(self.results))
@@ -144,7 +148,7 @@ def baselines_of(job: FinetuningJob, run: Path, *, resume: bool) -> Baselines:
     result = Baselines.read(run) if resume else None
     if result is None:
         result = _Computation(job).run()
-        result.write(run)
+        result.write(run, job)
     return result
 
 
@@ -156,11 +160,7 @@ class _Computation:
         self.job, self.dev, self._features = job, job.data.dev, job.dev
         # Shorter vectors (Matryoshka) are what the training is for.
         self.task = task_for(dataclasses.replace(job.task.spec, widths=())) if job.task.spec.widths else job.task
-        count, self._seed = len(job.data.train), job.training.seed
-        self._chosen = np.arange(count)
-        if count > MOST_EXAMPLES:
-            drawn = generator(self._seed, "examples of cheap systems").choice(count, MOST_EXAMPLES, replace=False)
-            self._chosen = np.sort(drawn)
+        self._seed, self._chosen = job.training.seed, sample_of(job)
         self.train = self._examples(self._chosen)
         self._linear: dict[str, LinearModel] = {}
         self._models: dict[str, NGramModel | WordModel] = {}
@@ -219,17 +219,6 @@ class _Computation:
     def _examples(self, numbers: Ints) -> list[Example]:
         return [self.job.data.train[number] for number in numbers.tolist()]
 
-    def _up_to(self, most: int, words: Sequence[int], name: str) -> Ints:
-        """The numbers of random training examples, ascending: all with at most `most` words in all, at least one.
-
-        Args:
-            words: of each example.
-            name: of the draw.
-        """
-        order = generator(self._seed, name).permutation(len(words))
-        count = int(np.searchsorted(np.cumsum(np.asarray(words)[order]), most, side="right"))
-        return np.sort(order[: max(1, count)])
-
     def _words(self, name: str) -> Sequence[Prediction]:
         from bertsmith.tasks.baselines.word_model import WordModel
 
@@ -259,7 +248,7 @@ class _Computation:
         """A linear model on the frozen vectors of words, each read in its sentence."""
         sentences = cast("Sequence[TaggedExample]", self.job.data.train)
         lengths = [len(sentence.words) for sentence in sentences]
-        chosen = self._examples(self._up_to(MOST_TAGGED_WORDS, lengths, "sentences of a linear model"))
+        chosen = self._examples(up_to(MOST_TAGGED_WORDS, lengths, "sentences of a linear model", self._seed))
         self._counts[VECTORS] = len(chosen)
         train, last = self.task.encode(chosen, self.job.tokenizer), self._encoder.choice("last")
         assert train.targets is not None, "training examples have gold"
@@ -270,17 +259,10 @@ class _Computation:
         return self._decoded(linear.outputs(dev))
 
     def _bag(self) -> Sequence[Prediction]:
-        train, dev = (cast("Sequence[TextExample]", part) for part in (self.job.data.train, self.dev))
-        chosen = self._chosen
-        if len(chosen) < len(train):
-            words = [words_read(text, self.task.spec.settings) for text in train]
-            more = self._up_to(MOST_WORDS_OF_BAG, words, "examples of a bag of words")
-            chosen = max(chosen, more, key=len)
-        train = cast("Sequence[TextExample]", self._examples(chosen))
-        self._counts[BAG] = len(train)
-        model = NGramModel.fitted(self.task.spec, train, self._targets[chosen], seed=self._seed)
+        model, self._counts[BAG] = bag_of(self.job)
         self._models[BAG] = model
-        return self._of_units(model.linear.outputs(model.bag.columns(dev)))
+        columns = model.bag.columns(cast("Sequence[TextExample]", self.dev))
+        return self._of_units(model.linear.outputs(columns))
 
     def _vectors(self) -> Sequence[Prediction]:
         last = self._encoder.choice("last")

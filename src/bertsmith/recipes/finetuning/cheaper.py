@@ -11,8 +11,9 @@ from bertsmith.models.model_files.metadata import NGRAM_ENCODER, ModelMetadata
 from bertsmith.models.parts.head_inputs import APART
 from bertsmith.recipes.finetuning.baselines import Baselines
 from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.results.baseline_lines import BAG_FOLDER, MODEL, SAVED, SAVED_IF_BETTER
+from bertsmith.recipes.results.baseline_lines import MODEL, SAVED, SAVED_IF_BETTER
 from bertsmith.recipes.results.comparison import Lines, tested
+from bertsmith.recipes.results.finished_run import BAG_FOLDER
 from bertsmith.recipes.results.resampling import Line, scored_lines
 from bertsmith.tasks.baselines.linear import LinearModel
 from bertsmith.tasks.specs.kinds import task_for
@@ -22,16 +23,17 @@ from bertsmith.tasks.specs.task import BAG, CEILINGS, COSINE, FROZEN_COSINE, PAI
 
 
 def best_baseline(
-    job: FinetuningJob, baselines: Baselines, scores: Mapping[str, float], lines: Lines, run: Path
+    job: FinetuningJob, baselines: Baselines, scores: Mapping[str, float], lines: Lines, run: Path, kept: str = ""
 ) -> dict[str, Any] | None:
-    """The best of the baselines next to the fine-tuned model; None without dev examples or baselines.
+    """The best of the baselines next to the model that is kept; None without dev examples or baselines.
 
-    A baseline on frozen vectors that has a higher main score than the fine-tuned model is written to its folder of
+    A baseline on frozen vectors that has a higher main score than the model is written to its folder of
     `SAVED_IF_BETTER`; those on words alone are in folders of their own, see `SAVED`.
 
     Args:
-        scores: those of the fine-tuned model.
+        scores: those of the model.
         lines: its predictions on the dev examples.
+        kept: its name, see `Kept`. A bag of words is no baseline of itself.
 
     Returns:
         "name", "metric", "score", "of_model" (the model's score), "examples", "compared" (the score of the test),
@@ -40,7 +42,11 @@ def best_baseline(
     """
     spec = job.task.spec
     metric = spec.metric
-    systems = [result for result in baselines.results if result["name"] not in CEILINGS]
+    systems = [
+        result
+        for result in baselines.results
+        if result["name"] not in CEILINGS and (not kept or SAVED.get(result["name"]) != kept)
+    ]
     ranked = sorted(systems, key=lambda result: -result["scores"].get(metric, float("-inf")))
     if not ranked or metric not in scores or metric not in ranked[0]["scores"]:
         return None
@@ -74,23 +80,25 @@ def with_bag_of_words(
     scores: Mapping[str, float],
     lines: Lines,
     run: Path,
+    kept: str = "",
 ) -> dict[str, Any]:
-    """What the mean of the fine-tuned model and the bag of words scores on the dev examples, for the report.
+    """What the mean of the model that is kept and the bag of words scores on the dev examples, for the report.
 
     The same as `bertsmith evaluate --model RUN/model --also RUN/bag-of-words`, unless thresholds were fitted to the dev
     examples: then, as in `scores`, each fold is scored with thresholds that were fitted to the other folds.
 
     Args:
-        spec: that of the fine-tuned model.
-        scores: those of the fine-tuned model.
+        spec: that of the model.
+        scores: those of the model.
         lines: its predictions on the dev examples.
+        kept: its name, see `Kept`.
 
     Returns:
-        Empty if the task has no such mean; else "with_bag_of_words", its scores, and if its main score is higher than
-        those of both systems "better_mean": "name" and "score" of the better system, "examples", and the test as in
-        `best_baseline`.
+        Empty if the task has no such mean, or the model is the bag of words; else "with_bag_of_words", its scores, and
+        if its main score is higher than those of both systems "better_mean": "name" and "score" of the better system,
+        "examples", and the test as in `best_baseline`.
     """
-    if BAG not in baselines.lines or not (run / BAG_FOLDER).is_dir():
+    if BAG not in baselines.lines or not (run / BAG_FOLDER).is_dir() or kept == BAG_FOLDER:
         return {}
     task, metric = task_for(spec), spec.metric
     parts = {MODEL: lines, BAG: baselines.lines[BAG]}

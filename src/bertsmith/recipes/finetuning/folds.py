@@ -7,8 +7,9 @@
     RUN/...                  the run on all examples, whose model is kept; its report has the scores of the folds
 
 The model of a fold is made like the one that is kept: an average of trainings, or the first of them that did not
-collapse, whichever scores best on the fold. With `--keep auto`, all examples together decide between that and the
-linear start. Temperatures and thresholds, which each run fits to its fold, are averaged for the model that is kept.
+collapse, whichever scores best on the fold. With `--keep auto`, all examples together decide between that, the linear
+start and a bag of words. Temperatures and thresholds, which each run fits to its fold, are averaged for the model that
+is kept.
 """
 
 import dataclasses
@@ -23,15 +24,17 @@ from bertsmith.base.storage.files import read_json, read_json_lines, write_text
 from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.recipes.finetuning.baselines import Baselines
 from bertsmith.recipes.finetuning.job import FinetuningJob
-from bertsmith.recipes.finetuning.merging import ONE_ERROR, Kept, Trained, kept_of, started
+from bertsmith.recipes.finetuning.merging import ONE_ERROR, Kept, Trained, counted_words, kept_of, started
 from bertsmith.recipes.results.comparison import tested
 from bertsmith.recipes.results.finished_run import (
     AVERAGE,
+    BAG_FOLDER,
     MODEL_FOLDER,
     OUT_OF_FOLD,
     PREDICTIONS_FILE,
     REPORT_FILE,
     START,
+    WITHOUT_TRAINING,
     named,
 )
 from bertsmith.recipes.results.resampling import Line, intervals, scores_of_lines
@@ -52,16 +55,16 @@ class CrossValidation:
         lines: the predictions for all examples, in their order, with the row, the location and the fold of each.
         scores: of all examples together; of a score that cannot be computed from predictions, the mean over the folds.
         folds: of each fold its number of "examples" and its "scores", for the report.
-        starts: whether the predictions are those of the linear start.
+        name: of the model that has the predictions, see `merging.Kept`; "" for one of trainings.
         fitted: fields of `TaskSpec` that were fitted to the folds, as their means.
         baselines: the predictions of the baselines of the runs, and their scores on all examples.
-        choice: the paired test of what `--keep auto` kept against the other, for the report; else empty.
+        choice: the paired tests of what `--keep auto` kept against the others, for the report; else empty.
     """
 
     lines: Sequence[Line]
     scores: Mapping[str, float]
     folds: Sequence[Mapping[str, Any]]
-    starts: bool
+    name: str
     fitted: Mapping[str, Any]
     baselines: Baselines
     choice: Sequence[Mapping[str, Any]]
@@ -69,7 +72,8 @@ class CrossValidation:
     def kept(self, job: FinetuningJob, trained: Sequence[Trained], run: Path) -> Kept:
         """The model that is kept of the trainings on all examples, with the scores of the folds; writes their lines."""
         write_text(run / OUT_OF_FOLD, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in self.lines))
-        model = started(job, run / START) if self.starts else kept_of(job, trained, run)
+        rivals = {START: started, BAG_FOLDER: counted_words}
+        model = rivals[self.name](job, run / self.name) if self.name in rivals else kept_of(job, trained, run)
         spec, result = (
             dataclasses.replace(model.spec, **self.fitted),
             dataclasses.replace(model.result, scores=self.scores),
@@ -104,14 +108,13 @@ def cross_validation(run: Path, spec: TaskSpec, parts: Sequence[Part]) -> CrossV
         kept = system(named(AVERAGE, reports[0][AVERAGE]["parts"]), [AVERAGE] * len(parts))
     else:
         kept = system("the first training", list(map(_first_trained, reports)))
-    choice = []
-    if all(START in report for report in reports):
-        lost = system(named(START, 0), [START] * len(parts))
-        if _is_better(spec, lost, kept):
-            kept, lost = lost, kept
-        score, of_model = lost.scores[spec.metric], kept.scores[spec.metric]
-        entry = {"name": lost.name, "metric": spec.metric, "score": score, "of_model": of_model}
-        choice.append({**entry, "examples": len(kept.lines), **tested(spec, [kept.lines], [lost.lines])})
+    others = []
+    for name in (START, BAG_FOLDER):
+        if all(name in report and report["runs"][0]["folder"] != name for report in reports):
+            lost = system(named(name, 0), [name] * len(parts))
+            if _is_better(spec, lost, kept):
+                kept, lost = lost, kept
+            others.append(lost)
     return CrossValidation(
         lines=kept.lines,
         scores=kept.scores,
@@ -119,10 +122,10 @@ def cross_validation(run: Path, spec: TaskSpec, parts: Sequence[Part]) -> CrossV
             {"folder": f"{FOLDS}/{fold.number}", "examples": len(fold.rows), "scores": _scores_of(report, model)}
             for (fold, _), report, model in zip(parts, reports, kept.models, strict=True)
         ],
-        starts=kept.models[0] == START,
+        name=kept.models[0] if kept.models[0] in (START, BAG_FOLDER) else "",
         fitted=_fitted(folders),
         baselines=_baselines(spec, folders, parts),
-        choice=choice,
+        choice=[_entry(spec, kept, lost) for lost in others],
     )
 
 
@@ -140,6 +143,13 @@ class _System(NamedTuple):
     scores: Mapping[str, float]
 
 
+def _entry(spec: TaskSpec, kept: _System, lost: _System) -> dict[str, Any]:
+    """What the report says of a model that is not kept, with the paired test."""
+    score, of_model = lost.scores[spec.metric], kept.scores[spec.metric]
+    entry = {"name": lost.name, "metric": spec.metric, "score": score, "of_model": of_model}
+    return {**entry, "examples": len(kept.lines), **tested(spec, [kept.lines], [lost.lines])}
+
+
 def _is_better(spec: TaskSpec, model: _System, other: _System) -> bool:
     """Whether a model is better than another on all examples by more than one standard error."""
     if model.scores[spec.metric] <= other.scores[spec.metric]:
@@ -155,7 +165,7 @@ def _first_trained(report: Mapping[str, Any]) -> str:
 
 def _scores_of(report: Mapping[str, Any], model: str) -> Mapping[str, float]:
     """The scores of a model of a run on its fold."""
-    if model in (AVERAGE, START):
+    if model in WITHOUT_TRAINING:
         return dict(report[model]["scores"])
     return dict(next(run["scores"] for run in report["runs"] if run["folder"] == model))
 

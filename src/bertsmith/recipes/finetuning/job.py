@@ -38,6 +38,7 @@ from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSett
 from bertsmith.recipes.finetuning.workload import Finetuning
 from bertsmith.recipes.results.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.recipes.results.resampling import example_lines
+from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.encoding.forward import task_logits
 from bertsmith.tasks.encoding.frozen import SharedEncoder
 from bertsmith.tasks.encoding.units import EncodedExamples
@@ -393,22 +394,39 @@ class FinetuningJob:
         if self.dev is None:
             collapsed = not self.head.is_vector and self._is_one_answer(model, exact, rank)
             return Judged(self.task.spec, {}, collapsed, None)
-        logits = task_logits(model, self.dev, exact, self.settings.micro_tokens, rank=rank)
-        predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
+        dev, logits = self.dev, task_logits(model, self.dev, exact, self.settings.micro_tokens, rank=rank)
+        return self.judged(
+            lambda task: task.decode(self.data.dev, dev, logits, self.tokenizer),
+            lambda: self._is_one_answer(model, exact, rank),
+        )
+
+    def judged(self, predict: Callable[[Task], Sequence[Prediction]], is_one_answer: Callable[[], bool]) -> Judged:
+        """What the dev examples say about a model.
+
+        Args:
+            predict: its predictions on them, with the fitted values of a task.
+            is_one_answer: whether it gives the same answer to all of the first training examples.
+        """
+        predictions = predict(self.task)
         spec = self.task.tuned(self.data.dev, predictions)
         if spec != self.task.spec:
-            predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
+            predictions = predict(task_for(spec))
         predictions = task_for(spec).cross_fitted(self.data.dev, predictions) or predictions
         scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
         collapsed = self.task.is_collapsed(predictions, self.data.dev)
         if collapsed and self.keep != "best":
             # Few dev examples may all deserve the same answer; the training examples hardly do.
-            collapsed = self._is_one_answer(model, exact, rank)
+            collapsed = is_one_answer()
         return Judged(spec, scores, collapsed, predictions)
+
+    @property
+    def first_examples(self) -> Sequence[Example]:
+        """The training examples that a collapse must show on, where dev examples are few."""
+        return self.data.train[:_JUDGED]
 
     def _is_one_answer(self, model: EncoderForTask, runtime: Runtime, rank: Rank) -> bool:
         """Whether the model gives the same answer to all of the first training examples."""
-        examples = self.data.train[:_JUDGED]
+        examples = self.first_examples
         features = self.task.encode(examples, self.tokenizer)
         logits = task_logits(model, features, runtime, self.settings.micro_tokens, rank=rank)
         return self.task.is_collapsed(self.task.decode(examples, features, logits, self.tokenizer), examples)

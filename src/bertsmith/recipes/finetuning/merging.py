@@ -28,17 +28,30 @@ from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import read_metadata
 from bertsmith.models.model_files.weakness import LEVEL
+from bertsmith.recipes.finetuning.bag import bag_of, has_bag, judged_bag, result_of_bag, saved_bag
 from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
+from bertsmith.recipes.finetuning.settings import BAG_ALONE
 from bertsmith.recipes.results.baseline_lines import lines_of_choice
 from bertsmith.recipes.results.comparison import Lines, tested
-from bertsmith.recipes.results.finished_run import AVERAGE, MODEL_FOLDER, PREDICTIONS_FILE, START, SeedResult, named
+from bertsmith.recipes.results.finished_run import (
+    AVERAGE,
+    BAG_FOLDER,
+    MODEL_FOLDER,
+    PREDICTIONS_FILE,
+    START,
+    WITHOUT_TRAINING,
+    SeedResult,
+    named,
+)
+from bertsmith.tasks.baselines.n_grams import NGramModel
 from bertsmith.tasks.specs.task import TaskSpec
 
 if TYPE_CHECKING:
-    from bertsmith.recipes.finetuning.job import FinetuningJob
+    from bertsmith.recipes.finetuning.job import FinetuningJob, Judged
 
 ONE_ERROR = 0.3173  # the p-value of a difference of one standard error
 Trained = tuple[Path, SeedResult, int]  # the folder of a training, its result, and how often it was restarted
+Weights: TypeAlias = Path | ModelFolder | EncoderForTask | NGramModel
 Refit: TypeAlias = "tuple[FinetuningJob, list[Trained]]"  # a job on all examples, and its trainings
 
 
@@ -46,19 +59,19 @@ class Kept(NamedTuple):
     """The model that is kept of several trainings.
 
     Attributes:
-        name: the folder of its training, `AVERAGE` or `START`.
+        name: the folder of its training, or one of `WITHOUT_TRAINING`.
         parts: the indices of the trainings that it consists of.
-        weights: the model folder of its training, which is not read, or the average, or the start.
+        weights: the model folder of its training, which is not read, or the average, the start, or the bag of words.
         spec: with the values that are fitted to dev examples.
         result: that of the best training; of an average with its own scores, and the cost of all.
         predictions: the file of its predictions on the dev examples; without any, there is none.
         with_start: whether the linear start is one more part of an average.
-        others: what was compared and is not kept: the best training, an average, the start.
+        others: what was compared and is not kept: the best training, an average, the start, the bag of words.
     """
 
     name: str
     parts: tuple[int, ...]
-    weights: Path | ModelFolder | EncoderForTask
+    weights: Weights
     spec: TaskSpec
     result: SeedResult
     predictions: Path
@@ -82,19 +95,23 @@ def kept_of(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept
 
     An average is not kept if it collapsed or the best training is better by a paired test: its parts did not end close
     to each other. Trainings that collapsed are no part of it. With `keep` auto, the linear start is kept in place of
-    either if it is better by more than one standard error.
+    either if it is better by more than one standard error, and then the bag of words likewise.
 
     Args:
-        out: the run folder, which gets the predictions of an average and of the start.
+        trained: empty if the bag of words alone is asked for.
+        out: the run folder, which gets the predictions of an average, of the start and of the bag of words.
     """
-    learned = _of_trainings(job, trained, out)
+    if job.keep == BAG_ALONE:
+        return counted_words(job, out / BAG_FOLDER)
+    kept = _of_trainings(job, trained, out)
     if job.keep != "auto" or job.dev is None:
-        return learned
-    start = started(job, out / START)
-    is_behind = learned.result.collapsed and not start.result.collapsed
-    better = is_behind or _is_better(job, start, learned, ONE_ERROR)
-    kept, other = (start, learned) if better else (learned, start)
-    return kept._replace(others=(*learned.others, other._replace(others=())))
+        return kept
+    for rival in (started(job, out / START), *([counted_words(job, out / BAG_FOLDER)] if has_bag(job) else [])):
+        is_behind = kept.result.collapsed and not rival.result.collapsed
+        better = is_behind or _is_better(job, rival, kept, ONE_ERROR)
+        winner, other = (rival, kept) if better else (kept, rival)
+        kept = winner._replace(others=(*kept.others, other._replace(others=())))
+    return kept
 
 
 def _of_trainings(job: "FinetuningJob", trained: Sequence[Trained], out: Path) -> Kept:
@@ -117,7 +134,13 @@ def started(job: "FinetuningJob", out: Path) -> Kept:
     """The linear start as a model; writes its predictions on the dev examples to the folder."""
     model = job.started_model(job.training.seed).to(choose(job.runtime.device, "fp32").torch_device)
     result = SeedResult(seed=job.training.seed, scores={}, collapsed=False, best_step=0, steps=0, seconds=0.0, tokens=0)
-    return _judged(job, START, (), model, result, out)
+    return _written(job, START, (), model, job.judge(model, Rank()), result, out)
+
+
+def counted_words(job: "FinetuningJob", out: Path) -> Kept:
+    """The bag of words as a model; writes its predictions on the dev examples to the folder."""
+    model = saved_bag(job, out)
+    return _written(job, BAG_FOLDER, (), model, judged_bag(job, model), result_of_bag(job), out)
 
 
 def _is_better(job: "FinetuningJob", model: Kept, other: Kept, level: float = LEVEL) -> bool:
@@ -141,23 +164,27 @@ def _averaged(job: "FinetuningJob", trained: Sequence[Trained], parts: tuple[int
         seconds=round(sum(result.seconds for _, result, _ in chosen), 3),
         tokens=sum(result.tokens for _, result, _ in chosen),
     )
-    judged = _judged(job, AVERAGE, parts, model, result, out)
-    return judged._replace(weights=folder, with_start=with_start)
+    return _written(job, AVERAGE, parts, folder, job.judge(model, Rank()), result, out)._replace(with_start=with_start)
 
 
-def _judged(
-    job: "FinetuningJob", name: str, parts: tuple[int, ...], model: EncoderForTask, result: SeedResult, out: Path
+def _written(
+    job: "FinetuningJob",
+    name: str,
+    parts: tuple[int, ...],
+    weights: Weights,
+    judged: "Judged",
+    result: SeedResult,
+    out: Path,
 ) -> Kept:
     """A model with its scores on the dev examples; writes its predictions on them, if there are any, to the folder.
 
     Args:
         result: its cost.
     """
-    judged = job.judge(model, Rank())
     out.mkdir(exist_ok=True)
     job.write_predictions(out / PREDICTIONS_FILE, judged.predictions)
     result = dataclasses.replace(result, scores=judged.scores, collapsed=judged.collapsed)
-    return Kept(name, parts, model, judged.spec, result, out / PREDICTIONS_FILE)
+    return Kept(name, parts, weights, judged.spec, result, out / PREDICTIONS_FILE)
 
 
 def averaged_weights(job: "FinetuningJob", trained: Sequence[Trained], with_start: bool) -> ModelFolder:
@@ -190,9 +217,7 @@ def average_of(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return found
 
 
-def refitted(
-    kept: Kept, again: Refit
-) -> tuple["FinetuningJob", Path | ModelFolder | EncoderForTask, SeedResult] | None:
+def refitted(kept: Kept, again: Refit) -> tuple["FinetuningJob", Weights, SeedResult] | None:
     """The job, weights and result of a model that is kept, from trainings on all examples, with the scores of before.
 
     None if all of these trainings collapsed: then the model is the one that was scored.
@@ -200,6 +225,8 @@ def refitted(
     job, every = again
     if kept.name == START:
         return job, job.started_model(job.training.seed), kept.result
+    if kept.name == BAG_FOLDER:
+        return job, bag_of(job)[0], kept.result
     learned = [one for one in every if not one[1].collapsed]
     if not learned:
         warn("every training on all examples collapsed, so the model is the one that was scored")
@@ -236,11 +263,11 @@ def origin_of(
 
 
 def models_in_report(job: "FinetuningJob", kept: Kept) -> dict[str, Any]:
-    """What report.json says of the average and of the start, as far as they were made, and of the choice."""
+    """What report.json says of the average, the start and the bag of words, if they were made, and of the choice."""
     models: dict[str, Any] = {
         made.name: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}
         for made in (kept, *kept.others)
-        if made.name in (AVERAGE, START)
+        if made.name in WITHOUT_TRAINING
     }
     choice = choice_in_report(job, kept)
     return {**models, "choice": choice} if choice else models

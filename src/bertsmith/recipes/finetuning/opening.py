@@ -45,16 +45,27 @@ def opening_lines(job: "FinetuningJob") -> list[str]:
             f"{windows:,} windows for {counted(of_epoch, 'example')}; as in the paper's code, an epoch has as many "
             f"windows as there are examples, {of_epoch / windows:.0%} of them"
         )
+    return [*lines, *_held_out(job)]
+
+
+def lines_of_bag(job: "FinetuningJob") -> list[str]:
+    """What is said before a bag of words is fitted, where nothing else is."""
+    examples = counted(len(job.data.train), "example")
+    return [f"{job.task.spec.name}: {examples}; a bag of words, without the base model", *_held_out(job)]
+
+
+def _held_out(job: "FinetuningJob") -> list[str]:
+    """Which training examples are held out; nothing if there is a dev file."""
     if job.data.held_out:
         held = "a tenth of the training examples is held out"
         if job.data.fold is not None:
-            return [*lines, f"{job.data.fold}: {counted(len(job.data.dev), 'example')} to predict"]
+            return [f"{job.data.fold}: {counted(len(job.data.dev), 'example')} to predict"]
         if job.data.in_groups:
             held = f"{counted(len(job.data.dev), 'training example')} of whole groups held out"
         elif job.data.by_label:
             held = f"{counted(len(job.data.dev), 'training example')} held out, about a tenth of each label"
-        lines.append(f"no dev file: {held if job.data.dev else 'no label has an example to spare for scores'}")
-    return lines
+        return [f"no dev file: {held if job.data.dev else 'no label has an example to spare for scores'}"]
+    return []
 
 
 def cut_lines(job: "FinetuningJob") -> list[str]:

@@ -21,6 +21,7 @@ from bertsmith.models.model_files.metadata import OF_VECTORS
 from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.models.parts.head_inputs import CONCAT, READERS
 from bertsmith.recipes.finetuning.settings import (
+    BAG_ALONE,
     FINETUNING_RECIPES,
     GRID,
     PROBE,
@@ -222,7 +223,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     if has_reader:
         values |= {"freeze": "body", "learning_rate": _READER_RATE}
     if not situation.own_head:
-        values["reads"] = "mean" if situation.reads_windows else PROBE
+        values["reads"] = "mean" if situation.reads_windows or given.get("keep") == BAG_ALONE else PROBE
     if fitted:
         values["start"] = "linear"
         if small and given.get("keep") != "best" and given.get("patience") is None:

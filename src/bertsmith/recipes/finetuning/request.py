@@ -1,13 +1,15 @@
 """The parameters of `bertsmith finetune`."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from bertsmith.base.core.requests import Request, file_field
 from bertsmith.base.core.settings import PAPER, Help, help_field, require, require_other, require_recipe
 from bertsmith.base.core.tables import File
 from bertsmith.recipes.finetuning.settings import (
+    BAG_ALONE,
     FINETUNING_RECIPES,
     SETFIT,
     ULMFIT,
@@ -20,6 +22,7 @@ from bertsmith.tasks.datasets.examples import PAIRS, TEXTS
 from bertsmith.tasks.datasets.label_map import LabelMap
 from bertsmith.tasks.specs.named_tasks import RANKED, kind_of, require_metric, task_name
 from bertsmith.tasks.specs.settings import CROSS_ENCODER, ColumnSettings, SplitSettings, TaskSettings
+from bertsmith.tasks.specs.task import OF_BAG
 
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
@@ -160,6 +163,8 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         )
         if self.folds is not None:
             self._require_folds()
+        if "keep" in self.given and self.keep == BAG_ALONE:
+            self._require_bag_alone()
         require_agreement(
             self.keep if "keep" in self.given or self.recipe in (PAPER, ULMFIT) else None,
             start=self._known_start(),
@@ -195,14 +200,34 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
 
     def require_setfit_alone(self) -> None:
         """Refuses options that the recipe setfit has no use for."""
-        others = {
+        others = {**self._more_training, "--weight-column": self.weight_column}
+        _require_none(others, "the recipe setfit by itself", "choose another --recipe")
+
+    def _require_bag_alone(self) -> None:
+        """Refuses options of trainings, and tasks, that a bag of words has no use for."""
+        bag = f"--keep {BAG_ALONE}"
+        require_other(kind_of(self.task) in OF_BAG, bag, f"a task of {' or '.join(OF_BAG)} of whole texts")
+        others = {**self._more_training, "--seeds": self.seeds, "--recipe": self.recipe}
+        _require_none(others, f"{bag}, which trains nothing,", "choose another --keep")
+
+    @property
+    def _more_training(self) -> Mapping[str, Any]:
+        """The options of trainings that not every recipe has; None for those that were left out."""
+        return {
             "--continue-on": self.continue_on,
             "--continue-minutes": self.continue_minutes,
             "--continue-steps": self.continue_steps,
             "--search": self.search or None,
             "--head": self.head,
-            "--weight-column": self.weight_column,
         }
-        refused = [name for name, value in others.items() if value is not None]
-        fix = f"leave {'it' if len(refused) == 1 else 'them'} out, or choose another --recipe"
-        require(not refused, expected="the recipe setfit by itself", found=", ".join(refused), fix=fix)
+
+
+def _require_none(options: Mapping[str, Any], expected: str, other: str) -> None:
+    """Refuses options that have a value.
+
+    Args:
+        other: what to do if they are not left out.
+    """
+    refused = [name for name, value in options.items() if value is not None]
+    fix = f"leave {'it' if len(refused) == 1 else 'them'} out, or {other}"
+    require(not refused, expected=expected, found=", ".join(refused), fix=fix)

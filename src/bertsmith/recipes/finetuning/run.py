@@ -10,7 +10,7 @@
     RUN/average/             predictions of the average of their weights; those of their start in RUN/start/
     RUN/report.json          scores of every seed, their mean and spread, the best
     RUN/predictions.jsonl    the predictions of the model that is kept on the dev examples, next to the gold labels
-    RUN/model/               the model that is kept: the best one, the average, or the start
+    RUN/model/               the model that is kept: the best one, the average, the start, or the bag of words
     RUN/baselines.json ...   baselines on the same examples (see baselines)
     RUN/folds/ ...           a run for each fold of the examples, for scores without dev examples (see folds)
 """
@@ -28,6 +28,7 @@ from bertsmith.base.machine.runtime import Rank
 from bertsmith.base.storage.files import write_json, write_text
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.heads.own_head import OwnHead
+from bertsmith.recipes.finetuning.bag import metadata_of_words
 from bertsmith.recipes.finetuning.job import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.recipes.finetuning.merging import (
     Kept,
@@ -39,23 +40,24 @@ from bertsmith.recipes.finetuning.merging import (
     origin_of,
     refitted,
 )
-from bertsmith.recipes.finetuning.opening import cut_lines, opening_lines, options_of
+from bertsmith.recipes.finetuning.opening import cut_lines, lines_of_bag, opening_lines, options_of
 from bertsmith.recipes.finetuning.recipes import FEW_EXAMPLES
-from bertsmith.recipes.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.recipes.finetuning.settings import BAG_ALONE, FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.recipes.results.baseline_lines import FEW_DEV, lines_of_baselines
 from bertsmith.recipes.results.finished_run import (
-    AVERAGE,
     COUNTS,
     MODEL_FOLDER,
     PREDICTIONS_FILE,
     REPORT_FILE,
-    START,
+    WITHOUT_TRAINING,
     SeedResult,
     kept_name,
     kept_scores,
     warning_lines,
 )
 from bertsmith.recipes.results.resampling import intervals
+from bertsmith.tasks.baselines.n_grams import NGramModel
+from bertsmith.tasks.baselines.word_model import write_words_folder
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
 from bertsmith.tasks.task_data.split import TaskData
@@ -147,7 +149,7 @@ def finetune(
         out: the run folder; new, unless `resume`.
         settings: epochs, batch size and the like.
         recipe: learning rate and schedule.
-        seeds: the number of trainings; see `usual_seeds`.
+        seeds: the number of trainings; see `usual_seeds`. With `keep` bag nothing is trained.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
         recipe_name: the recipe that the settings come from, for the record.
@@ -171,15 +173,18 @@ def finetune(
         names = {"model": source_name or str(job.folder.path), "recipe": recipe_name, **(prepared_by or {})}
         may_change = ("model", "teacher", "recipe", *WITHOUT_EFFECT)  # the content of models and rows has digests
         run.start({**job.record(), **names, "seeds": count}, job.digests(), may_change=may_change, request=request)
-        for line in (*opening_lines(job), f"settings of recipe {recipe_name}, and those given: {options_of(job)}"):
+        trains = job.keep != BAG_ALONE
+        settings_line = f"settings of recipe {recipe_name}, and those given: {options_of(job)}"
+        for line in (*opening_lines(job), settings_line) if trains else lines_of_bag(job):
             tell(line)
-        if run.rank.count > 1:
+        if run.rank.count > 1 and trains:
             tell(_who_trains(count, run.rank, whole_seeds=whole_seeds))
         baselines = run.on_first_rank(
             lambda: validation.baselines if validation else baselines_of(job, run.path, resume=run.is_resumed)
         )
 
-        results = _train_seeds(job, run.path, range(count), run, label, whole_seeds=whole_seeds)
+        numbers = range(count if trains else 0)
+        results = _train_seeds(job, run.path, numbers, run, label, whole_seeds=whole_seeds)
         kept = run.on_first_rank(lambda: (validation.kept if validation else kept_of)(job, results, run.path))
         refit: Refit | None = None
         if job.trains_on_all:
@@ -297,17 +302,23 @@ def _finish(
     assert kept is not None, "rank 0 has it"
     assert baselines is not None, "rank 0 computed them"
     metric = job.task.spec.metric
+    trained = trained or [(run.path / kept.name, kept.result, 0)]  # of the bag of words alone
     results = [result for _, result, _ in trained]
     best = best_of(job, results)
     spec, lines = kept.spec, kept.lines
     final = None if refit is None else refitted(kept, refit)
     written_job, weights, result = final or (job, kept.weights, kept.result)
     all_results = [*results, *(result_on_all for _, result_on_all, _ in (refit[1] if refit else ()))]
-    baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path)
+    baseline = best_baseline(job, baselines, kept.result.scores, lines, run.path, kept.name)
     origin = origin_of(job, kept, written_job, all_results)
     if validation is not None:
         origin |= {"dev_examples": len(lines), "folds": len(validation.folds)}
-    written_job.write_model(run.model, weights, spec, result, origin, baseline)
+    if isinstance(weights, NGramModel):
+        bag = weights.of_task(spec)
+        of_words = metadata_of_words(written_job, bag, result.scores, origin=origin, baseline=baseline)
+        write_words_folder(run.model, bag, of_words)
+    else:
+        written_job.write_model(run.model, weights, spec, result, origin, baseline)
     if kept.predictions.is_file() and validation is None:
         write_text(run.path / PREDICTIONS_FILE, kept.predictions.read_text(encoding="utf-8"))
     seconds = sum(result.seconds for result in results)
@@ -343,12 +354,16 @@ def _finish(
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
     if all(result.collapsed for result in results):
-        report["advice"] = against_collapse(
-            learning_rate=job.training.learning_rate * RATE_AFTER_COLLAPSE**RESTARTS,
-            epochs=job.settings.epochs,
-            bias_correction=job.training.bias_correction,
+        report["advice"] = (
+            "give more examples"
+            if job.keep == BAG_ALONE
+            else against_collapse(
+                learning_rate=job.training.learning_rate * RATE_AFTER_COLLAPSE**RESTARTS,
+                epochs=job.settings.epochs,
+                bias_correction=job.training.bias_correction,
+            )
         )
-    report |= with_bag_of_words(job, spec, baselines, kept.result.scores, lines, run.path)
+    report |= with_bag_of_words(job, spec, baselines, kept.result.scores, lines, run.path, kept.name)
     if is_better(baseline):
         report["better_baseline"] = baseline
     write_json(run.path / REPORT_FILE, report)
@@ -426,8 +441,9 @@ def summary_lines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
         score, (low, high) = kept_scores(report)[metric], report["intervals"][metric]
         over = f"{folds['examples']:,} examples, each predicted without training on it" if folds else "the dev examples"
         kept += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over {over})"
-    how = "kept" if folds or report["best"] in (AVERAGE, START) else f"best by {metric}"
-    lines.append(f"{how}: {kept}; {report['tokens_per_second']:,.0f} tokens/s")
+    how = "kept" if folds or report["best"] in WITHOUT_TRAINING else f"best by {metric}"
+    speed = f"; {report['tokens_per_second']:,.0f} tokens/s" if report["tokens_per_second"] else ""
+    lines.append(f"{how}: {kept}{speed}")
     if "trained_on_all" in report:  # missing where there is a dev file
         lines.append(f"the model that is written was trained again, on all {report['trained_on_all']:,} examples")
     return [*lines, *lines_of_baselines(report, run), *warning_lines(report)]

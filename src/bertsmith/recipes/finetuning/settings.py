@@ -30,7 +30,8 @@ _MANY_STEPS = 10**9  # more than any warm-up
 ENCODER, SHARED, RANDOM = "encoder", "shared", "random"
 DECODER_STARTS = (ENCODER, SHARED, RANDOM)
 CLASS_WEIGHTS = ("none", "balanced")
-KEEPS = ("best", "last", "auto")
+BAG_ALONE = "bag"  # what is kept: the bag of words, without any training
+KEEPS = ("best", "last", "auto", BAG_ALONE)
 MERGES = ("best", "average")
 PROBE = "probe"
 # What a search tries: the lists of the paper (appendix A.3) and other common ones.
@@ -320,9 +321,10 @@ class RecipeSettings:
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
     keep: str = help_field(
         "best",
-        "the model to keep: best (by evaluation on the dev data), last, or auto: the best of the last ones, their "
-        "average and their linear start, by a paired test on the dev data, of which each label has a tenth if it is "
-        "held out; --recipe auto: last below 10,000 examples",
+        "the model to keep: best (by evaluation on the dev data), last, auto (the best of the last ones, their "
+        "average, their linear start and a bag of words, by a paired test on the dev data, of which each label has a "
+        "tenth if it is held out) or bag (a bag of words, and nothing is trained); --recipe auto: last below 10,000 "
+        "examples",
     )
     patience: int | None = help_field(None, "stop after this many evaluations without improvement")
     shard: bool = help_field(

@@ -10,7 +10,7 @@ from bertsmith.base.core.progress import counted
 from bertsmith.models.model_files.weakness import LEVEL
 from bertsmith.models.parts.head_inputs import APART
 from bertsmith.recipes.results.comparison import clause_of
-from bertsmith.recipes.results.finished_run import AVERAGE, START, kept_name, kept_scores
+from bertsmith.recipes.results.finished_run import AVERAGE, BAG_FOLDER, START, kept_name, kept_scores
 from bertsmith.tasks.specs.task import (
     BAG,
     CEILINGS,
@@ -26,7 +26,6 @@ from bertsmith.tasks.specs.task import (
 
 MODEL = "fine-tuned model"
 LINEAR_FOLDER = "linear"
-BAG_FOLDER = "bag-of-words"
 # Of a run: the folders of the baselines that are always saved, ready to predict.
 SAVED = {BAG: BAG_FOLDER, TAGS: "frequent-tags", OVERLAP: "word-overlap", WORDS_COSINE: "word-cosine"}
 # Of those with the encoder of the base model, which are saved if they are better than the fine-tuned model.
@@ -147,7 +146,7 @@ def _tied(report: Mapping[str, Any]) -> Mapping[str, float]:
     systems = {
         system["name"]: system["scores"].get(metric)
         for system in report.get("baselines", ())
-        if system["name"] not in CEILINGS
+        if system["name"] not in CEILINGS and SAVED.get(system["name"]) != report["best"]
     }
     trainings.pop(report["best"], None)
     best, low = kept_scores(report).get(metric), report["intervals"][metric][0]

@@ -15,6 +15,8 @@ OUT_OF_FOLD = "out_of_fold.jsonl"  # the predictions of all examples, each by th
 COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
 AVERAGE = "average"  # of the weights of several trainings, in place of the folder of the best one
 START = "start"  # the linear model that the trainings start from, in place of the folder of one of them
+BAG_FOLDER = "bag-of-words"  # the bag of words, likewise; the baselines leave one in a folder of that name
+WITHOUT_TRAINING = (AVERAGE, START, BAG_FOLDER)  # what may be kept in place of a training
 TABLE_FILE = "trials.json"  # of a search for settings
 
 
@@ -57,16 +59,16 @@ class FinishedRun:
 
 
 def kept_scores(report: Mapping[str, Any]) -> Mapping[str, float]:
-    """The scores of the model that was kept, from a report.json: of the folds, a training, the average or the start."""
+    """The scores of the model that was kept, from a report.json: of folds, a training, or one of `WITHOUT_TRAINING`."""
     if folds := report.get("cross_validation"):
         return dict(folds["scores"])
-    if report["best"] in (AVERAGE, START):
+    if report["best"] in WITHOUT_TRAINING:
         return dict(report[report["best"]]["scores"])
     return dict(next(run["scores"] for run in report["runs"] if run["folder"] == report["best"]))
 
 
 def kept_name(report: Mapping[str, Any]) -> str:
-    """The model that was kept, in words: the folder of the best training, the start, or of how many the average is."""
+    """The model that was kept, in words: the folder of the best training, or what is kept in place of one."""
     return named(str(report["best"]), report.get(AVERAGE, {}).get("parts", 0))
 
 
@@ -76,7 +78,8 @@ def named(name: str, parts: int) -> str:
     >>> named("average", 3), named("start", 0), named("seed-1", 1)
     ('the average of 3 trainings', 'the linear start', 'seed-1')
     """
-    return {AVERAGE: f"the average of {counted(parts, 'training')}", START: "the linear start"}.get(name, name)
+    names = {AVERAGE: f"the average of {counted(parts, 'training')}", START: "the linear start"}
+    return names.get(name, "the bag of words" if name == BAG_FOLDER else name)
 
 
 def scored_parts(report: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

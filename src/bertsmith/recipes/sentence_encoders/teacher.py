@@ -23,7 +23,7 @@ from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
-from bertsmith.models.model_files.metadata import is_n_gram_folder
+from bertsmith.models.model_files.metadata import n_gram_folder
 from bertsmith.recipes.sentence_encoders.evaluation import cosines_of
 from bertsmith.tasks.datasets.examples import (
     PAIRS,
@@ -74,7 +74,7 @@ def _embedder_of(teacher: str | Path, device: str) -> Embedder | None:
     """The embedder of a sentence encoder, with its files of sentence-transformers; None for any other model."""
     folder = Path(teacher)
     if read_recipe(folder) is None:
-        if is_onnx_folder(folder) or is_n_gram_folder(folder):
+        if is_onnx_folder(folder) or n_gram_folder(folder):
             return None
         folder = load_any(teacher).path
         if read_recipe(folder) is None:

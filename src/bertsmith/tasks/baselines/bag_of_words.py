@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,13 @@ class BagOfWords:
             space.numbers = {term: number for number, term in enumerate(kept["terms"])}
             space.rarity = np.array(kept["rarity"], dtype=np.float64)
         return bag
+
+    @property
+    def terms(self) -> dict[str, Collection[str]]:
+        """The terms of each kind, by the name of the kind."""
+        return dict(
+            zip(("words and pairs of words", "runs of letters"), (s.numbers for s in self._spaces), strict=False)
+        )
 
     @property
     def num_columns(self) -> int:

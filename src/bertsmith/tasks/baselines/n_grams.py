@@ -19,16 +19,15 @@ import safetensors.numpy
 
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.storage.files import atomic_file, misfit, read_json, write_json
-from bertsmith.models.model_files.metadata import NGRAM_TERMS, NGRAM_WEIGHTS
+from bertsmith.models.model_files.metadata import METADATA, NGRAM_TERMS, NGRAM_WEIGHTS, read_metadata
 from bertsmith.tasks.baselines.bag_of_words import BagOfWords, cut_words, misfit_of_terms
 from bertsmith.tasks.baselines.linear import PENALTIES_OF_BAGS, LinearModel, fit_for
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import Prediction, TaskSpec
+from bertsmith.tasks.specs.task import OF_BAG, Prediction, TaskSpec
 from bertsmith.text.tokenizers.pack import PackedRows
 
-KINDS = ("classification", "regression")
 FIX = "make it again with the command that wrote it"
 _SHAPE = {"spec": dict, "bag": {"pair": bool, "spaces": [{"terms": list, "rarity": list}], "settings": dict}}
 
@@ -48,7 +47,7 @@ class NGramModel:
         """The model that is fitted to targets of training texts; see `fit_for` for the options."""
         bag = BagOfWords(texts, spec.settings, max(1, len(spec.labels)))
         linear = fit_for(spec, bag.columns(texts), targets, penalties=PENALTIES_OF_BAGS, **options)
-        return cls(spec=dataclasses.replace(spec, reads="mean"), bag=bag, linear=linear)
+        return cls(spec=spec, bag=bag, linear=linear).of_task(spec)
 
     def predict(self, examples: Sequence[Example]) -> Sequence[Prediction]:
         """One prediction per example; its `cut_tokens` are the words that were cut."""
@@ -56,6 +55,19 @@ class NGramModel:
         outputs = self.linear.outputs(self.bag.columns(texts)) if texts else np.zeros((0, 1), np.float32)
         cut = np.array([cut_words(text, self.spec.settings) for text in texts], dtype=np.int32)
         return decoded(task_for(self.spec), examples, outputs, cut)
+
+    def of_task(self, spec: TaskSpec) -> "NGramModel":
+        """The same model with other values of its task, such as thresholds."""
+        return dataclasses.replace(self, spec=dataclasses.replace(spec, reads="mean"))
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """What it reads and what it computes from that, in sentences."""
+        kinds = " and ".join(f"{len(space):,} {name}" for name, space in self.bag.terms.items())
+        return (
+            f"A linear model on the TF-IDF weights of {kinds}; {self.parameters:,} parameters.",
+            f"Text: lower-cased; of a text, up to {self.spec.settings.max_length:,} words are read.",
+        )
 
     @property
     def parameters(self) -> int:
@@ -75,9 +87,9 @@ class NGramModel:
         state = read_json(path)
         if wrong := misfit(state, _SHAPE) or misfit_of_terms(state["bag"]["spaces"]):
             raise InputError(expected=f"terms in '{path}'", found=wrong, fix=FIX)
-        spec, bag = TaskSpec.from_dict(state["spec"], str(path)), BagOfWords.restored(state["bag"], str(path))
-        if spec.kind not in KINDS:
-            raise InputError(expected=f"{' or '.join(KINDS)} in '{path}'", found=spec.kind, fix=FIX)
+        spec, bag = spec_of_words(folder, state["spec"]), BagOfWords.restored(state["bag"], str(path))
+        if spec.kind not in OF_BAG:
+            raise InputError(expected=f"{' or '.join(OF_BAG)} in '{path}'", found=spec.kind, fix=FIX)
         outputs, path = max(1, len(spec.labels)), folder / NGRAM_WEIGHTS
         try:
             tensors = safetensors.numpy.load_file(path)
@@ -94,6 +106,16 @@ class NGramModel:
                 fix=FIX,
             )
         return cls(spec=spec, bag=bag, linear=linear)
+
+
+def spec_of_words(folder: Path, stored: dict[str, Any]) -> TaskSpec:
+    """The task of a model on words: that of its metadata, where thresholds may be changed, or of a folder without it.
+
+    Args:
+        stored: the task that is stored with its terms.
+    """
+    spec = read_metadata(folder).spec
+    return TaskSpec.from_dict(spec or stored, str(folder / (METADATA if spec else NGRAM_TERMS)))
 
 
 def decoded(

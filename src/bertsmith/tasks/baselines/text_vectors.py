@@ -22,11 +22,11 @@ from bertsmith.base.storage.files import misfit, read_json, write_json
 from bertsmith.models.model_files.metadata import NGRAM_TERMS
 from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.tasks.baselines.linear import LinearModel, Vectors
-from bertsmith.tasks.baselines.n_grams import FIX, KINDS, decoded
+from bertsmith.tasks.baselines.n_grams import FIX, decoded
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.encoding.frozen import FrozenEncoder
 from bertsmith.tasks.specs.kinds import task_for
-from bertsmith.tasks.specs.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.specs.task import OF_BAG, Prediction, Task, TaskSpec
 from bertsmith.tasks.specs.whole_texts import pooled_logits
 from bertsmith.text.tokenizers.encoded import Encoded
 
@@ -90,9 +90,9 @@ class TextCosine:
         spec = TaskSpec.from_dict(values["spec"], str(file))
         weight, bias = (np.array(values["cosine"][part], dtype=np.float32) for part in ("weight", "bias"))
         outputs = max(1, len(spec.labels))
-        if spec.kind not in KINDS or not len(weight) == len(bias) == outputs or not np.isfinite([weight, bias]).all():
+        if spec.kind not in OF_BAG or not len(weight) == len(bias) == outputs or not np.isfinite([weight, bias]).all():
             raise InputError(
-                expected=f"{outputs} finite weights and biases of a task of {' or '.join(KINDS)} in '{file}'",
+                expected=f"{outputs} finite weights and biases of a task of {' or '.join(OF_BAG)} in '{file}'",
                 found=f"{len(weight)} and {len(bias)} of {spec.kind}",
                 fix=FIX,
             )

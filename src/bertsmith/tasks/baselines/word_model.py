@@ -24,10 +24,11 @@ from typing import Any, cast
 import numpy as np
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.storage.files import misfit, read_json, write_json
-from bertsmith.models.model_files.metadata import NGRAM_TERMS
+from bertsmith.base.storage.files import atomic_folder, misfit, read_json, write_json, write_text
+from bertsmith.models.checkpoints.card import card_of_words
+from bertsmith.models.model_files.metadata import CARD, NGRAM_TERMS, ModelMetadata, write_metadata
 from bertsmith.tasks.baselines.bag_of_words import WordSpace, cut_text, words_of_text
-from bertsmith.tasks.baselines.n_grams import FIX, NGramModel, decoded
+from bertsmith.tasks.baselines.n_grams import FIX, NGramModel, decoded, spec_of_words
 from bertsmith.tasks.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, texts_of_group
 from bertsmith.tasks.encoding.units import Logits
 from bertsmith.tasks.specs.kinds import task_for
@@ -293,6 +294,16 @@ class WordModel:
         lost = [sum(len(text.split()) - len(kept[text].split()) for text in example.texts) for example in examples]
         return list(task.predictions(examples, scores, lost))
 
+    @property
+    def about(self) -> tuple[str, ...]:
+        """What it consists of, in sentences."""
+        return (f"{self.parameters:,} counts of words or weights by how rare they are, without an encoder.",)
+
+    @property
+    def parameters(self) -> int:
+        """The numbers among the counts."""
+        return sum(1 for _ in _numbers_of(self.counts))
+
     def write(self, folder: Path) -> None:
         """Writes the file."""
         write_json(folder / NGRAM_TERMS, {"spec": self.spec.to_dict(), "counts": self.counts})
@@ -307,7 +318,7 @@ def read_counted(folder: Path) -> "NGramModel | WordModel":
     wrong = misfit(values, {"spec": dict})
     if wrong:
         raise InputError(expected=f"a task in '{file}'", found=wrong, fix=FIX)
-    spec, counts = TaskSpec.from_dict(values["spec"], str(file)), values["counts"]
+    spec, counts = spec_of_words(folder, values["spec"]), values["counts"]
     wrong = misfit(counts, _COUNTS[spec.kind]) if spec.kind in _COUNTS else spec.kind
     if not wrong and ("limit" in counts) != spec.unanswerable:
         wrong = f"limit = {counts.get('limit')}"
@@ -316,6 +327,14 @@ def read_counted(folder: Path) -> "NGramModel | WordModel":
     if wrong:
         raise InputError(expected=f"counts of words in '{file}'", found=wrong, fix=FIX)
     return WordModel(spec=spec, counts=counts)
+
+
+def write_words_folder(folder: Path, model: NGramModel | WordModel, metadata: ModelMetadata) -> None:
+    """Writes a model on words as a model folder, with metadata and a card, in place of an older one."""
+    with atomic_folder(folder, replace=True) as partial:
+        model.write(partial)
+        write_text(partial / CARD, card_of_words(metadata, model.about))
+        write_metadata(partial, None, metadata)
 
 
 def _counted_texts(train: Sequence[Example], settings: TaskSettings) -> Counts:

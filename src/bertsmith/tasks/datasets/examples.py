@@ -244,9 +244,14 @@ def is_blank(example: Example) -> bool:
     return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
 
 
-def empty_texts_note(count: int) -> str:
-    """A sentence that says how many texts were predicted although they are blank; "" for none."""
-    return f"empty texts, predicted from [CLS] [SEP] alone: {count:,}" if count else ""
+def empty_texts_note(count: int, *, of_words: bool = False) -> str:
+    """A sentence that says how many texts were predicted although they are blank; "" for none.
+
+    Args:
+        of_words: the model reads words, and no special pieces.
+    """
+    reads = "without a word" if of_words else "from [CLS] [SEP] alone"
+    return f"empty texts, predicted {reads}: {count:,}" if count else ""
 
 
 def texts_of_group(example: Example) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ _STORED_BY = {GENERATION: OF_WRITING, EXTRACTION: OF_EXTRACTS}  # settings that 
 BAG, VECTORS = "bag of words", "linear model on frozen vectors"
 PAIRS, COSINE = "linear model on the vectors of both texts", "cosine of the vectors of both texts"
 OF_TEXTS = (BAG, VECTORS, PAIRS, COSINE)  # of tasks on whole texts; the last two of pairs alone
+OF_BAG = ("classification", "regression")  # kinds of task of a bag of words
 WORDS_COSINE, FROZEN_COSINE = "cosine of TF-IDF vectors of words", "cosine of frozen vectors, before training"
 TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
 FIRST, NEAREST, CENTRAL = "first words", "nearest target", "central sentences"

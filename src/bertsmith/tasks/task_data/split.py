@@ -64,7 +64,8 @@ def split_dev(
     empty.
 
     Args:
-        by_label: hold out that fraction of the examples of each label, at least one where there are two.
+        by_label: hold out that fraction of the examples of each label, at least one where there are two; of examples
+            with several labels, about that fraction.
         groups: the group of each example. Whole groups are held out, of at most that fraction together; if all are
             larger, one of the smallest.
     """
@@ -77,14 +78,21 @@ def split_dev(
     ]
     parts = _parts(together if groups is None else groups)
     labels, aside = _labels(examples), set[int]()
+    if by_label and any(labels):
+        labels = [part or ("",) for part in labels]  # examples without a label are held out like those of a label
     counts = Counter(itertools.chain.from_iterable(labels))
     left, stays = counts.copy(), dict.fromkeys(counts, 1)
     wanted = max(1, round(share * len(examples)))
     if by_label and counts:
         stays = {label: max(1, count - max(1, round(share * count))) for label, count in counts.items()}
         wanted = sum(counts[label] - count for label, count in stays.items())
+    order = generator(seed, "dev split").permutation(len(parts)).tolist()
+    if by_label and any(len(part) > 1 for part in labels):
+        # Examples with a rare label come first: later, their other labels may have none to give.
+        rarest = [min((counts[label] for n in part for label in labels[n]), default=0) for part in parts]
+        order.sort(key=lambda part: rarest[part])
     most = len(examples) if groups is None else max(wanted, min(map(len, parts)))
-    for part in generator(seed, "dev split").permutation(len(parts)).tolist():
+    for part in order:
         if len(aside) >= wanted:
             break
         taken = Counter(label for number in parts[part] for label in labels[number])

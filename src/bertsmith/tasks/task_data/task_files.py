@@ -204,7 +204,7 @@ def read_task(
         map_labels: new names of the labels in the files.
         group_column: the column of a group; the dev examples that are held out are those of whole groups.
         weight_column: the column with the weights of training examples of a classification or regression.
-        by_label: for texts with one label each: hold out dev examples of each label that has two examples or more.
+        by_label: for a classification: hold out dev examples of each label that has two examples or more.
         fold: the number of a fold, which becomes the dev examples, and how many folds there are; number 0 is none of
             them: all examples are for training.
 
@@ -235,7 +235,7 @@ def read_task(
     elif fold is not None and not fold[0]:
         data = TaskData(train=examples, dev=(), digests=digests)
     elif dev is None:
-        by_label = by_label and spec.kind == "classification" and name not in SEVERAL
+        by_label = by_label and spec.kind == "classification"
         part = None
         if fold is None:
             kept, held = split_dev(examples, seed=0, by_label=by_label or name == PAIRS, groups=groups)
