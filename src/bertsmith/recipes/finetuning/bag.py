@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from bertsmith.base.core.randomness import generator
 from bertsmith.models.model_files.metadata import NGRAM_TERMS, ModelMetadata
-from bertsmith.recipes.finetuning.job import FinetuningJob, Judged
 from bertsmith.recipes.results.finished_run import SeedResult
 from bertsmith.tasks.baselines.bag_of_words import words_read
 from bertsmith.tasks.baselines.n_grams import NGramModel
@@ -22,18 +21,19 @@ from bertsmith.tasks.encoding.units import Ints
 from bertsmith.tasks.specs.task import BAG
 
 if TYPE_CHECKING:
+    from bertsmith.recipes.finetuning.job import FinetuningJob, Judged
     from bertsmith.tasks.baselines.word_model import WordModel
 
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
 MOST_WORDS_OF_BAG = 500_000  # a bag of words may have more examples, as counting and fitting them is fast
 
 
-def has_bag(job: FinetuningJob) -> bool:
+def has_bag(job: "FinetuningJob") -> bool:
     """Whether the task of a job is one of a bag of words."""
     return BAG in job.task.baselines
 
 
-def bag_of(job: FinetuningJob) -> tuple[NGramModel, int]:
+def bag_of(job: "FinetuningJob") -> tuple[NGramModel, int]:
     """The bag of words of the training examples of a job, and the number of those that it is fitted to."""
     examples = cast("Sequence[TextExample]", job.data.train)
     chosen = sample_of(job)
@@ -49,25 +49,23 @@ def bag_of(job: FinetuningJob) -> tuple[NGramModel, int]:
     return model, len(chosen)
 
 
-def saved_bag(job: FinetuningJob, folder: Path) -> NGramModel:
+def saved_bag(job: "FinetuningJob", folder: Path) -> NGramModel:
     """The bag of words that the baselines of a run left in its folder, or a new one if there is none."""
     return NGramModel.read(folder) if (folder / NGRAM_TERMS).is_file() else bag_of(job)[0]
 
 
-def judged_bag(job: FinetuningJob, model: NGramModel) -> Judged:
+def judged_bag(job: "FinetuningJob", model: NGramModel) -> "Judged":
     """What the dev examples say about a bag of words; its spec has the values that are fitted to them."""
 
     def is_one_answer() -> bool:
         examples = job.first_examples
         return job.task.is_collapsed(model.predict(examples), examples)
 
-    if job.dev is None:
-        return Judged(job.task.spec, {}, is_one_answer(), None)
     return job.judged(lambda task: model.of_task(task.spec).predict(job.data.dev), is_one_answer)
 
 
 def metadata_of_words(
-    job: FinetuningJob,
+    job: "FinetuningJob",
     model: "NGramModel | WordModel",
     scores: Mapping[str, float],
     examples: int | None = None,
@@ -98,12 +96,12 @@ def metadata_of_words(
     )
 
 
-def result_of_bag(job: FinetuningJob) -> SeedResult:
+def result_of_bag(job: "FinetuningJob") -> SeedResult:
     """The cost of a bag of words, which reads no tokens and takes no steps."""
     return SeedResult(seed=job.training.seed, scores={}, collapsed=False, best_step=0, steps=0, seconds=0.0, tokens=0)
 
 
-def sample_of(job: FinetuningJob) -> Ints:
+def sample_of(job: "FinetuningJob") -> Ints:
     """The numbers of at most `MOST_EXAMPLES` training examples, ascending."""
     count = len(job.data.train)
     if count <= MOST_EXAMPLES:
@@ -124,7 +122,7 @@ def up_to(most: int, words: Sequence[int], name: str, seed: int) -> Ints:
     return np.sort(order[: max(1, count)])
 
 
-def _weights(job: FinetuningJob, targets: npt.NDArray[np.generic], chosen: Ints) -> npt.NDArray[np.float32] | None:
+def _weights(job: "FinetuningJob", targets: npt.NDArray[np.generic], chosen: Ints) -> npt.NDArray[np.float32] | None:
     """The weights of examples in the loss, with mean 1: their own, times those of their labels; None for equal ones."""
     of_labels = getattr(job.task, "class_weights", None)
     weights = None if job.train.weights is None else job.train.weights[chosen]

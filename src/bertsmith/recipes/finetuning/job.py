@@ -407,6 +407,8 @@ class FinetuningJob:
             predict: its predictions on them, with the fitted values of a task.
             is_one_answer: whether it gives the same answer to all of the first training examples.
         """
+        if self.dev is None:
+            return Judged(self.task.spec, {}, is_one_answer(), None)
         predictions = predict(self.task)
         spec = self.task.tuned(self.data.dev, predictions)
         if spec != self.task.spec:
