@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import quiet
+from bertsmith.base.machine.thresholds import AVX512
 from bertsmith.inference.export.onnx_encoder import needs_library_tables
 from bertsmith.inference.export.onnx_graph import graph_of
 from bertsmith.models.checkpoints.hub import STARTER
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
 # With fewer multiplications by weights than this, torch is not worth its import; docs/decisions/0021-without-torch.md
 # has the measurements by processor.
-_MOST_PRODUCTS = 6e11
-_SMALL = 256  # tokens computed together, for which torch is no faster
+_MOST_PRODUCTS, _SMALL = AVX512.torch_products, AVX512.graph_tokens
 _CHARACTERS_PER_TOKEN = 4  # of English text, about
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bertsmith.base.machine.processor import torch_uses_avx512
 from bertsmith.base.machine.runtime import fast_precisions
+from bertsmith.base.machine.thresholds import AVX512
 from bertsmith.models.parts.noise import Noise
 from bertsmith.models.parts.runs import Run, Runs
 from bertsmith.models.parts.scored_attention import attention_weights, scaled_dot
@@ -276,8 +277,6 @@ def _flash_attention(
 
 _LANES = 16  # numbers of fp32 in a register of AVX-512
 _LEAST_LEFT = 6  # keys at the end; with fewer, the fused kernel is at least as fast
-_SHORTEST = {1: 22, 2: 28}  # keys, by the number of threads; with fewer keys, the calls cost more
-_LONGEST = 255  # keys; with more, the scores leave the cache
 
 
 def is_faster_by_sequence(query: Tensor, keys: int) -> bool:
@@ -291,8 +290,9 @@ def is_faster_by_sequence(query: Tensor, keys: int) -> bool:
         return False
     if torch.is_grad_enabled() and query.requires_grad:
         return False
-    shortest = _SHORTEST.get(torch.get_num_threads(), _LONGEST + 1)
-    return shortest <= keys <= _LONGEST and keys % _LANES >= _LEAST_LEFT
+    most = AVX512.most_keys_by_sequence
+    shortest = AVX512.keys_by_sequence.get(torch.get_num_threads(), most + 1)
+    return shortest <= keys <= most and keys % _LANES >= _LEAST_LEFT
 
 
 def attend_by_sequence(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.base.machine.processor import for_onednn, mkl_has_avx512
+from bertsmith.base.machine.thresholds import AVX2, AVX512, INTEL_AVX512
 from bertsmith.models.parts.layers import PreparedLinear, finished, joined_activation
-
-_FEW, _MANY = 128, 512  # tokens; see `prefers_plain`
-_WIDEST = 384  # the smaller of inputs and outputs; wider layers gain only at some numbers of tokens
 
 
 class CastLinear(PreparedLinear):
@@ -121,8 +119,8 @@ def prefers_plain(x: Tensor) -> bool:
     On Intel processors with AVX-512 up to 128, where one thread computes; with AVX2 alone more than 512.
     """
     if mkl_has_avx512():
-        return x.shape[0] <= _FEW and torch.get_num_threads() == 1
-    return x.shape[0] > _MANY
+        return x.shape[0] <= INTEL_AVX512.few_plain and torch.get_num_threads() == 1
+    return x.shape[0] > AVX2.many_plain
 
 
 def _is_faster_plain(weight: Tensor) -> bool:
@@ -133,4 +131,5 @@ def _is_faster_plain(weight: Tensor) -> bool:
     """
     if weight.dtype != torch.float32 or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return False
-    return min(weight.shape) <= _WIDEST if mkl_has_avx512() else not for_onednn().has_avx512
+    kind = INTEL_AVX512 if mkl_has_avx512() else AVX512 if for_onednn().has_avx512 else AVX2
+    return min(weight.shape) <= kind.widest_plain

@@ -1,0 +1,40 @@
+"""Which of two ways of inference is faster, by the kind of processor: every measured threshold, in one table.
+
+All ways give the same answers up to rounding, so these decide nothing but time. Measured: plain weights and attention
+in docs/decisions/0014-inference-engine.md, a graph and torch in docs/decisions/0021-without-torch.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_NEVER = 2**63  # tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Of one kind of processor.
+
+    Attributes:
+        few_plain: up to so few tokens, one thread multiplies plain weights in fp32 faster than packed ones.
+        many_plain: the same beyond so many tokens, with any number of threads.
+        widest_plain: of layers that have plain weights, the most inputs or outputs, whichever are fewer.
+        keys_by_sequence: the fewest keys for which two products per sequence are faster than the fused attention in
+            fp32, by the number of threads; with fewer keys, the calls cost more.
+        most_keys_by_sequence: with more, the scores leave the cache.
+        torch_products: multiplications by weights below which torch is not worth its import, in place of a graph.
+        graph_tokens: up to so many, computed together, a graph is as fast as torch.
+    """
+
+    few_plain: int = 0
+    many_plain: int = _NEVER
+    widest_plain: int = 0
+    keys_by_sequence: Mapping[int, int] = field(default_factory=dict)
+    most_keys_by_sequence: int = 255
+    torch_products: float = 6e11
+    graph_tokens: int = 256
+
+
+AVX2 = Thresholds(many_plain=512, widest_plain=_NEVER)  # alone
+AVX512 = Thresholds(keys_by_sequence={1: 22, 2: 28})
+# MKL has kernels of its own there; wider layers gain only at some numbers of tokens.
+INTEL_AVX512 = Thresholds(few_plain=128, widest_plain=384, keys_by_sequence=AVX512.keys_by_sequence)
