@@ -60,8 +60,8 @@ def named_labels(
         ConfigError: there are no labels, one is blank or there twice, or there is nothing to choose from.
     """
     table = as_file(labels, "labels") if has_rows(labels) else None
-    if isinstance(labels, list | tuple) and len(labels) == 1 and isinstance(labels[0], str):
-        labels = labels[0]  # the command line has a list of one path
+    if isinstance(labels, list | tuple) and len(labels) == 1 and suffix_of(Path(str(labels[0]))) in SUFFIXES:
+        labels = str(labels[0])  # the command line has a list of one path
     path = table.path if table is not None else Path(labels) if isinstance(labels, str | Path) else None
     if path is not None and suffix_of(path) in SUFFIXES:
         source, several = f" in {quoted(path)}", _read_labels(path, encoding)
@@ -70,10 +70,21 @@ def named_labels(
         source = ""
         require_type("labels", names, Sequence[str])
         several = [NamedLabel(name=name.strip()) for name in names]
+    return checked_labels(several, source, multi_label=multi_label)
+
+
+def checked_labels(several: Sequence[NamedLabel], source: str = "", *, multi_label: bool) -> tuple[NamedLabel, ...]:
+    """The labels, if there are enough of them, with different names.
+
+    Args:
+        source: where they are, for messages.
+    """
     least = 1 if multi_label else 2
     fix = "name all that a text may have, such as --labels billing,hardware, or a table of them"
     require(len(several) > 0, expected=f"names of labels{source}", found="none", fix=fix)
-    require(all(label.name for label in several), expected=f"names of labels{source}", found="a blank one", fix=fix)
+    require(
+        all(label.name.strip() for label in several), expected=f"names of labels{source}", found="a blank one", fix=fix
+    )
     name, count = Counter(label.name for label in several).most_common(1)[0]
     require(count == 1, expected=f"different labels{source}", found=f"{name!r} twice", fix="leave one out")
     require(
