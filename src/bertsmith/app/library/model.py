@@ -155,8 +155,9 @@ class Model:
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         encoder = None if embedder is None else embedder.encoder
         self.width: int = 0 if embedder is None or not embedder.encoder.has_vectors else embedder.width
-        runtime = predictor.runtime if encoder is None and predictor is not None else self.encoder.runtime
-        self.device: str = str(runtime.device)
+        computed = encoder or predictor  # not `self.encoder`, for which torch would be imported
+        assert computed is not None, "a model"
+        self.device: str = str(computed.runtime.device)
         self.attention_maps: int = 0 if encoder is None else encoder.attention_maps
         self.shows_attention: bool = self.attention_maps > 0
         self.shows_pieces: bool = encoder is not None
