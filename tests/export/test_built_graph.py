@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bertsmith import Model, load
-from bertsmith.base.core.errors import CheckpointError
+from bertsmith.base.core.errors import CheckpointError, ConfigError
+from bertsmith.base.machine import runtime
 from bertsmith.inference.export import built_graph
 from bertsmith.inference.export.built_graph import encoder_graph, heads_graph, task_graph
 from bertsmith.inference.export.onnx_graph import graph_of
@@ -309,6 +310,63 @@ def test_torch_takes_over_a_loaded_model_and_hooks_stay(tmp_path: Path, monkeypa
     assert len(passes) == 401
 
 
+@pytest.mark.parametrize("kind", ["", "single"])
+def test_torch_reads_the_weights_that_the_graph_has_read_or_none(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 0)
+    monkeypatch.setattr(built_graph, "_SMALL", 0)
+    (tmp_path / "elsewhere").mkdir()
+    for change in (False, True):
+        folder = tmp_path / f"model {change}"
+        if kind:
+            write_task(folder, kind)
+        else:
+            write(folder)
+        monkeypatch.chdir(tmp_path)
+        early, in_torch = both_loaded(Path(folder.name), monkeypatch)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        if change:
+            tensors = load_file(folder / "model.safetensors")
+            save_file({name: 2 * tensor for name, tensor in tensors.items()}, folder / "model.safetensors")
+        for _ in range(2):
+            if kind:
+                alike(*([one.to_dict() for one in model.classify(TEXTS[:2])] for model in (early, in_torch)))
+            else:
+                np.testing.assert_allclose(early.embed(TEXTS), in_torch.embed(TEXTS), **NEAR)
+        assert is_early(early) == change
+        if change:
+            with pytest.raises(CheckpointError, match="as when the model was loaded; found others; load the model"):
+                early.attention("the film")
+
+
+def missing() -> None:
+    """Fails as the import of torch does where it is not installed."""
+    raise ModuleNotFoundError("no torch", name="torch")
+
+
+@pytest.mark.parametrize("kind", ["", "single"])
+def test_what_only_torch_gives_is_refused_in_one_line_without_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind:
+        write_task(tmp_path / "model", kind)
+    else:
+        write(tmp_path / "model", parts=("pooler",))
+    monkeypatch.setattr(built_graph, "has_torch", lambda: False)
+    monkeypatch.setattr(built_graph, "_is_installed", lambda package: package != "torch")
+    monkeypatch.setattr(runtime, "_import_torch", missing)
+    model = load(tmp_path / "model", device="cpu")
+    assert model.abilities == (("classify",) if kind else ("embed", "rerank"))
+    with pytest.raises(CheckpointError, match="which ONNX Runtime computes"):
+        model.attention("the film")
+    with pytest.raises(ConfigError, match="found no torch"):
+        model.features([["the", "film"]])
+    for options in ({}, {"pooling": "pooler"}) if kind else ():
+        with pytest.raises(ConfigError, match="found no torch"):
+            model.embed(TEXTS, **options)
+
+
 @pytest.mark.usefixtures("without_torch")
 def test_threads_share_a_model_that_torch_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "model")
@@ -324,16 +382,19 @@ def test_threads_share_a_model_that_torch_takes_over(tmp_path: Path, monkeypatch
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_computes_with_a_loaded_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "call", ['len(model.embed(["the film", "a plot"]))', 'model.attention("film").weights.ndim - 2']
+)
+def test_a_forked_child_computes_with_a_loaded_model(call: str, tmp_path: Path) -> None:
     write(tmp_path / "model")
-    program = """
+    program = f"""
 import os, sys, bertsmith
 model = bertsmith.load(sys.argv[1], device="cpu")
 model.embed(["the film"])
 assert "torch" not in sys.modules
 child = os.fork()
 if not child:
-    os._exit(len(model.embed(["the film", "a plot"])))
+    os._exit({call})
 sys.exit(0 if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2 else "the child failed")
 """
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}

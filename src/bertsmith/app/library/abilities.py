@@ -43,8 +43,8 @@ def require_attention(encoder: RowEncoder, name: str) -> None:
     if not encoder.is_torch:
         raise CheckpointError(
             expected="a model in torch, for its attention weights",
-            found=f"the ONNX folder '{name}'",
-            fix="use the model it was exported from",
+            found=f"'{name}', which ONNX Runtime computes",
+            fix="use the model it was exported from, or install torch if this is a model folder",
         )
     if not encoder.attention_maps:
         raise CheckpointError(

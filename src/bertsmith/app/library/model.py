@@ -42,6 +42,7 @@ from bertsmith.app.library.table_answers import predicted_table, texts_of
 from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.progress import counted, quiet, unseen
 from bertsmith.base.core.tables import File, Table
+from bertsmith.base.machine.runtime import require_torch
 from bertsmith.inference.predictors.completion import Completion
 from bertsmith.inference.predictors.pair_scorer import PairScorer
 from bertsmith.inference.predictors.perplexity import Perplexity, perplexities
@@ -411,6 +412,7 @@ class Model:
             ConfigError: the layers are unknown.
         """
         checked = checked_sentences(sentences)
+        require_torch(self.name)
         with self._lock:
             features = TokenFeatures(self.encoder, layers=layers)  # refuses what cannot be a key
             features = self._features.setdefault(layers, features)
@@ -428,7 +430,7 @@ class Model:
             InputError: a text is empty, or there are too many tokens.
             CheckpointError: the model is an ONNX folder, or has no attention.
         """
-        require_attention(self.encoder, self.name)
+        require_attention(self._embedder.encoder, self.name)
         checked_text(text, "the text")
         if pair is not None:
             checked_text(pair, "the pair")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.base.core.errors import CheckpointError
-from bertsmith.base.storage.files import digest_file
+from bertsmith.base.storage.files import digest_file, file_state
 from bertsmith.models.model_files.metadata import NGRAM_TERMS
 
 _FILES = (
@@ -37,7 +37,7 @@ class Opening:
     def __init__(self, load: Callable[..., Any], source: str | Path, options: Mapping[str, Any]) -> None:
         self._load, self._options = load, options
         self._source = Path(source).resolve() if Path(source).exists() else source
-        self._states = {file: _state(file) for file in self._files()}
+        self._states = {file: file_state(file) for file in self._files()}
 
     def _files(self) -> list[Path]:
         """The files of weights, vocabulary and shape; none for a hub id, which stands for a revision in the cache."""
@@ -49,7 +49,7 @@ class Opening:
 
     def again(self) -> tuple[Any, ...]:
         """What pickle calls to load the model again."""
-        if {file: _state(file) for file in self._files()} != self._states:
+        if {file: file_state(file) for file in self._files()} != self._states:
             raise self._changed()
         return _loaded_again, (self._load, self._source, self._options, self._digests())
 
@@ -72,8 +72,3 @@ class Opening:
 
 def _loaded_again(load: Callable[..., Any], source: str | Path, options: Mapping[str, Any], digests: list[str]) -> Any:
     return Opening(load, source, options).open(digests)
-
-
-def _state(file: Path) -> tuple[int, int]:
-    state = file.stat()
-    return state.st_size, state.st_mtime_ns

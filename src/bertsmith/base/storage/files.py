@@ -324,6 +324,15 @@ def digest_file(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
+def file_state(path: Path) -> tuple[int, int] | None:
+    """The size of a file in bytes and its time of modification in nanoseconds; None if it is not there."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_size, state.st_mtime_ns
+
+
 def beside(path: Path, ending: str = "") -> Path:
     """A temporary name in the folder of a path, of this process, which marks what is unfinished."""
     return path.with_name(f".{path.name}.{os.getpid()}{ending}{PARTIAL_SUFFIX}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.machine.thresholds import AVX512
+from bertsmith.base.storage.files import file_state
 from bertsmith.inference.export.onnx_encoder import needs_library_tables
 from bertsmith.inference.export.onnx_graph import graph_of
 from bertsmith.models.checkpoints.hub import STARTER
@@ -124,6 +125,7 @@ def graph_folder(source: object, *, device: str, precision: str, products: str) 
     try:
         with quiet():
             path, kind = locate(source)
+            path = path.absolute()  # torch may read it later, from another working directory
             if kind != "huggingface" or weight_file(path).name != SAFETENSORS:
                 return None
             folder = load_any(path, as_arrays=True)
@@ -173,5 +175,12 @@ def _built(
         metadata=metadata,
     )
     content = BuiltGraph(folder.path / SAFETENSORS, graph.message(), graph.large)
-    later = Later(_few_tokens(folder), _SMALL, _is_installed("torch"), config.attention_maps)
+    later = Later(
+        tokens=_few_tokens(folder),
+        small=_SMALL,
+        is_there=_is_installed("torch"),
+        attention_maps=config.attention_maps,
+        weights=content.path,
+        state=file_state(content.path),
+    )
     return Built(exported, content, later)

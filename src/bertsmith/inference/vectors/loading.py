@@ -66,8 +66,8 @@ def load_encoder(
         if built is None or not early:
             graph = None if built is None else built.graph
             return OnnxEngine(folder, **compute, built=graph).encoder(folder.tokenizer), recipe
-        built = built._replace(folder=folder)
-        return early_encoder(built, lambda: load_encoder(source, pooled=pooled, **compute)[0]), recipe
+        built, kept = built._replace(folder=folder), Path(source).absolute() if Path(source).exists() else source
+        return early_encoder(built, lambda: load_encoder(kept, pooled=pooled, **compute)[0]), recipe
     from bertsmith.tasks.encoding.loading import load_frozen_encoder
 
     return load_frozen_encoder(folder, device=device, precision=precision, products=products, int8=int8), recipe

@@ -3,10 +3,13 @@
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from bertsmith.base.core.errors import CheckpointError
 from bertsmith.base.core.progress import Progress
-from bertsmith.base.machine.runtime import ALONE, Rank
+from bertsmith.base.machine.runtime import ALONE, Rank, require_torch
+from bertsmith.base.storage.files import file_state
 from bertsmith.models.parts.layer_choice import LayerChoice
 from bertsmith.tasks.encoding.engine import Engine
 from bertsmith.tasks.encoding.onnx_session import Hook, Hooks
@@ -26,18 +29,28 @@ class Later(NamedTuple):
         small: computed together, so few do not count: the first one is as fast.
         is_there: whether it can be loaded.
         attention_maps: see `RowEncoder`.
+        weights: the file of the weights of both.
+        state: of this file when the first one read it.
     """
 
     tokens: int
     small: int
     is_there: bool
     attention_maps: int
+    weights: Path
+    state: tuple[int, int] | None
+
+    @property
+    def has_same_weights(self) -> bool:
+        """Whether the file is the one that the first one read."""
+        return file_state(self.weights) == self.state
 
 
 class Early(Generic[Computing]):
     """The first of two that compute the same, or the second one, which is loaded once there is much to compute.
 
     It may be used from several threads. A forked child, which lacks the threads of the first one, loads the second one.
+    Where the file of the weights has changed since, the first one computes whatever it can.
 
     Args:
         early: the first one.
@@ -63,20 +76,34 @@ class Early(Generic[Computing]):
             if self.is_early:
                 self._left -= tokens if tokens > self.later.small else 0
                 is_forked = self._process != os.getpid()
-                if self.later.is_there and (self._left < 0 or is_forked):
-                    self._kept = (self.now,) if is_forked else ()  # freed, it would wait for its threads
+                if self.later.is_there and (self._left < 0 or is_forked) and self.later.has_same_weights:
                     self._give_way()
             return self.now
 
     def late(self) -> Computing:
-        """The second one."""
+        """The second one.
+
+        Raises:
+            ConfigError: torch, which it needs, is not installed.
+            CheckpointError: the weights have changed.
+        """
         with self._lock:
             if self.is_early:
+                require_torch(self.later.weights.parent)
+                if not self.later.has_same_weights:
+                    raise CheckpointError(
+                        expected=f"the weights in '{self.later.weights.parent}' as when the model was loaded",
+                        found="others",
+                        fix="load the model again",
+                    )
                 self._give_way()
             return self.now
 
     def _give_way(self) -> None:
-        self.now, self.is_early = self._hooked(self._load()), False
+        late = self._hooked(self._load())
+        if self._process != os.getpid():
+            self._kept = (self.now,)  # freed, it would wait for its threads
+        self.now, self.is_early = late, False
 
     def register_forward_pre_hook(self, hook: Callable[..., None]) -> Hook:
         """Calls `hook` in front of every forward pass of either; see `row_encoder.Hooked`."""
@@ -205,7 +232,7 @@ class EarlyEncoder(RowEncoder):
 
     @property
     def complete(self) -> RowEncoder:
-        """The second encoder."""
+        """The second encoder, if it can be loaded."""
         return self._of(self._work.late()) if self.is_torch else self
 
     def _of(self, computing: Any) -> RowEncoder:
@@ -218,7 +245,7 @@ class EarlyEncoder(RowEncoder):
     def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
         """See `RowEncoder`."""
         if pooling == "pooler" and not self._has_vectors:
-            self.complete.require_pooling(pooling, choice)
+            self._of(self._work.late()).require_pooling(pooling, choice)
         else:
             super().require_pooling(pooling, choice)
 
@@ -228,9 +255,9 @@ class EarlyEncoder(RowEncoder):
         """See `RowEncoder`."""
         encoder = self._of(self._work.compute(len(rows.token_ids)))
         if not encoder.has_vectors or choice.layers != (self.model.num_layers,):
-            encoder = self.complete
+            encoder = self._of(self._work.late())
         return encoder.row_vectors(rows, choice, pooling, progress)
 
     def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
         """See `RowEncoder`."""
-        return self.complete.token_vectors(rows, choice, read)
+        return self._of(self._work.late()).token_vectors(rows, choice, read)

@@ -183,8 +183,8 @@ class Session:
         options.log_severity_level = 3  # errors
         if isinstance(graph, BuiltGraph):
             of_numpy = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type
-            self._arrays = graph.arrays  # which have to live as long as their values
             values = [of_numpy(array, _ONNX_FLOAT) for array in graph.arrays.values()]
+            self._shared = graph.arrays, values  # which have to live as long as the session
             options.add_external_initializers(list(graph.arrays), values)  # which copies them for as long as it loads
             for name, value in zip(graph.arrays, values, strict=True):
                 options.add_initializer(name, value)
