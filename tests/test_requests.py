@@ -383,3 +383,8 @@ def test_the_option_of_every_field_is_named_as_a_parameter(command: str) -> None
         assert with_parameters(f"name it with {option}, or leave {option} out", fields).count(f"`{field.name}") == 2
     text = with_parameters("with --unheard-of, see `bertsmith --help`", fields)
     assert text == "with --unheard-of, see `bertsmith --help`"
+
+
+def test_a_list_after_an_option_is_one_value() -> None:
+    fields = [field for _, field in all_fields(REQUESTS["distill"])]
+    assert with_parameters("use --layers 1,2, or none", fields) == 'use `layers="1,2"`, or none'

@@ -52,6 +52,18 @@ def test_a_student_has_the_chosen_layers_of_its_teacher(teacher: Path) -> None:
     assert torch.equal(theirs.hidden_states[1], ours.hidden_states[1])
 
 
+def test_a_convolution_stays_next_to_the_first_layer(tmp_path: Path) -> None:
+    config = dataclasses.replace(config_of("deberta-v2"), num_hidden_layers=3, conv_kernel_size=3)
+    tokenizer = tokenizer_of("deberta-v2")
+    save_pretrained(tmp_path / "teacher", untrained(config, 5, tokenizer.vocabulary), tokenizer, ModelMetadata())
+    folder = load_any(tmp_path / "teacher")
+    whole, half = (load_pretrained(one).model.encoder for one in (folder, student_of(folder, layers="2,3").folder))
+    for name, parameter in half.named_parameters():
+        source = name if "convolution" in name else name.replace("layers.1.", "layers.2.").replace("rs.0.", "rs.1.")
+        assert torch.equal(parameter, whole.get_parameter(source)), name
+    assert any("convolution" in name for name, _ in half.named_parameters())
+
+
 def test_a_student_of_shared_layers_uses_them_less_often(tmp_path: Path) -> None:
     config = dataclasses.replace(config_of("albert"), num_hidden_layers=3, num_hidden_groups=1)
     model = untrained(config, 5, tokenizer_of("albert").vocabulary)

@@ -44,7 +44,7 @@ _GOES_ON = (
     "to|with|would"
 )
 _QUOTED_OR_OPTION = re.compile(
-    rf"`[^`]*`|(?<![\w-])--(\w[\w-]*)(?: ('[^']*'|(?!(?:{_GOES_ON})\b)\w[\w.:/+-]*\b(?!=)))?"
+    rf"`[^`]*`|(?<![\w-])--(\w[\w-]*)(?: ('[^']*'|(?!(?:{_GOES_ON})\b)\w(?:[\w.:/+-]|,(?=\w))*\b(?!=)))?"
 )
 _OPTIONS_ARE_NAMED = ContextVar("whether messages are for the command line", default=False)
 Parameters = ParamSpec("Parameters")

@@ -9,6 +9,7 @@ Source: Sanh et al. (2019), "DistilBERT", section 2; Jiao et al. (2020), "TinyBE
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,7 +93,8 @@ def student_of(
 def with_layers(teacher: ModelFolder, layers: tuple[int, ...]) -> ModelFolder:
     """The teacher with some of its layers, counted from 1; embeddings and pooler stay, heads of tasks go.
 
-    If all layers share their parameters, these stay as they are, and are used less often.
+    If all layers share their parameters, these stay as they are, and are used less often. So does what only one layer
+    has, which belongs to its place: the convolution next to the first layer of some DeBERTas.
     """
     _require_layers(teacher)
     config = teacher.config
@@ -111,11 +113,12 @@ def with_layers(teacher: ModelFolder, layers: tuple[int, ...]) -> ModelFolder:
         fix=f"use --layers {','.join(map(str, range(1, len(layers) + 1)))}",
     )
     tensors: dict[str, Tensor] = {}
+    layers_with = Counter(name.partition("bert.layers.")[2].partition(".")[2] for name in teacher.tensors)
     for name, tensor in teacher.tensors.items():
         stack, _, rest = name.partition("bert.layers.")
         if not stack and rest:
             number, _, inner = rest.partition(".")
-            if shares_all:
+            if shares_all or layers_with[inner] == 1:
                 tensors[name] = tensor
             elif int(number) + 1 in layers:
                 tensors[f"bert.layers.{layers.index(int(number) + 1)}.{inner}"] = tensor
