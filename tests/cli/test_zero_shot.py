@@ -37,3 +37,8 @@ def test_what_cannot_be_answered_is_refused_in_one_line(run, encoder: str, tmp_p
     refused = run("classify", texts, "--labels", "film,rome", "--out", tmp_path / "x.csv", "--model", encoder)
     assert refused.code == 1
     assert "expected a table with --out" in refused.err
+    options = ("-", "--labels", "film,rome", "--model", encoder, "--device", "cpu")
+    refused = run("classify", *options, stdin=b'{"text": "film"}\n')
+    assert "convert it to JSON lines, one record {...} per line, and set --text-column" in refused.err
+    read = run("classify", *options, "--text-column", "text", "--json", stdin=b'{"text": "film"}\n\n{"text": "rome"}\n')
+    assert [json.loads(line)["id"] for line in read.out.splitlines()] == ["1", "2"]

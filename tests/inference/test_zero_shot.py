@@ -13,6 +13,7 @@ import transformers
 
 import bertsmith
 from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.progress import recorded_warnings
 from bertsmith.inference.predictors.named_labels import NONE
 from bertsmith.inference.vectors.loading import load_embedder
 from bertsmith.tasks.metrics.calibration import softmax
@@ -133,7 +134,7 @@ def test_below_the_threshold_the_answer_is_none_of_these(encoder: str) -> None:
     assert several[0].chosen == tuple(LABELS)
 
 
-def test_labelled_texts_calibrate_probabilities_and_threshold(encoder: str, capsys) -> None:
+def test_labelled_texts_calibrate_probabilities_and_threshold(encoder: str) -> None:
     texts = [f"{word} film" for word in ("anna", "bert", "carl", "rome", "oslo", "lima")]
     plain = bertsmith.classify(texts, ["anna", "rome"], model=encoder, device="cpu")
     golds = [answer.label for answer in plain]
@@ -147,12 +148,31 @@ def test_labelled_texts_calibrate_probabilities_and_threshold(encoder: str, caps
 
     assert loss(fitted) <= loss(plain) + 1e-9
     rows.append({"text": "in in in", "label": NONE})
-    bertsmith.classify(texts, ["anna", "rome"], model=encoder, calibrate=rows, device="cpu")
+
+    def num_right(**options: Any) -> int:
+        asked = [row["text"] for row in rows]
+        answers = bertsmith.classify(asked, ["anna", "rome"], model=encoder, calibrate=rows, device="cpu", **options)
+        return sum(answer.label == row["label"] for answer, row in zip(answers, rows, strict=True))
+
+    assert num_right() >= max(num_right(threshold=number / 10) for number in range(10))
     several = [{"text": row["text"], "labels": [row["label"]]} for row in rows[:-1]] + [{"text": "it", "labels": []}]
     options = {"model": encoder, "multi_label": True, "device": "cpu"}
     before = bertsmith.classify(texts, ["anna", "rome"], **options)
     after = bertsmith.classify(texts, ["anna", "rome"], calibrate=several, **options)
     assert np.abs(shares(before) - shares(after)).max() > 1e-4
+
+
+def test_calibration_never_reverses_the_order_of_several_labels(encoder: str) -> None:
+    options = {"model": encoder, "multi_label": True, "device": "cpu"}
+    plain = bertsmith.classify(TEXTS, LABELS, **options)
+    wrong = [
+        {"text": text, "labels": [LABELS[int(np.argmin(answer.probabilities))]]}
+        for text, answer in zip(TEXTS, plain, strict=True)
+    ]
+    with recorded_warnings() as warnings:
+        answers = bertsmith.classify(TEXTS, LABELS, calibrate=wrong, **options)
+    np.testing.assert_allclose(shares(answers), shares(plain), atol=1e-6)
+    assert any("the probabilities are not calibrated" in warning for warning in warnings)
 
 
 def test_tables_come_back_as_tables(encoder: str, tmp_path: Path) -> None:
@@ -184,6 +204,9 @@ def test_tables_come_back_as_tables(encoder: str, tmp_path: Path) -> None:
         ({"labels": [{"name": "a"}, {"description": "b"}]}, "expected the name of a label"),
         ({"labels": [{"description": "a"}, {"description": "b"}]}, "column"),
         ({"calibrate": [{"text": "film", "label": "x"}]}, "expected one of the named labels in"),
+        ({"template": ["about {}"]}, "`template` needs a model of entailment"),
+        ({"text_column": "text"}, "`text_column` needs a table or a file"),
+        ({"texts": [{"text": "film"}], "bad_bytes": "drop"}, "`bad_bytes` needs a text file or stdin"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(encoder: str, options: dict[str, Any], sentence: str) -> None:
@@ -199,5 +222,7 @@ def test_a_model_that_is_neither_of_entailment_nor_an_encoder_is_refused(pairs: 
         bertsmith.classify(TEXTS, LABELS, model=path, device="cpu")
     assert "good, bad, plain" in str(refusal.value)
     entailment = renamed(pairs, tmp_path / "nli", NLI)
+    with pytest.raises(BertsmithError, match="`prompt` needs a sentence encoder"):
+        bertsmith.classify(TEXTS, LABELS, model=entailment, prompt="none", device="cpu")
     with pytest.raises(BertsmithError, match="labels without examples"):
         bertsmith.classify(TEXTS, [{"name": "a", "examples": "film|plot"}, {"name": "b"}], model=entailment)

@@ -267,11 +267,11 @@ def _treatment(field: "dataclasses.Field[Any]") -> str | None:
     return COPIED if option_name(field) in MODEL_PARAMETERS else field_help(field).address
 
 
-def _require_inputs(given: "Iterable[tuple[dataclasses.Field[Any], Any]]") -> None:
+def _require_inputs(values: "Iterable[tuple[dataclasses.Field[Any], Any]]") -> None:
     """Checks the models, the files that are read and the names of devices and precisions that a command was given."""
     from bertsmith.base.machine.runtime import require_names
 
-    for field, value in given:
+    for field, value in values:
         about, items = field_help(field), value if isinstance(value, list) else [value]
         is_argument = not (about.flag or "-").startswith("-") and about.flag != DESTINATION
         is_model = option_name(field) in MODEL_PARAMETERS

@@ -137,8 +137,9 @@ class Model:
         self.hooked: tuple[Hooked, ...] = () if embedder is None else embedder.encoder.hooked
         if loaded is not None:
             self.hooked = loaded.engine.hooked
-        own = [] if embedder is None else [embedder]
-        self._embedders = {(one.pooling, one.normalize, one.prompt): one for one in own}
+        self._embedders: dict[tuple[str, bool, str | None], Embedder] = {}
+        if embedder is not None:
+            self._embedders[embedder.pooling, embedder.normalize, embedder.prompt] = embedder
         self._own_embedder = embedder
         spec = None if predictor is None else predictor.task.spec
         self.task: str | None = None if spec is None else spec.kind

@@ -10,10 +10,11 @@ from bertsmith.app.library.table_answers import predicted_table
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import unseen
 from bertsmith.base.core.requests import path_or_none, takes
+from bertsmith.base.core.settings import require_other
 from bertsmith.base.core.tables import has_rows
 from bertsmith.inference.predictors.named_labels import named_labels
 from bertsmith.inference.predictors.request import ClassifyRequest, PredictRequest
-from bertsmith.inference.predictors.zero_shot import TEMPLATE, ZeroShotPredictor, load_scorer
+from bertsmith.inference.predictors.zero_shot import TEMPLATE, Entailment, LabelVectors, ZeroShotPredictor, load_scorer
 from bertsmith.tasks.datasets.examples import Example, TextExample
 from bertsmith.tasks.datasets.file_text import quoted, suffix_of
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_texts
@@ -58,6 +59,9 @@ def classify_file(request: ClassifyRequest, out: Path | None, *, replace: bool) 
 
 def requested_zero_shot(request: ClassifyRequest) -> ZeroShotPredictor:
     """The predictor of a request, calibrated if it says so."""
+    is_file, is_table = isinstance(request.texts, str | Path), has_rows(request.texts) or _is_table_file(request.texts)
+    require_other("text_column" not in request.given or is_file or is_table, "--text-column", "a table or a file")
+    require_other("bad_bytes" not in request.given or (is_file and not is_table), "--bad-bytes", "a text file or stdin")
     labels = named_labels(request.labels, multi_label=request.multi_label, encoding=request.encoding)
     examples = None
     if (path := path_or_none(request.calibrate)) is not None:
@@ -68,6 +72,12 @@ def requested_zero_shot(request: ClassifyRequest) -> ZeroShotPredictor:
         load_scorer(source, labels, multi_label=request.multi_label, **options, **request.values(ComputeSettings))
         for source in (request.model, *request.also)
     ]
+    for option, kind, model in (
+        ("template", Entailment, "a model of entailment"),
+        ("prompt", LabelVectors, "a sentence encoder"),
+    ):
+        is_used = any(isinstance(scorer, kind) for scorer in scorers)
+        require_other(is_used or not getattr(request, option), f"--{option}", model)
     names = [label.name for label in labels]
     predictor = ZeroShotPredictor(scorers, names, multi_label=request.multi_label, threshold=request.threshold)
     if examples is not None:
@@ -82,7 +92,8 @@ def _is_table_file(texts: Any) -> bool:
 def _lines(request: ClassifyRequest) -> Iterator[Example]:
     """The lines of a text file, or of stdin, as examples."""
     source = str(request.texts)
-    lines = TextLines(source, None, request.part(EncodingSettings))
+    lines = TextLines(source, request.text_column, request.part(EncodingSettings), option="--text-column")
     name = "stdin" if lines.is_stdin else quoted(source)
     for number, text in enumerate(lines, start=1):
-        yield TextExample(id=str(number), first=text, location=f"line {number:,} of {name}")
+        yield TextExample(id=str(number), first=text, location=f"line {number + lines.blank_records:,} of {name}")
+    lines.tell_notes()

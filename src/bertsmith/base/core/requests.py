@@ -38,13 +38,13 @@ from bertsmith.base.core.tables import File, as_file, is_table, local_path
 
 # What a command does with an address in a field: reads a local copy, or reads or writes it there.
 COPIED, AS_IT_IS = "copied", "as it is"
-# An option, and after it a quoted path or a word that can be its value, because no sentence goes on with it.
-_GOES_ON = (
+# An option, and after it a quoted path or a word that can be its value, because no sentence continues with it.
+_CONTINUES = (
     "a|again|alone|an|and|as|does|file|files|for|has|if|in|instead|is|keeps|needs|next|of|or|other|out|several|that|the|"
     "to|with|would"
 )
 _QUOTED_OR_OPTION = re.compile(
-    rf"`[^`]*`|(?<![\w-])--(\w[\w-]*)(?: ('[^']*'|(?!(?:{_GOES_ON})\b)\w(?:[\w.:/+-]|,(?=\w))*\b(?!=)))?"
+    rf"`[^`]*`|(?<![\w-])--(\w[\w-]*)(?: ('[^']*'|(?!(?:{_CONTINUES})\b)\w(?:[\w.:/+-]|,(?=\w))*\b(?!=)))?"
 )
 _OPTIONS_ARE_NAMED = ContextVar("whether messages are for the command line", default=False)
 Parameters = ParamSpec("Parameters")

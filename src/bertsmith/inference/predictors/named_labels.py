@@ -80,7 +80,7 @@ def checked_labels(several: Sequence[NamedLabel], source: str = "", *, multi_lab
         source: where they are, for messages.
     """
     least = 1 if multi_label else 2
-    fix = "name all that a text may have, such as --labels billing,hardware, or a table of them"
+    fix = "name all that a text may have, such as billing,hardware, or a table of them"
     require(len(several) > 0, expected=f"names of labels{source}", found="none", fix=fix)
     require(
         all(label.name.strip() for label in several), expected=f"names of labels{source}", found="a blank one", fix=fix

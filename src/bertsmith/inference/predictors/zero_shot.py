@@ -47,7 +47,7 @@ from bertsmith.text.tokenizers.tokenizer import Tokenizer
 TEMPLATE = "This example is {}."  # of transformers' pipeline
 SLOT = "{}"
 _ENTAILMENT, _CONTRADICTION = "entail", "contradict"  # what the names of the labels begin with
-_TEMPERATURE = 0.07  # of cosines; measured by benchmarks/zero_shot.py
+_TEMPERATURE = 0.07  # of cosines; chosen on the data of benchmarks/zero_shot.py
 _UNRELATED = 0.3  # a text has a label that is alone from this cosine on
 _MOST_PAIRS = 4096  # of texts and labels that are read together
 _LEAST = 1e-12  # probability
@@ -101,7 +101,7 @@ class LabelVectors(Scorer):
         near = (cosines.astype(np.float64) - usual) / _TEMPERATURE
         if self._linear is None:
             return near, cut.tolist()
-        outputs = self._linear.outputs(vectors).astype(np.float64)
+        outputs = self._linear.outputs(vectors[:, None])[:, 0].astype(np.float64)  # row by row, as above
         return (outputs if self._multi_label else averaged([near, outputs], multi_label=False)), cut.tolist()
 
 
@@ -129,7 +129,8 @@ class Entailment(Scorer):
         spec = predictor.task.spec
         names = [label.lower() for label in spec.labels]
         entailed = next((number for number, name in enumerate(names) if name.startswith(_ENTAILMENT)), None)
-        if spec.kind != "classification" or spec.pair is False or spec.multi_label or entailed is None:
+        reads_pairs = spec.kind == "classification" and predictor.reads_pieces and spec.pair is not False
+        if not reads_pairs or spec.multi_label or entailed is None:
             shown = f"with the labels {', '.join(spec.labels[:5])}" if spec.labels else f"for {spec.title}"
             raise CheckpointError(
                 expected="a sentence encoder, or a model of pairs with a label that begins with 'entail'",
@@ -258,7 +259,11 @@ class ZeroShotPredictor(Predictor):
             line = fit_linear(
                 scores.reshape(-1, 1).astype(np.float32), gold.astype(np.int64), num_outputs=2, penalties=(1.0,)
             )
-            self._scale, self._shift = (float(values[1] - values[0]) for values in (line.weight[:, 0], line.bias))
+            scale, shift = (float(values[1] - values[0]) for values in (line.weight[:, 0], line.bias))
+            if scale <= 0:
+                warn(f"{source}: scores are no higher for the right labels; the probabilities are not calibrated")
+                return
+            self._scale, self._shift = scale, shift
             tell(f"calibrated on {counted(len(examples), 'text')}: log-odds x {self._scale:.3f} + {self._shift:.3f}")
             return
         number = {label: index for index, label in enumerate(spec.labels)}

@@ -53,6 +53,7 @@ class TextLines:
             stdin is read as JSON lines.
         reading: the encoding of a text file without a byte order mark, and what to do with bytes that are not UTF-8.
         may_drop: whether the user can choose to drop such bytes.
+        option: the one that names the column, for messages.
 
     Attributes:
         blank_records: blank lines between JSON records or CSV rows, which are not records, in the last iteration.
@@ -65,8 +66,9 @@ class TextLines:
         reading: EncodingSettings | None = None,
         *,
         may_drop: bool = True,
+        option: str = "--column",
     ) -> None:
-        self.path, self.column = str(path), column
+        self.path, self.column, self._option = str(path), column, option
         self.reading = EncodingSettings() if reading is None else reading
         self._may_drop = may_drop
         self.is_stdin = self.path == STDIN
@@ -182,7 +184,7 @@ class TextLines:
     def _json(self) -> InputError:
         table = f"a {self.kind[1:].upper()} table" if self.kind in TABLES else "plain text"
         fix = "convert it to JSON lines, one record {...} per line, "
-        fix += "and set --column" if self.is_stdin else "in a file that ends in .jsonl"
+        fix += f"and set {self._option}" if self.is_stdin else "in a file that ends in .jsonl"
         return InputError(expected=f"{table} in {quoted(self.path)}", found="JSON", fix=fix)
 
     def _parquet_column(self, names: Sequence[str], texts: Sequence[str]) -> str:
@@ -209,7 +211,7 @@ class TextLines:
             raise InputError(
                 expected=f"one column with a known name for texts in {quoted(self.path)}",
                 found=show_columns(names),
-                fix="name it with --column",
+                fix=f"name it with {self._option}",
             )
         return columns[0]
 
