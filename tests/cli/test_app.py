@@ -169,7 +169,6 @@ WRONG = {
     "search a.txt --k 3": "has no option --k; did you mean --top?",
     "serve m --model m": "takes no further argument 'm'; pass each model with --model",
     "train": "there is no command 'train'; use `bertsmith finetune` or `bertsmith pretrain`",
-    "classify": "there is no command 'classify'; use `bertsmith predict`",
     "info x": "there is no command 'info'; use `bertsmith inspect`",
     "ask --model m file Why?": "ask has no option --model; MODEL is an argument here: bertsmith ask MODEL",
     "finetune --model m": "finetune needs --task NAME; for example: bertsmith finetune",

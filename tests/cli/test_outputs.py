@@ -27,7 +27,7 @@ INPUTS = {
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
     "continue_on", "vectors", "pairs", "stories", "facts", "models", "general", "unlabelled", "logits",
     "segments", "events", "words", "sequences", "features", "tree", "codes", "examples", "glosses", "pair_model",
-    "replies",
+    "replies", "calibrate",
 }  # fmt: skip
 
 
@@ -72,6 +72,10 @@ OUTPUTS: Mapping[tuple[str, str], Output] = {
     ("predict", "out"): Output("predict --model mrpc --out", (), ".jsonl", b'{"id": "1", "label": "0"}\n'),
     ("predict", "out as .csv"): Output(
         "predict --model single --data lines.csv --out", ("lines.csv",), ".csv", b"text,prediction\nthe man,0\n"
+    ),
+    ("classify", "out"): Output(
+        "classify lines.csv --labels man,store --model model --out", ("lines.csv",), ".csv",
+        b"text,prediction\nthe man,0\n", kept=("model/model.safetensors",),
     ),
     ("codes cluster", "out"): Output(
         "codes cluster words.safetensors --depth 1 --out", ("words.safetensors",), ".safetensors", WORDS,

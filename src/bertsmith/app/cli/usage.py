@@ -43,7 +43,6 @@ _MEANT = {
 _SYNONYMS = {
     "train": "finetune` or `bertsmith pretrain",
     "fine-tune": "finetune",
-    "classify": "predict",
     "infer": "predict",
     "info": "inspect",
     "show": "inspect",
