@@ -109,3 +109,28 @@ def test_the_confident_joint_is_scaled_to_the_labels_that_are_there() -> None:
     assert confident.tolist() == [0, 0, 1, 1, -1]
     assert joint_counts(confident, given, 3).tolist() == [[2.0, 1.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]
     assert share_of_errors(chances, given) == pytest.approx(0.2)
+
+
+def test_a_corrected_table_can_be_audited_again_and_keeps_the_first_labels(audit: Audit, tmp_path: Path) -> None:
+    before = list(csv.DictReader((audit.folder / "corrected.csv").read_text(encoding="utf-8").splitlines()))
+    again = bertsmith.audit_labels(audit.folder / "corrected.csv", tmp_path / "again")
+    lines = (again.folder / "corrected.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].split(",").count("label_before") == 1
+    for row, old in zip(csv.DictReader(lines), before, strict=True):
+        if old["label_before"]:
+            assert row["label_before"] == old["label_before"]
+
+
+def test_a_label_with_rows_in_one_part_is_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [*rows_of_table(), {"note": "", "text": "a lonely text", "label": "alone"}]
+    audit = bertsmith.audit_labels(rows, tmp_path / "out")
+    assert "not judged: 'alone'" in capsys.readouterr().err
+    assert (len(rows), "wrong label") not in {(issue["row"], issue["issue"]) for issue in audit.issues}
+    with pytest.raises(InputError, match="a label with rows in two parts of the table; found none"):
+        bertsmith.audit_labels([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], tmp_path / "few", folds=2)
+    assert not (tmp_path / "few").exists()
+
+
+def test_an_audit_is_not_resumed_and_says_so(audit: Audit) -> None:
+    with pytest.raises(RunError, match="one that is not empty; name another folder"):
+        bertsmith.audit_labels(rows_of_table(), audit.folder)

@@ -793,3 +793,6 @@ def test_a_training_that_makes_its_linear_start_worse_says_so() -> None:
     report = {"settings": {"start": "linear", "learning_rate": 2e-5}}
     assert "made it worse: try `--learning-rate 1e-05`" in verdict(better, "RUN", report)
     assert "made it worse" not in verdict(better, "RUN", {"settings": {"start": "random"}})
+    of_bag = verdict({**better, "folder": ""}, "RUN", {**report, "best": "bag-of-words"})
+    assert "than the bag of words" in of_bag
+    assert of_bag.endswith("use --keep auto, which trains and keeps the best")

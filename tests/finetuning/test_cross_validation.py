@@ -133,6 +133,15 @@ def test_all_rows_together_decide_about_the_linear_start(
     assert kept_scores(report) == report["start"]["scores"]
 
 
+def test_fitted_values_are_those_of_the_same_model_in_every_fold() -> None:
+    of_folds = [
+        {"bag-of-words": {"fitted": {"temperature": value, "threshold": value / 4, "thresholds": [value / 4, 0.5]}}}
+        for value in (1.0, 3.0)
+    ]
+    fitted = folds._fitted([Path("no"), Path("folder")], of_folds, ["bag-of-words"] * 2)
+    assert fitted == {"temperature": 2.0, "threshold": 0.5, "thresholds": (0.5, 0.5)}
+
+
 def test_whole_groups_and_several_labels(base: str, tmp_path: Path) -> None:
     rows = [
         {"text": f"mail {n} {'pills' * (n % 2)}", "labels": ["a"] * (n % 2) + ["b"] * (n % 3 == 0), "author": n // 3}
@@ -167,6 +176,7 @@ def test_other_tasks_too(base: str, tmp_path: Path, kind: str) -> None:
         ({"search": True}, "found --search"),
         ({"keep": "best"}, "found --keep best; use --keep last or auto"),
         ({"refit": True}, "found --refit"),
+        ({"patience": 2}, "found --patience; leave it out"),
         ({"folds": 1}, "folds"),
     ],
 )

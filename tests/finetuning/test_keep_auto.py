@@ -185,7 +185,7 @@ def test_tags_are_compared_with_their_start_too(base: str, tmp_path: Path) -> No
     tags = tmp_path / "tags.conll"
     tags.write_text("the O\nold O\njudge B-PER\n\na O\nmap B-MAP\n\n" * 12, encoding="utf-8")
     report = finetune(base, "ner", tmp_path / "run", train=tags, seeds=1, **{**AUTO, "epochs": 1.0}).report
-    assert report["start"].keys() == {"scores", "parts", "collapsed"}
+    assert report["start"].keys() == {"scores", "parts", "collapsed", "fitted"}
     assert len(report["choice"]) == 1
 
 

@@ -68,6 +68,7 @@ def predict(request: "PredictRequest", json: JsonOption = False) -> None:
     as s3://bucket/x.jsonl.
     """
     from bertsmith.app.library import lines, prediction_tables
+    from bertsmith.models.model_files.metadata import n_gram_folder
     from bertsmith.tasks.datasets.examples import empty_texts_note, is_blank
 
     if request.submission is not None:
@@ -106,7 +107,7 @@ def predict(request: "PredictRequest", json: JsonOption = False) -> None:
     if out is not None:
         say(address_of(out) or str(out))
     if empty:
-        note(empty_texts_note(empty))
+        note(empty_texts_note(empty, of_words=n_gram_folder(request.model) is not None))
 
 
 def classify(

@@ -14,34 +14,36 @@ from bertsmith.tasks.specs.settings import ColumnSettings
 
 ISSUES_FILE, CORRECTED_FILE, PAGE_FILE = "issues.csv", "corrected.csv", "report.html"
 BEFORE = "label_before"  # the column of the corrected table with the labels that were changed
+COLUMNS = (
+    "row", "location", "issue", "label", "suggested", "probability", "probability_of_suggested", "other", "text"
+)  # fmt: skip
 _SHOWN = 200  # issues on the page
 _LONGEST_TEXT = 300  # characters of a text on the page
 
 
 def write_issues(folder: Path, issues: Sequence[Mapping[str, Any]]) -> None:
     """Writes the rows to look at as a table."""
-    columns = list(issues[0]) if issues else ["row", "location", "issue", "label", "suggested"]
-    _write_csv(folder / ISSUES_FILE, columns, [[str(issue[name]) for name in columns] for issue in issues])
+    _write_csv(folder / ISSUES_FILE, COLUMNS, [[str(issue[name]) for name in COLUMNS] for issue in issues])
 
 
 def write_corrected(folder: Path, table: Path, columns: ColumnSettings, suggested: Mapping[str, str]) -> None:
-    """Writes the table with the suggested labels in place of its own, which are in a new last column.
+    """Writes the table with the suggested labels in place of its own, the first of which are in the last column.
 
     Args:
         suggested: by the location of a row.
     """
     with quiet():  # how the table is read was said before
         rows = list(read_table(table, encoding=columns.encoding))
-    names = list(rows[0].values)
+    names = [name for name in rows[0].values if name != BEFORE]  # a table that was corrected before has it
     texts = text_columns(table, names, columns.text_column, columns.pair_column)
     label = label_column_of(table, names, texts, columns.label_column, LABEL_COLUMNS)
     lines = []
     for row in rows:
         changed = suggested.get(row.location)
-        cells = {name: row.values.get(name, "") for name in names}
+        cells = {name: row.values.get(name, "") for name in (*names, BEFORE)}
         if changed is not None:
-            cells |= {label: changed, BEFORE: cells[label]}
-        lines.append([cells.get(name, "") for name in (*names, BEFORE)])
+            cells |= {label: changed, BEFORE: cells[BEFORE] or cells[label]}
+        lines.append(list(cells.values()))
     _write_csv(folder / CORRECTED_FILE, [*names, BEFORE], lines)
 
 

@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from bertsmith.base.core.errors import InputError
-from bertsmith.base.core.progress import Progress, counted, tell
+from bertsmith.base.core.progress import Progress, counted, tell, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.core.tables import local_path
 from bertsmith.base.storage.files import read_json_lines, write_json
+from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.audit.request import MOST_PAIRED, AuditRequest
@@ -104,19 +106,22 @@ def audit_labels(request: AuditRequest) -> Audit:
     Raises:
         BertsmithError: the table, the model or a setting is invalid; the message says which.
     """
+    require_unused(Path(request.out), "name another folder")  # an audit is not resumed
     with Run.open(request.out, device=request.device) as run:
         folder = None if request.model is None else load_any(request.model)
         spec, data, groups = _read(request, folder)
-        record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
-        run.start({name: str(value) for name, value in record.items()}, data.digests, request=request)
         examples = cast("Sequence[TextExample]", data.train)
         folds = np.array(fold_numbers(examples, request.folds, request.seed, groups=groups))
         given = _numbers(spec, examples)
-        systems = dict(_systems(request, folder, spec, examples, given, folds))
+        judged = _judged(spec, given, folds)
+        of_run = {} if request.run is None else {MODEL: _of_run(Path(request.run), spec, examples)}
+        record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
+        run.start({name: str(value) for name, value in record.items()}, data.digests, request=request)
+        systems = dict(_systems(request, folder, spec, examples, given, folds, of_run))
         probabilities: Floats = np.mean(list(systems.values()), axis=0)
-        confident = confident_labels(probabilities, given)
+        confident = np.where(judged, confident_labels(probabilities, given), NO_LABEL)
         issues = _issues(request, spec, examples, given, probabilities, confident)
-        report = _report(spec, given, systems, probabilities, confident, issues, request.seed)
+        report = _report(spec, given, systems, probabilities, confident, judged, issues, request.seed)
         write_issues(run.path, issues)
         suggested = {issue["location"]: issue["suggested"] for issue in issues if issue["issue"] == WRONG}
         write_corrected(run.path, local_path(request.table), request.part(ColumnSettings), suggested)
@@ -137,8 +142,24 @@ def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, 
 
 def _numbers(spec: TaskSpec, examples: Sequence[TextExample]) -> Ints:
     """The numbers of the labels, [E]."""
-    number = {label: place for place, label in enumerate(spec.labels)}
+    number = {label: index for index, label in enumerate(spec.labels)}
     return np.array([number[str(example.label)] for example in examples], dtype=np.int64)
+
+
+def _judged(spec: TaskSpec, given: Ints, folds: Ints) -> npt.NDArray[np.bool_]:
+    """Whether rows of another fold have the label of a row, [E]; else no model of the row has seen that label.
+
+    Raises:
+        InputError: no label has rows in two folds.
+    """
+    in_one = np.array([len(np.unique(folds[given == number])) < 2 for number in range(len(spec.labels))])
+    judged: npt.NDArray[np.bool_] = ~in_one[given]
+    if not judged.any():
+        raise InputError(expected="a label with rows in two parts of the table", found="none", fix="give more rows")
+    if not judged.all():
+        names = ", ".join(repr(spec.labels[number]) for number in np.unique(given[~judged]))
+        warn(f"rows with a label that one part alone has are not judged: {names}; give more rows with it")
+    return judged
 
 
 def _systems(
@@ -148,8 +169,9 @@ def _systems(
     examples: Sequence[TextExample],
     given: Ints,
     folds: Ints,
+    of_run: Mapping[str, Floats],
 ) -> Iterator[tuple[str, Floats]]:
-    """The probabilities of each system, [E, K], by models that were fitted to the other folds."""
+    """The probabilities of each system, [E, K], by models that were fitted to the other folds; `of_run` has its own."""
     numbers = range(1, request.folds + 1)
     bag, task = np.zeros((len(examples), len(spec.labels))), task_for(spec)
     with Progress(BAG, request.folds, "folds") as progress:
@@ -160,8 +182,7 @@ def _systems(
             bag[held] = _chances(model.predict([examples[row] for row in held.tolist()]))
             progress.advance(1)
     yield BAG, bag
-    if request.run is not None:
-        yield MODEL, _of_run(Path(request.run), spec, examples)
+    yield from of_run.items()
     if folder is None:
         return
     from bertsmith.tasks.baselines.text_vectors import text_vectors
@@ -282,13 +303,14 @@ def _report(
     systems: Mapping[str, Floats],
     probabilities: Floats,
     confident: Ints,
+    judged: npt.NDArray[np.bool_],
     issues: Sequence[Mapping[str, Any]],
     seed: int,
 ) -> dict[str, Any]:
     """The content of audit.json."""
     labels, counts = spec.labels, np.bincount(given, minlength=len(spec.labels))
-    joint = joint_counts(confident, given, len(labels))
-    rows = np.concatenate([probabilities, given[:, None]], axis=1)
+    joint = joint_counts(confident[judged], given[judged], len(labels))
+    rows = np.concatenate([probabilities, given[:, None]], axis=1)[judged]
 
     def errors(drawn: Any) -> float:
         return share_of_errors(drawn[:, :-1], drawn[:, -1].astype(np.int64))
@@ -296,7 +318,7 @@ def _report(
     share = errors(rows)
     low, high = bootstrap_interval(rows, errors, seed=seed, draws=_DRAWS)
     if low == high:  # without a single error, say, draws tell nothing about other rows
-        low, high = proportion_interval(round(share * len(given)), len(given))
+        low, high = proportion_interval(round(share * len(rows)), len(rows))
     both = joint + joint.T
     overlaps = [
         {"label": labels[a], "other": labels[b], "examples": both[a, b], "share": both[a, b] / (counts[a] + counts[b])}

@@ -29,6 +29,7 @@ from bertsmith.recipes.results.comparison import tested
 from bertsmith.recipes.results.finished_run import (
     AVERAGE,
     BAG_FOLDER,
+    FITTED,
     MODEL_FOLDER,
     OUT_OF_FOLD,
     PREDICTIONS_FILE,
@@ -123,7 +124,7 @@ def cross_validation(run: Path, spec: TaskSpec, parts: Sequence[Part]) -> CrossV
             for (fold, _), report, model in zip(parts, reports, kept.models, strict=True)
         ],
         name=kept.models[0] if kept.models[0] in (START, BAG_FOLDER) else "",
-        fitted=_fitted(folders),
+        fitted=_fitted(folders, reports, kept.models),
         baselines=_baselines(spec, folders, parts),
         choice=[_entry(spec, kept, lost) for lost in others],
     )
@@ -195,15 +196,23 @@ def _in_order(of_folds: Sequence[Sequence[Line]], parts: Sequence[Part]) -> list
     return sorted(lines, key=lambda line: line["row"])
 
 
-def _fitted(folders: Sequence[Path]) -> dict[str, Any]:
-    """The means of the values that the runs fitted to their folds; of thresholds, as far as all runs have them."""
-    specs = [TaskSpec.from_dict(read_metadata(folder / MODEL_FOLDER).spec or {}, str(folder)) for folder in folders]
-    fitted: dict[str, Any] = {"temperature": float(np.mean([spec.temperature for spec in specs]))}
-    if thresholds := [spec.threshold for spec in specs if spec.threshold is not None]:
+def _fitted(folders: Sequence[Path], reports: Sequence[Mapping[str, Any]], models: Sequence[str]) -> dict[str, Any]:
+    """The means of the values that were fitted to the folds for a model of each run, as far as there are any."""
+    values = [
+        report[model]["fitted"] if model in WITHOUT_TRAINING else _fitted_by_training(folder / model / MODEL_FOLDER)
+        for folder, report, model in zip(folders, reports, models, strict=True)
+    ]
+    fitted: dict[str, Any] = {"temperature": float(np.mean([part["temperature"] for part in values]))}
+    if thresholds := [part["threshold"] for part in values if part["threshold"] is not None]:
         fitted["threshold"] = float(np.mean(thresholds))
-    if all(spec.thresholds for spec in specs):
-        fitted["thresholds"] = tuple(np.mean([spec.thresholds for spec in specs], axis=0).tolist())
+    if all(part["thresholds"] for part in values):
+        fitted["thresholds"] = tuple(np.mean([part["thresholds"] for part in values], axis=0).tolist())
     return fitted
+
+
+def _fitted_by_training(folder: Path) -> dict[str, Any]:
+    spec = TaskSpec.from_dict(read_metadata(folder).spec or {}, str(folder))
+    return {name: getattr(spec, name) for name in FITTED}
 
 
 def _baselines(spec: TaskSpec, folders: Sequence[Path], parts: Sequence[Part]) -> Baselines:

@@ -36,6 +36,7 @@ from bertsmith.recipes.results.comparison import Lines, tested
 from bertsmith.recipes.results.finished_run import (
     AVERAGE,
     BAG_FOLDER,
+    FITTED,
     MODEL_FOLDER,
     PREDICTIONS_FILE,
     START,
@@ -265,7 +266,12 @@ def origin_of(
 def models_in_report(job: "FinetuningJob", kept: Kept) -> dict[str, Any]:
     """What report.json says of the average, the start and the bag of words, if they were made, and of the choice."""
     models: dict[str, Any] = {
-        made.name: {"scores": made.result.scores, "parts": len(made.parts), "collapsed": made.result.collapsed}
+        made.name: {
+            "scores": made.result.scores,
+            "parts": len(made.parts),
+            "collapsed": made.result.collapsed,
+            "fitted": {name: getattr(made.spec, name) for name in FITTED},
+        }
         for made in (kept, *kept.others)
         if made.name in WITHOUT_TRAINING
     }

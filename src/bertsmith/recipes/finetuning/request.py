@@ -178,6 +178,7 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
             "--search": (self.search, "search first, then give the settings with the best score"),
             "--continue-on": (self.continue_on is not None, "continue first, and name RUN/continued/model as --model"),
             "--refit": (self.refit, "leave it out: the model is trained on all examples"),
+            "--patience": (self.patience is not None, "leave it out: no fold chooses the step that is kept"),
             "--keep best": (self.keep == "best" and "keep" in self.given, "use --keep last or auto"),
             f"--task {TEXTS}": (self.task == TEXTS, "leave one of the two out"),
         }

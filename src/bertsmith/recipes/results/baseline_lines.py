@@ -161,9 +161,8 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
     # A single example has no test, and shows no more than a higher score.
     verbs = ("are better", "score higher") if better["name"] in PLURAL else ("is better", "scores higher")
     relation = verbs[better.get("p_value", 1.0) >= LEVEL]
-    said = (
-        f"the {better['name']} {relation} than the fine-tuned model: {better['metric']} {better['score']:.4f} against "
-    )
+    model = "the bag of words" if (report or {}).get("best") == BAG_FOLDER else f"the {MODEL}"
+    said = f"the {better['name']} {relation} than {model}: {better['metric']} {better['score']:.4f} against "
     said += f"{better['of_model']:.4f}{clause_of(better, better['metric'])}"
     if "folder" in better:
         said += f"; it is saved as a model, {run}/{better['folder']}"
@@ -173,12 +172,14 @@ def verdict(better: Mapping[str, Any], run: str = "RUN", report: Mapping[str, An
         )
     if better.get("folder") in (BAG_FOLDER, LINEAR_FOLDER):
         return said
+    if (report or {}).get("best") == BAG_FOLDER:
+        return f"{said}; use --keep auto, which trains and keeps the best"
     return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE).format(**_given(report or {}))}"
 
 
 def _was_moved(report: Mapping[str, Any]) -> bool:
     """Whether the model that is kept started from a linear model on its vectors and was trained on."""
-    return report.get("settings", {}).get("start") == "linear" and report.get("best") != START
+    return report.get("settings", {}).get("start") == "linear" and report.get("best") not in (START, BAG_FOLDER)
 
 
 def _given(report: Mapping[str, Any]) -> dict[str, str]:

@@ -17,6 +17,7 @@ AVERAGE = "average"  # of the weights of several trainings, in place of the fold
 START = "start"  # the linear model that the trainings start from, in place of the folder of one of them
 BAG_FOLDER = "bag-of-words"  # the bag of words, likewise; the baselines leave one in a folder of that name
 WITHOUT_TRAINING = (AVERAGE, START, BAG_FOLDER)  # what may be kept in place of a training
+FITTED = ("temperature", "threshold", "thresholds")  # fields of a `TaskSpec` with values that dev examples give
 TABLE_FILE = "trials.json"  # of a search for settings
 
 
