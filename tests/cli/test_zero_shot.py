@@ -37,6 +37,9 @@ def test_what_cannot_be_answered_is_refused_in_one_line(run, encoder: str, tmp_p
     refused = run("classify", texts, "--labels", "film,rome", "--out", tmp_path / "x.csv", "--model", encoder)
     assert refused.code == 1
     assert "expected a table with --out" in refused.err
+    texts.rename(tmp_path / "texts.csv")
+    refused = run("classify", tmp_path / "texts.csv", "--labels", "a,b", "--out", tmp_path / "x.json")
+    assert "use '.csv'" in refused.err  # before the model is loaded
     options = ("-", "--labels", "film,rome", "--model", encoder, "--device", "cpu")
     refused = run("classify", *options, stdin=b'{"text": "film"}\n')
     assert "convert it to JSON lines, one record {...} per line, and set --text-column" in refused.err

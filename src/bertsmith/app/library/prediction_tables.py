@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.app.library.table_answers import PREDICTION, PROBABILITY, values_of
@@ -31,19 +31,21 @@ from bertsmith.tasks.task_data.task_files import read_examples
 from bertsmith.text.documents.encodings import UTF_8, encoding_of
 
 
-def predict_file(request: PredictRequest, predictor: Predictor | None = None) -> Iterator[tuple[Example, Prediction]]:
+def predict_file(
+    request: PredictRequest, load: Callable[[PredictRequest], Predictor] = requested_predictor
+) -> Iterator[tuple[Example, Prediction]]:
     """Each example of a file with its prediction; labels are not read, and rows without text are skipped and listed.
 
     Args:
-        predictor: by default that of the request.
+        load: the predictor; called once the request is checked.
     """
-    predictor = predictor or requested_predictor(request)
+    predictor = load(request)
     examples = _examples(predictor, request)
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
 def write_predictions(
-    request: PredictRequest, predictor: Predictor | None = None
+    request: PredictRequest, load: Callable[[PredictRequest], Predictor] = requested_predictor
 ) -> Iterator[tuple[Example, Prediction]]:
     """As `predict_file`; once all are answered, the table is written with the new columns prediction and probability.
 
@@ -59,7 +61,7 @@ def write_predictions(
         found=f"'{data}'",
         fix="print the predictions, without --out",
     )
-    predictor = predictor or requested_predictor(request)
+    predictor = load(request)
     name = form_of(predictor.task.spec)
     require(
         name not in GLUE and name not in NLI,

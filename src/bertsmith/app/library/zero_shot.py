@@ -1,5 +1,6 @@
 """Classification of texts without labelled rows, by the names of the labels."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -7,6 +8,7 @@ from typing import Any, cast
 from bertsmith.app.library.inputs import text_examples, warn_cut
 from bertsmith.app.library.prediction_tables import predict_file, write_predictions
 from bertsmith.app.library.table_answers import predicted_table
+from bertsmith.base.core.errors import InputError, nearest_path
 from bertsmith.base.core.parameters import ComputeSettings
 from bertsmith.base.core.progress import unseen
 from bertsmith.base.core.requests import path_or_none, takes
@@ -21,6 +23,7 @@ from bertsmith.tasks.datasets.tables import SUFFIXES, read_texts
 from bertsmith.tasks.datasets.text_lines import TextLines
 from bertsmith.tasks.specs.task import Prediction
 from bertsmith.text.documents.encodings import EncodingSettings
+from bertsmith.text.documents.sources import STDIN
 
 
 @takes(ClassifyRequest)
@@ -54,14 +57,18 @@ def classify_file(request: ClassifyRequest, out: Path | None, *, replace: bool) 
     settings = {name: getattr(request, name) for name in {"text_column", "encoding"} & request.given}
     of_table = PredictRequest(request.model, data=str(request.texts), out=out, replace=replace, **settings)
     answer = predict_file if out is None else write_predictions
-    yield from answer(of_table, requested_zero_shot(request))
+    yield from answer(of_table, lambda _: requested_zero_shot(request))
 
 
 def requested_zero_shot(request: ClassifyRequest) -> ZeroShotPredictor:
     """The predictor of a request, calibrated if it says so."""
-    is_file, is_table = isinstance(request.texts, str | Path), has_rows(request.texts) or _is_table_file(request.texts)
+    texts = cast("Any", request.texts)
+    is_file, is_table = isinstance(texts, str | Path), has_rows(texts) or _is_table_file(texts)
     require_other("text_column" not in request.given or is_file or is_table, "--text-column", "a table or a file")
     require_other("bad_bytes" not in request.given or (is_file and not is_table), "--bad-bytes", "a text file or stdin")
+    if is_file and str(texts) != STDIN and not os.path.exists(texts):
+        fix = nearest_path(texts) or "check the path, or give texts as a list or on stdin"
+        raise InputError.missing(texts, "file of texts", fix)
     labels = named_labels(request.labels, multi_label=request.multi_label, encoding=request.encoding)
     examples = None
     if (path := path_or_none(request.calibrate)) is not None:

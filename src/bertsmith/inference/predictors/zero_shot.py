@@ -132,6 +132,7 @@ class Entailment(Scorer):
         reads_pairs = spec.kind == "classification" and predictor.reads_pieces and spec.pair is not False
         if not reads_pairs or spec.multi_label or entailed is None:
             shown = f"with the labels {', '.join(spec.labels[:5])}" if spec.labels else f"for {spec.title}"
+            shown = shown if predictor.reads_pieces else f"on words alone {shown}"
             raise CheckpointError(
                 expected="a sentence encoder, or a model of pairs with a label that begins with 'entail'",
                 found=f"'{source}', a model {shown}",
