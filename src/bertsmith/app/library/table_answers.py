@@ -36,15 +36,19 @@ from bertsmith.tasks.task_data.task_files import read_examples
 PREDICTION, PROBABILITY = "prediction", "probability"
 
 
-def predicted_table(predictor: Predictor, data: File, **options: Any) -> Any:
-    """The columns prediction and probability for the rows of a table; see `Model.predict`."""
+def predicted_table(predictor: Predictor, data: File, parameter: str = "data", /, **options: Any) -> Any:
+    """The columns prediction and probability for the rows of a table; see `Model.predict`.
+
+    Args:
+        parameter: that of the table, for messages.
+    """
     fields = dataclasses.fields(ColumnSettings)
     for option in options:
         require_known("option of predict:", option, [field.name for field in fields])
     columns, spec = ColumnSettings(**options), predictor.task.spec
     if _is_empty(data, OF_TASKS[spec.kind]):
         return like(data if has_rows(data) else [], {name: [] for name in names_of(spec)})
-    table = as_file(data, "data") if is_table(data) else None
+    table = as_file(data, parameter) if is_table(data) else None
     path = local_path(data) if table is None else table.path
     name = form_of(spec)
     name = spec.kind if name in GLUE or name in NLI else name  # those of official files have no names of columns
