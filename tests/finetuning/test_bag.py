@@ -235,6 +235,7 @@ def test_options_that_a_bag_alone_has_no_use_for_are_refused() -> None:
         ({"search": True}, "--search"),
         ({"recipe": "2018"}, "--recipe"),
         ({"continue_minutes": 1.0}, "--continue-minutes"),
+        ({"epochs": 3.0, "learning_rate": 1e-3}, "--epochs, --learning-rate"),
     ):
         with pytest.raises(ConfigError, match=f"found {name}"):
             FinetuneRequest(**{**values, **option})

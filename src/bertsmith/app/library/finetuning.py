@@ -32,7 +32,7 @@ from bertsmith.recipes.finetuning.request import FinetuneRequest
 from bertsmith.recipes.finetuning.run import FinetuningResult, usual_seeds
 from bertsmith.recipes.finetuning.run import finetune as run_finetuning
 from bertsmith.recipes.finetuning.settings import BAG_ALONE, PROBE, SETFIT, FinetuningSettings, RecipeSettings
-from bertsmith.recipes.results.finished_run import TABLE_FILE, kept_scores, search_folder
+from bertsmith.recipes.results.finished_run import REPORT_FILE, TABLE_FILE, kept_scores, search_folder
 from bertsmith.recipes.sentence_encoders import few_labels
 from bertsmith.tasks.datasets.drawn_replies import with_negatives
 from bertsmith.tasks.datasets.examples import TRIPLETS
@@ -143,22 +143,24 @@ def _by_folds(
     parts: list[Part] = []
     writes = examples.spec.kind == GENERATION
     seeds = request.seeds or usual_seeds(len(examples.data.train), chosen.rates.keep, writes=writes)
-    started = time.monotonic()
+    seconds: list[float] = []  # of the folds that were not finished before
     for number in range(1, request.folds + 1):
         with quiet(warnings=True):  # those of the file were given for all examples
             of_fold = read_examples(request, number)
         fold = of_fold.data.fold
         assert fold is not None, "the examples of a fold"
         out = Path(request.out) / FOLDS / str(number)
-        name = f"{fold}: training"
+        name, started, is_new = f"{fold}: training", time.monotonic(), not (out / REPORT_FILE).exists()
         result = _train(
             request.replaced(out=out), of_fold, folder, chosen, rank, seeds=seeds, resume=resume, label=name
         )
         parts.append((fold, of_fold.data.dev))
-        each = (time.monotonic() - started) / number
-        left = f"about {duration(each * (request.folds + 1 - number))} left, if no fold was finished before"
+        if is_new:
+            seconds.append(time.monotonic() - started)
+        each = sum(seconds) / max(1, len(seconds))
+        left = f"; about {duration(each * (request.folds + 1 - number))} left" if seconds else ""
         score = kept_scores(result.report).get(examples.spec.metric, 0.0)
-        on_first_rank(lambda: tell(f"{fold}: {examples.spec.metric} {score:.4f}; {left}"), rank)  # noqa: B023
+        on_first_rank(lambda: tell(f"{fold}: {examples.spec.metric} {score:.4f}{left}"), rank)  # noqa: B023
     validation = on_first_rank(lambda: cross_validation(Path(request.out), examples.spec, parts), rank)
     return _train(
         request,

@@ -27,6 +27,9 @@ from bertsmith.tasks.specs.task import OF_BAG
 if TYPE_CHECKING:
     from bertsmith.models.heads.own_head import OwnHead
 
+# Settings that count where a bag of words alone is kept; some are those of the baselines.
+_OF_BAG = {"keep", "refit", "seed", "class_weights", "baselines", "reads", "device", "precision", "micro_tokens"}
+
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings, SplitSettings):
@@ -208,7 +211,10 @@ class FinetuneRequest(Request, FinetuningSettings, RecipeSettings, TaskSettings,
         """Refuses options of trainings, and tasks, that a bag of words has no use for."""
         bag = f"--keep {BAG_ALONE}"
         require_other(kind_of(self.task) in OF_BAG, bag, f"a task of {' or '.join(OF_BAG)} of whole texts")
+        settings = {field.name for part in (FinetuningSettings, RecipeSettings) for field in dataclasses.fields(part)}
+        ignored = sorted(self.given & (settings - _OF_BAG))
         others = {**self._more_training, "--seeds": self.seeds, "--recipe": self.recipe}
+        others |= {f"--{name.replace('_', '-')}": getattr(self, name) for name in ignored}
         _require_none(others, f"{bag}, which trains nothing,", "choose another --keep")
 
     @property
