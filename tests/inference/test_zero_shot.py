@@ -101,6 +101,27 @@ def test_an_encoder_compares_texts_with_names_and_descriptions(encoder: str) -> 
     assert [answer.chosen for answer in answers] == [(answer.label,) for answer in answers]
 
 
+def test_labels_are_names_descriptions_by_name_or_a_file_with_a_name_in_each_line(encoder: str, tmp_path: Path) -> None:
+    options = {"model": encoder, "device": "cpu"}
+    expected = [answer.to_dict() for answer in bertsmith.classify(TEXTS, LABELS, **options)]
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(LABELS) + "\n\n")
+    for labels in (",".join(LABELS), names, [str(names)], [{"name": name} for name in LABELS]):
+        assert [answer.to_dict() for answer in bertsmith.classify(TEXTS, labels, **options)] == expected
+    described = {"film": "was it good ?", "anna": ""}
+    rows = [{"name": name, "description": text} for name, text in described.items()]
+    answers = (bertsmith.classify(TEXTS, labels, **options) for labels in (described, rows))
+    np.testing.assert_array_equal(*map(shares, answers))
+
+
+def test_corrected_predictions_calibrate_by_the_name_of_their_column(encoder: str) -> None:
+    rows = [{"text": text, "prediction": label} for text, label in zip(TEXTS, LABELS * len(TEXTS), strict=False)]
+    options = {"model": encoder, "device": "cpu"}
+    named = [{"text": row["text"], "label": row["prediction"]} for row in rows]
+    one = bertsmith.classify(TEXTS, LABELS, calibrate=rows, label_column="prediction", **options)
+    np.testing.assert_array_equal(shares(one), shares(bertsmith.classify(TEXTS, LABELS, calibrate=named, **options)))
+
+
 def test_answers_do_not_depend_on_the_other_texts(encoder: str) -> None:
     together = shares(bertsmith.classify(TEXTS, LABELS, model=encoder, device="cpu"))
     alone = [shares(bertsmith.classify([text], LABELS, model=encoder, device="cpu"))[0] for text in TEXTS]
@@ -208,6 +229,10 @@ def test_tables_come_back_as_tables(encoder: str, tmp_path: Path) -> None:
         ({"texts": [{"text": "film"}], "text_column": "x"}, "expected the column 'x' in the table 'texts'"),
         ({"template": ["about {}"]}, "`template` needs a model of entailment"),
         ({"text_column": "text"}, "`text_column` needs a table or a file"),
+        ({"labels": "labels.csv,rome"}, "expected names of labels, or a file of them alone; found 'labels.csv'"),
+        ({"labels": ["film", "names.txt"]}, "expected names of labels, or a file of them alone; found 'names.txt'"),
+        ({"label_column": "text"}, "`label_column` needs `calibrate`"),
+        ({"calibrate": [{"text": "a", "prediction": "rome"}]}, '`label_column="prediction"`'),
         ({"texts": [{"text": "film"}], "bad_bytes": "drop"}, "`bad_bytes` needs a text file or stdin"),
     ],
 )

@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bertsmith.app.library.table_answers import PREDICTION, PROBABILITY, values_of
+from bertsmith.app.library.table_answers import PROBABILITY, values_of
 from bertsmith.base.core.errors import InputError
 from bertsmith.base.core.progress import said_once, tell
 from bertsmith.base.core.settings import require
@@ -14,6 +14,7 @@ from bertsmith.base.storage.outputs import PREDICTION_TABLE, require_output
 from bertsmith.inference.predictors.ensemble import requested_predictor
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import PredictRequest
+from bertsmith.tasks.datasets.cells import PREDICTION
 from bertsmith.tasks.datasets.examples import Example
 from bertsmith.tasks.datasets.file_text import line_of, suffix_of, unpacked
 from bertsmith.tasks.datasets.glue import GLUE

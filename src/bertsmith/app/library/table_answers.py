@@ -12,6 +12,7 @@ from bertsmith.base.core.requests import as_list, parameters_named
 from bertsmith.base.core.settings import require_known
 from bertsmith.base.core.tables import File, as_file, has_rows, is_table, like, local_path
 from bertsmith.inference.predictors.predictor import Predictor
+from bertsmith.tasks.datasets.cells import PREDICTION
 from bertsmith.tasks.datasets.examples import TEXTS, TextExample
 from bertsmith.tasks.datasets.file_text import quoted
 from bertsmith.tasks.datasets.glue import GLUE
@@ -33,7 +34,7 @@ from bertsmith.tasks.specs.task import EXTRACTION, GENERATION, Prediction, TaskS
 from bertsmith.tasks.task_data.row_columns import locations_of
 from bertsmith.tasks.task_data.task_files import read_examples
 
-PREDICTION, PROBABILITY = "prediction", "probability"
+PROBABILITY = "probability"
 
 
 def predicted_table(predictor: Predictor, data: File, parameter: str = "data", /, **options: Any) -> Any:

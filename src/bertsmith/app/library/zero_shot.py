@@ -73,7 +73,8 @@ def requested_zero_shot(request: ClassifyRequest) -> ZeroShotPredictor:
     examples = None
     if (path := path_or_none(request.calibrate)) is not None:
         target: Any = "labels" if request.multi_label else "label"
-        examples = cast("Sequence[TextExample]", read_texts(path, target=target, encoding=request.encoding).examples)
+        table = read_texts(path, label_column=request.label_column, target=target, encoding=request.encoding)
+        examples = cast("Sequence[TextExample]", table.examples)
     options: dict[str, Any] = {"templates": request.template or (TEMPLATE,), "prompt": request.prompt}
     scorers = [
         load_scorer(source, labels, multi_label=request.multi_label, **options, **request.values(ComputeSettings))

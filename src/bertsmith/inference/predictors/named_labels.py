@@ -10,7 +10,7 @@
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bertsmith.base.core.errors import ConfigError, InputError
@@ -18,11 +18,12 @@ from bertsmith.base.core.requests import as_list
 from bertsmith.base.core.settings import require, require_type
 from bertsmith.base.core.tables import Table, as_file, has_rows
 from bertsmith.tasks.datasets.cells import first_known, missing_column, plain_name
-from bertsmith.tasks.datasets.file_text import quoted, suffix_of
+from bertsmith.tasks.datasets.file_text import file_text, lines_of, quoted, suffix_of
 from bertsmith.tasks.datasets.label_cells import gold_of_cell
 from bertsmith.tasks.datasets.tables import SUFFIXES, read_table
 from bertsmith.text.documents.encodings import UTF_8
 
+TEXT = ".txt"
 NONE = "none of these"  # the answer for a text whose best label is below the threshold
 
 _NAMES, _DESCRIPTIONS, _EXAMPLES = ("name", "label", "class"), ("description",), ("examples",)
@@ -48,28 +49,38 @@ class NamedLabel:
 
 
 def named_labels(
-    labels: str | Path | Sequence[str] | Table, *, multi_label: bool, encoding: str = UTF_8
+    labels: str | Path | Sequence[str] | Mapping[str, str] | Table, *, multi_label: bool, encoding: str = UTF_8
 ) -> tuple[NamedLabel, ...]:
     """The labels with these names, or those of a table.
 
     Args:
-        labels: names, in a list or separated by commas; or a table, of which a path ends as a table does.
+        labels: names, in a list or separated by commas; descriptions by name; a table, of which a path ends as a table
+            does; or a text file (.txt) with a name in each line.
 
     Raises:
         InputError: the table has other columns, or a row without a name.
         ConfigError: there are no labels, one is blank or there twice, or there is nothing to choose from.
     """
+    if isinstance(labels, Mapping):
+        labels = [{"name": name, "description": text} for name, text in labels.items()]
     table = as_file(labels, "labels") if has_rows(labels) else None
-    if isinstance(labels, list | tuple) and len(labels) == 1 and suffix_of(Path(str(labels[0]))) in SUFFIXES:
+    if isinstance(labels, list | tuple) and len(labels) == 1 and _is_file(str(labels[0])):
         labels = str(labels[0])  # the command line has a list of one path
     path = table.path if table is not None else Path(labels) if isinstance(labels, str | Path) else None
-    if path is not None and suffix_of(path) in SUFFIXES:
+    if path is not None and "," not in str(path) and _is_file(path):
         source, several = f" in {quoted(path)}", _read_labels(path, encoding)
     else:
         names = labels.split(",") if isinstance(labels, str) else as_list(labels)
         source = ""
         require_type("labels", names, Sequence[str])
         several = [NamedLabel(name=name.strip()) for name in names]
+        file = next((name for name in names if _is_file(name.strip())), None)
+        require(
+            file is None,
+            expected="names of labels, or a file of them alone",
+            found=repr(file),
+            fix="put all labels into the file, or none",
+        )
     return checked_labels(several, source, multi_label=multi_label)
 
 
@@ -102,8 +113,15 @@ def checked_labels(several: Sequence[NamedLabel], source: str = "", *, multi_lab
     return tuple(several)
 
 
+def _is_file(name: str | Path) -> bool:
+    return suffix_of(Path(name)) in (*SUFFIXES, TEXT)
+
+
 def _read_labels(path: Path, encoding: str) -> list[NamedLabel]:
-    """The labels of a table with a row for each."""
+    """The labels of a table with a row for each, or of a text file with a line for each."""
+    if suffix_of(path) == TEXT:
+        text = file_text(path, kind="names of labels", encoding=encoding)
+        return [NamedLabel(name=line.strip()) for line in lines_of(text) if line.strip()]
     rows = [row for row in read_table(path, encoding=encoding) if not row.is_empty]
     columns = {plain_name(name): name for row in rows for name in row.values}
     known = (*_NAMES, *_DESCRIPTIONS, *_EXAMPLES)

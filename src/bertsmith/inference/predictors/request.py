@@ -1,7 +1,7 @@
 """The parameters of the commands that predict with a model: `predict`, `evaluate`, `fill`, `complete` and others."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -148,11 +148,12 @@ class ClassifyRequest(Request, EncodingSettings, ComputeSettings):
         ),
     ]
     labels: Annotated[
-        "str | Path | Sequence[str] | Table",
+        "str | Path | Sequence[str] | Mapping[str, str] | Table",
         Help(
-            "names of the labels, separated by commas; or a table with a column name and perhaps description and "
-            "examples (separated by |)",
-            library="names of the labels, or a table with a column name and perhaps description and examples",
+            "names of the labels, separated by commas; a text file with one name per line; or a table with a column "
+            "name and perhaps description and examples (separated by |)",
+            library="names of the labels, descriptions by name, a text file with one name per line, or a table with a "
+            "column name and perhaps description and examples",
             metavar="NAME,...|FILE",
             kind=str,
         ),
@@ -191,13 +192,20 @@ class ClassifyRequest(Request, EncodingSettings, ComputeSettings):
         "label 'none of these'",
         table=True,
     )
+    label_column: str | None = help_field(None, "column of the label in --calibrate [detected by name]")
     prompt: str | None = help_field(None, "for a sentence encoder: one of its prompts [its default]", metavar="NAME")
     text_column: str | None = help_field(None, "column of the text [detected by name]")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for template in self.template:
-            require("{}" in template, expected="a template with {} for the label", found=repr(template), fix="add it")
+            require(
+                "{}" in template,
+                expected="a template with {} for the label",
+                found=repr(template),
+                fix="write {} where the label belongs, as in 'It is about {}.'",
+            )
+        require_other(self.label_column is None or self.calibrate is not None, "--label-column", "--calibrate")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -45,6 +45,7 @@ PAIR_COLUMNS = (
     ("query", "passage"),
     ("claim", "evidence"),
 )
+PREDICTION = "prediction"  # the column of labels that `predict` and `classify` add to a table
 LABEL_COLUMNS = (
     "label labels class classes category categories gold_label target sentiment intent topic tags cats accept".split()
 )

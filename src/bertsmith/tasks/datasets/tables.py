@@ -20,6 +20,7 @@ from bertsmith.tasks.datasets.cells import (
     LABEL_COLUMNS,
     NUMBER_COLUMNS,
     PAIR_COLUMNS,
+    PREDICTION,
     SHOWN_COLUMNS,
     TEXT_COLUMNS,
     NumberedCells,
@@ -357,6 +358,7 @@ def _only(
         fix="add a label column"
         if kind == "label" and len(columns) == 1
         else f"name it with --{option.replace('_', '-')}"
+        + (f" {PREDICTION}" if kind == "label" and PREDICTION in columns else "")
         + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not choices else ""),
     )
 
