@@ -122,7 +122,11 @@ def test_groups_that_cannot_be_are_refused_in_a_line(tmp_path: Path) -> None:
         (path, {"group_column": "patent"}, "expected the column 'patent' in .*found columns .*"),
         (path, {"group_column": "patient", "dev": path}, "from the training file, for --group-column; found --dev"),
         (single, {"group_column": "patient"}, "expected groups of examples of which one .*; found 1 group"),
-        (tmp_path / "labels.csv", {"group_column": "patient"}, "each label being left in another; found 2 groups"),
+        (
+            tmp_path / "labels.csv",
+            {"group_column": "patient"},
+            "each label being left in another; found 2 groups; in one group alone: '",
+        ),
         (tmp_path / "gap.csv", {"group_column": "patient"}, "a group in column 'patient'.* line 6 of .*"),
     ):
         dev = options.pop("dev", None)
@@ -133,6 +137,27 @@ def test_groups_that_cannot_be_are_refused_in_a_line(tmp_path: Path) -> None:
         read_task("ner", tmp_path / "lines.conll", None, group_column="patient")
     with pytest.raises(ConfigError, match="--group-column needs a task with dev examples"):
         read_task("texts", path, None, group_column="patient")
+
+
+def test_labels_of_one_fold_are_named_and_refused_if_all_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"text": f"text {n}", "label": "abc"[n % 3], "site": f"s{n % 3}"} for n in range(30)]
+    pd.DataFrame(rows).to_csv(tmp_path / "labels.csv", index=False)
+    pd.DataFrame([*rows, {"text": "more", "label": "a", "site": "s1"}]).to_csv(tmp_path / "some.csv", index=False)
+    message = (
+        "a label with examples in several folds, for --folds 3; found labels in one fold alone: 'a', 'b', 'c'; put"
+    )
+    with pytest.raises(ConfigError, match=message):
+        read_task("classification", tmp_path / "labels.csv", None, group_column="site", fold=(0, 3))
+    capsys.readouterr()
+    read_task("classification", tmp_path / "some.csv", None, group_column="site", fold=(0, 3))
+    assert capsys.readouterr().err == (
+        "warning: labels in one fold alone, whose examples are predicted by a model that never saw them: 'b', 'c'; "
+        "put examples with them in several groups\n"
+    )
+    read_task("classification", tmp_path / "some.csv", None, fold=(0, 3))
+    assert not capsys.readouterr().err
 
 
 def test_comparisons_and_students_hold_out_whole_groups_too(tmp_path: Path) -> None:

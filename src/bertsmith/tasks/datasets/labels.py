@@ -8,10 +8,12 @@ from bertsmith.base.core.progress import counted, warn
 from bertsmith.tasks.datasets.examples import Example, SequenceExample, TaggedExample, TextExample
 from bertsmith.tasks.datasets.file_text import warn_of_places
 from bertsmith.tasks.datasets.label_cells import LONGEST_LABEL
+from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.metrics.brackets import read_tree_of
 from bertsmith.tasks.metrics.entities import entity_spans, scheme_errors, scheme_of
 
 MOST_LABELS = 1000
+_FEWEST_ROWS, _MOST_LABELS = 10, 0.9  # rows, and labels for each, from which labels are hardly shared
 _MOST_NAMED = 10  # labels that a message lists individually
 
 
@@ -24,7 +26,7 @@ def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
     if not 2 <= len(names) <= MOST_LABELS:
         raise InputError(
             expected=f"2 to {MOST_LABELS} labels in the training file",
-            found=f"{len(names)}: {', '.join(map(repr, sorted(names)[:3]))}",
+            found=f"{len(names)}: {', '.join(map(brief, sorted(names)[:3]))}",
             fix="check the label column (--label-column)",
         )
     _warn_of_case(names)
@@ -100,11 +102,19 @@ def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: 
     single = {label: of_label[0] for label, of_label in examples_of.items() if len(of_label) == 1}
     if not single:
         return
-    named = _listed(f"{label!r} ({example.location})" for label, example in single.items())
+    if are_hardly_shared(len(single), len(examples)):
+        warn(f"{len(single):,} labels have a single one of {len(examples):,} training examples; check --label-column")
+        return
+    named = listed(f"{brief(label)} ({example.location})" for label, example in single.items())
     effect = "is kept for training, so no score covers them" if held_out else "can hardly be learned from"
     those, it, other = ("that label", "it", "another label") if len(single) == 1 else ("them", "them", "other labels")
     merge = f", or merge {it} into {other} with --map" if can_map else ""
     warn(f"labels with a single training example, which {effect}: {named}; add examples of {those}{merge}")
+
+
+def are_hardly_shared(labels: int, rows: int) -> bool:
+    """Whether nearly every one of many rows has a label of its own, as if the column of labels were one of texts."""
+    return rows >= _FEWEST_ROWS and labels >= _MOST_LABELS * rows
 
 
 def warn_of_held_out(train: Sequence[TextExample], dev: Sequence[TextExample]) -> None:
@@ -120,7 +130,7 @@ def warn_of_held_out(train: Sequence[TextExample], dev: Sequence[TextExample]) -
         warn(f"{have} the label {' and '.join(labels)}; give --dev or more examples")
     elif missing:
         noun = "label" if len(missing) == 1 else "labels"
-        warn(f"no held-out example, of {held:,}, has the {noun} {_listed(missing)}; give --dev or more examples")
+        warn(f"no held-out example, of {held:,}, has the {noun} {listed(missing)}; give --dev or more examples")
 
 
 def check_known(
@@ -148,12 +158,12 @@ def check_known(
             source = f"the {noun}s of {fixed} are fixed: for others, use --task classification"
         raise InputError(
             expected=f"a known {noun} in {places[first]}",
-            found=repr(first) if times.total() == 1 else _listed(f"{name!r} {_often(n)}" for name, n in times.items()),
+            found=repr(first) if times.total() == 1 else listed(f"{name!r} {_often(n)}" for name, n in times.items()),
             fix=f"{suggestion} {source[0].upper()}{source[1:]}"
             if suggestion.endswith("?")
             else f"{suggestion}; {source}",
         )
-    named = _listed(
+    named = listed(
         f"{name!r} ({_often(count)}, {'in' if count == 1 else 'first in'} {places[name]})"
         for name, count in times.most_common()
     )
@@ -182,7 +192,7 @@ def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
     warn_of_places(f"{title}; scored as conlleval reads them", broken)
 
 
-def _listed(named: Iterable[str]) -> str:
+def listed(named: Iterable[str]) -> str:
     """Names for a message, shortened if there are many."""
     names = list(named)
     rest = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""

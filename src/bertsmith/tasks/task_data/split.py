@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from bertsmith.base.core.errors import ConfigError
-from bertsmith.base.core.progress import counted
+from bertsmith.base.core.progress import counted, warn
 from bertsmith.base.core.randomness import generator
 from bertsmith.base.core.settings import require
 from bertsmith.tasks.datasets.examples import (
@@ -21,7 +21,8 @@ from bertsmith.tasks.datasets.examples import (
     TaggedExample,
     TextExample,
 )
-from bertsmith.tasks.datasets.labels import labels_of
+from bertsmith.tasks.datasets.labels import labels_of, listed
+from bertsmith.tasks.datasets.values import brief
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,9 +104,11 @@ def split_dev(
             aside |= set(parts[part])
     kept = [example for number, example in enumerate(examples) if number not in aside]
     if groups is not None and not (kept and aside):
+        alone = labels_in_one(examples, groups)
         raise ConfigError(
             expected="groups of examples of which one can be held out, each label being left in another",
-            found=counted(len(parts), "group"),
+            found=counted(len(parts), "group")
+            + (f"; in one group alone: {listed(map(brief, alone))}" if alone else ""),
             fix="give --dev a file",
         )
     if not kept:
@@ -155,6 +158,43 @@ def fold_numbers(
             for number in parts[part]:
                 fold_of[number] = fold + 1
     return fold_of
+
+
+def labels_in_one(examples: Sequence[Example], parts: Sequence[Hashable]) -> list[str]:
+    """The labels of texts whose examples are all in one part, such as a group or a fold, sorted.
+
+    Args:
+        parts: the part of each example.
+    """
+    parts_of: dict[str, set[Hashable]] = {}
+    for labels, part in zip(_labels(examples), parts, strict=True):
+        for label in labels:
+            parts_of.setdefault(label, set()).add(part)
+    return sorted(label for label, of_label in parts_of.items() if len(of_label) == 1)
+
+
+def check_folds(examples: Sequence[Example], count: int, groups: Sequence[str] | None) -> None:
+    """Warns of labels that one fold alone has: the model that predicts their examples has never seen them.
+
+    Raises:
+        ConfigError: every label is one of them.
+    """
+    alone = labels_in_one(examples, fold_numbers(examples, count, seed=0, groups=groups))
+    if not alone:
+        return
+    times = Counter(itertools.chain.from_iterable(_labels(examples)))
+    fix = "add other examples with them" if groups is None else "put examples with them in several groups"
+    require(
+        len(alone) < len(times),
+        expected=f"a label with examples in several folds, for --folds {count}",
+        found=f"labels in one fold alone: {listed(map(brief, alone))}",
+        fix=fix if groups is None else f"{fix}, or name another --group-column",
+    )
+    if several := [label for label in alone if times[label] > 1]:  # others are named by `warn_of_single`
+        warn(
+            f"labels in one fold alone, whose examples are predicted by a model that never saw them: "
+            f"{listed(map(brief, several))}; {fix}"
+        )
 
 
 def _parts(together: Iterable[Hashable]) -> list[list[int]]:

@@ -51,7 +51,7 @@ from bertsmith.tasks.specs.settings import CANDIDATES, ColumnSettings, TaskSetti
 from bertsmith.tasks.specs.task import COREFERENCE, TaskSpec
 from bertsmith.tasks.specs.vector_gold import metrics_of_examples
 from bertsmith.tasks.task_data.row_columns import groups_of, weighted
-from bertsmith.tasks.task_data.split import Fold, TaskData, fold_numbers, inputs_of, split_dev
+from bertsmith.tasks.task_data.split import Fold, TaskData, check_folds, fold_numbers, inputs_of, split_dev
 
 _READERS = Registry[Callable[..., ExampleFile]](
     {
@@ -206,7 +206,7 @@ def read_task(
         weight_column: the column with the weights of training examples of a classification or regression.
         by_label: for a classification: hold out dev examples of each label that has two examples or more.
         fold: the number of a fold, which becomes the dev examples, and how many folds there are; number 0 is none of
-            them: all examples are for training.
+            them: all examples are for training. With a single fold, the caller deals them out.
 
     Raises:
         BertsmithError: the task is unknown, or a file is missing or invalid; the message says which.
@@ -233,6 +233,8 @@ def read_task(
         require_other(groups is None, "--group-column", "a task with dev examples", "leave it out")
         data = TaskData(train=examples, dev=(), digests=digests)  # single texts have no gold
     elif fold is not None and not fold[0]:
+        if fold[1] > 1:
+            check_folds(examples, fold[1], groups)
         data = TaskData(train=examples, dev=(), digests=digests)
     elif dev is None:
         by_label = by_label and spec.kind == "classification"
