@@ -81,6 +81,9 @@ def test_a_run_with_folds_predicts_too(tmp_path: Path) -> None:
     (run / "out_of_fold.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     report = bertsmith.audit_labels(rows, tmp_path / "out", run=run).report
     assert list(report["accuracy"]) == ["bag of words", "fine-tuned model"]
+    (run / "report.json").write_text('{"best": "bag-of-words"}')
+    kept = bertsmith.audit_labels(rows, tmp_path / "kept", run=run).report
+    assert kept["accuracy"] == {"bag of words": report["accuracy"]["fine-tuned model"]}, "the bag counts once"
     with pytest.raises(InputError, match="name the table that the run was trained on"):
         bertsmith.audit_labels(rows[1:], tmp_path / "other", run=run)
     with pytest.raises(InputError, match=r"found no out_of_fold\.jsonl"):
@@ -128,7 +131,23 @@ def test_a_label_with_rows_in_one_part_is_not_judged(tmp_path: Path, capsys: pyt
     assert (len(rows), "wrong label") not in {(issue["row"], issue["issue"]) for issue in audit.issues}
     with pytest.raises(InputError, match="a label with rows in two parts of the table; found none"):
         bertsmith.audit_labels([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], tmp_path / "few", folds=2)
+    with pytest.raises(ConfigError, match="at least 5 different examples"):
+        bertsmith.audit_labels([{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], tmp_path / "few")
     assert not (tmp_path / "few").exists()
+
+
+def test_a_column_in_which_every_row_has_its_own_label_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"title": f"title {n}", "note": f"note {n} " + "of many words " * 9} for n in range(40)]
+    columns = {"text_column": "title", "label_column": "note"}
+    with pytest.raises(
+        InputError, match="labels that rows share; found 40 labels for 40 rows; is 'note' the label col"
+    ):
+        bertsmith.audit_labels(rows, tmp_path / "out", **columns)  # type: ignore[arg-type]
+    said = "warning: 40 labels have a single one of 40 training examples; check --label-column\n"
+    assert capsys.readouterr().err == said
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_audit_is_not_resumed_and_says_so(audit: Audit) -> None:

@@ -28,19 +28,21 @@ from bertsmith.base.core.progress import Progress, counted, tell, warn
 from bertsmith.base.core.requests import takes
 from bertsmith.base.core.settings import to_dict
 from bertsmith.base.core.tables import local_path
-from bertsmith.base.storage.files import read_json_lines, write_json
+from bertsmith.base.storage.files import read_json, read_json_lines, write_json
 from bertsmith.base.storage.locks import require_unused
 from bertsmith.models.checkpoints.load import load_any
 from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.recipes.audit.request import MOST_PAIRED, AuditRequest
 from bertsmith.recipes.audit.results import write_corrected, write_issues, write_page
 from bertsmith.recipes.results.baseline_lines import MODEL
-from bertsmith.recipes.results.finished_run import OUT_OF_FOLD
+from bertsmith.recipes.results.finished_run import BAG_FOLDER, OUT_OF_FOLD, REPORT_FILE
 from bertsmith.recipes.results.resampling import texts_of
 from bertsmith.tasks.baselines.bag_of_words import TextSpace
 from bertsmith.tasks.baselines.linear import fit_for
 from bertsmith.tasks.baselines.n_grams import NGramModel, decoded
 from bertsmith.tasks.datasets.examples import TextExample
+from bertsmith.tasks.datasets.labels import are_hardly_shared, listed
+from bertsmith.tasks.datasets.values import brief
 from bertsmith.tasks.encoding.loading import load_frozen_encoder
 from bertsmith.tasks.metrics.label_errors import (
     NO_LABEL,
@@ -114,7 +116,7 @@ def audit_labels(request: AuditRequest) -> Audit:
         folds = np.array(fold_numbers(examples, request.folds, request.seed, groups=groups))
         given = _numbers(spec, examples)
         judged = _judged(spec, given, folds)
-        of_run = {} if request.run is None else {MODEL: _of_run(Path(request.run), spec, examples)}
+        of_run = {} if request.run is None else _of_run(Path(request.run), spec, examples)
         record = {"task": "audit", "spec": spec.to_dict(), **to_dict(request)}
         run.start({name: str(value) for name, value in record.items()}, data.digests, request=request)
         systems = dict(_systems(request, folder, spec, examples, given, folds, of_run))
@@ -135,9 +137,21 @@ def _read(request: AuditRequest, folder: ModelFolder | None) -> tuple[TaskSpec, 
     table, columns = local_path(request.table), request.part(ColumnSettings)
     most = LENGTH if folder is None else min(LENGTH, folder.config.max_tokens)
     settings = TaskSettings(max_length=request.max_length or most)
-    spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, request.folds))
+    spec, data = read_task(request.task, table, None, columns=columns, settings=settings, fold=(0, 1))
+    _require_shared(request, spec, len(data.train))
     groups = groups_of(data.train, table, request.group_column, None, encoding=columns.encoding)
     return spec, data, groups
+
+
+def _require_shared(request: AuditRequest, spec: TaskSpec, count: int) -> None:
+    """Refuses a table in which nearly every row has a label of its own, as in a column of texts."""
+    if are_hardly_shared(len(spec.labels), count):
+        column = request.values(ColumnSettings).get("label_column")
+        raise InputError(
+            expected="labels that rows share",
+            found=f"{len(spec.labels):,} labels for {count:,} rows",
+            fix="name the label column with --label-column" if column is None else f"is {column!r} the label column?",
+        )
 
 
 def _numbers(spec: TaskSpec, examples: Sequence[TextExample]) -> Ints:
@@ -157,7 +171,7 @@ def _judged(spec: TaskSpec, given: Ints, folds: Ints) -> npt.NDArray[np.bool_]:
     if not judged.any():
         raise InputError(expected="a label with rows in two parts of the table", found="none", fix="give more rows")
     if not judged.all():
-        names = ", ".join(repr(spec.labels[number]) for number in np.unique(given[~judged]))
+        names = listed(brief(spec.labels[number]) for number in np.unique(given[~judged]))
         warn(f"rows with a label that one part alone has are not judged: {names}; give more rows with it")
     return judged
 
@@ -171,17 +185,14 @@ def _systems(
     folds: Ints,
     of_run: Mapping[str, Floats],
 ) -> Iterator[tuple[str, Floats]]:
-    """The probabilities of each system, [E, K], by models that were fitted to the other folds; `of_run` has its own."""
-    numbers = range(1, request.folds + 1)
-    bag, task = np.zeros((len(examples), len(spec.labels))), task_for(spec)
-    with Progress(BAG, request.folds, "folds") as progress:
-        for number in numbers:
-            train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
-            texts = [examples[row] for row in train.tolist()]
-            model = NGramModel.fitted(spec, texts, given[train], seed=request.seed)
-            bag[held] = _chances(model.predict([examples[row] for row in held.tolist()]))
-            progress.advance(1)
-    yield BAG, bag
+    """The probabilities of each system, [E, K], by models that were fitted to the other folds.
+
+    Args:
+        of_run: those of a run, by the name of its model; a bag of words is not fitted again.
+    """
+    numbers, task = range(1, request.folds + 1), task_for(spec)
+    if BAG not in of_run:
+        yield BAG, _of_bag(request, spec, examples, given, folds)
     yield from of_run.items()
     if folder is None:
         return
@@ -189,7 +200,7 @@ def _systems(
 
     encoder = load_frozen_encoder(folder, device=request.device)
     vectors = text_vectors(encoder, task, examples, encoder.choice("last"))
-    linear = np.zeros_like(bag)
+    linear = np.zeros((len(examples), len(spec.labels)))
     with Progress(VECTORS, request.folds, "folds") as progress:
         for number in numbers:
             train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
@@ -201,8 +212,21 @@ def _systems(
     yield VECTORS, linear
 
 
-def _of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> Floats:
-    """The probabilities of a run with folds for the same examples, [E, K].
+def _of_bag(request: AuditRequest, spec: TaskSpec, examples: Sequence[TextExample], given: Ints, folds: Ints) -> Floats:
+    """The probabilities of bags of words, [E, K], each fitted to the other folds."""
+    bag = np.zeros((len(examples), len(spec.labels)))
+    with Progress(BAG, request.folds, "folds") as progress:
+        for number in range(1, request.folds + 1):
+            train, held = np.flatnonzero(folds != number), np.flatnonzero(folds == number)
+            texts = [examples[row] for row in train.tolist()]
+            model = NGramModel.fitted(spec, texts, given[train], seed=request.seed)
+            bag[held] = _chances(model.predict([examples[row] for row in held.tolist()]))
+            progress.advance(1)
+    return bag
+
+
+def _of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> dict[str, Floats]:
+    """The probabilities of a run with folds for the same examples, [E, K], by the name of the model that it kept.
 
     Raises:
         InputError: the run has no folds, or they are of other examples.
@@ -221,7 +245,9 @@ def _of_run(run: Path, spec: TaskSpec, examples: Sequence[TextExample]) -> Float
             fix="name the table that the run was trained on, as it was then",
         )
     chances = [line["prediction"]["probabilities"] for line in lines]
-    return np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)
+    report = read_json(run / REPORT_FILE) if (run / REPORT_FILE).is_file() else {}
+    name = BAG if report.get("best") == BAG_FOLDER else MODEL
+    return {name: np.array([[chance[label] for label in spec.labels] for chance in chances], dtype=np.float64)}
 
 
 def _chances(predictions: Sequence[Any]) -> Floats:
