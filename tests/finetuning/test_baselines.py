@@ -432,6 +432,9 @@ def test_advice_leaves_out_what_the_training_was_given() -> None:
     assert "try `--epochs 8`, more sentences" in said(TAGS, "tagging")
     assert "(--task swag)" in said(OVERLAP, "choice")
     assert "(--task squad)" in said(OVERLAP, "span")
+    assert said(BAG, "classification").endswith("`--keep bag` keeps one, `--keep auto` whichever model is better")
+    chosen = {"name": BAG, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1}
+    assert verdict(chosen, "my-run", {"choice": [{}]}).endswith("for these examples: `--keep bag` keeps one")
     assert "try `--learning-rate 1e-05`, more examples" in said(FROZEN_COSINE, "similarity")
     assert "another learning rate than 2e-05" in said("a system of tomorrow", "classification")
     older = verdict({"name": TAGS, "metric": "f1", "score": 1.0, "of_model": 0.0, "examples": 1})

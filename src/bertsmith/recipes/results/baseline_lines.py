@@ -38,7 +38,7 @@ SAVED_IF_BETTER = {
 
 # What to do where one of these is better. The names in braces are of `_given`; none repeats what a training was given.
 _OFFERS = {
-    BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
+    BAG: "a bag of words is enough for these examples: `--keep bag` keeps one{auto}",
     PAIRS: "vectors of single texts are enough for these pairs: {apart}`bertsmith embed`, and a linear model on top",
     COSINE: "vectors of single texts are enough for these pairs: {apart}{similarity}`bertsmith embed`, and their "
     "cosine",
@@ -193,6 +193,7 @@ def _given(report: Mapping[str, Any]) -> dict[str, str]:
         "longer": "more epochs, " if epochs is None else f"`--epochs {2 * epochs:g}`, ",
         "lower": "a lower learning rate, " if rate is None else f"`--learning-rate {rate / 2:g}`, ",
         "than": "" if rate is None else f" than {rate:g}",
+        "auto": "" if report.get("choice") else ", `--keep auto` whichever model is better",
         "larger": "swag" if kind == "choice" else "squad",
     }
 
