@@ -20,6 +20,7 @@ from bertsmith.app.server.refusal import json_bytes
 from bertsmith.app.server.settings import ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.machine.runtime import BATCH_TOLERANCE
+from bertsmith.base.storage.files import read_json, write_json
 from bertsmith.tasks.metrics.vectors import crowding, unit
 from server.asgi import Client, running
 from server.models import write_models
@@ -498,6 +499,15 @@ def test_models_are_named_by_folder_or_by_the_user(tmp_path: Path) -> None:
     assert list(models) == ["reviews", "mine"]
     with pytest.raises(ConfigError, match=r"two models called 'reviews'.*--model NAME="):
         load_models([str(paths["reviews"]), str(paths["reviews"])], device="cpu")
+
+
+def test_a_weak_model_is_named_as_it_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_models(tmp_path)["reviews"]
+    metadata = read_json(path / "bertsmith.json")
+    write_json(path / "bertsmith.json", metadata | {"training": {**metadata.get("training", {}), "collapsed": True}})
+    load_models([str(path), f"mine={path}"], device="cpu")
+    lines = [line.partition(" this model gave the same")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["warning: reviews:", "warning: mine:"]
 
 
 def test_a_key_is_the_first_line_of_its_file(tmp_path: Path) -> None:

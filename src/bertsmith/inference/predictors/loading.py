@@ -1,7 +1,9 @@
 """Loads models for inference, from a folder, a checkpoint or a hub id; ONNX folders need no torch."""
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from bertsmith.models.checkpoints.model_folder import ModelFolder
     from bertsmith.models.heads.own_head import OwnHead
     from bertsmith.models.products.int8_linear import InputScale
+
+_served_name: ContextVar[str] = ContextVar("served_name", default="")
 
 
 def load_predictor(
@@ -92,9 +96,20 @@ def said_weak(predictor: Answering, source: object) -> Answering:
         source: the model as the caller named it.
     """
     if predictor.weakness:
+        name = _served_name.get()
         saved = saved_baseline(Path(source)) if isinstance(source, str | Path) else ""
-        _warn_once(predictor.weakness + saved)
+        _warn_once(f"{name}: {predictor.weakness}{saved}" if name else predictor.weakness + saved)
     return predictor
+
+
+@contextlib.contextmanager
+def served_as(name: str) -> Iterator[None]:
+    """Begins the lines of `said_weak` with the name of a model while it is opened, as one of several."""
+    token = _served_name.set(name)
+    try:
+        yield
+    finally:
+        _served_name.reset(token)
 
 
 @functools.cache
