@@ -125,7 +125,7 @@ def test_groups_that_cannot_be_are_refused_in_a_line(tmp_path: Path) -> None:
         (
             tmp_path / "labels.csv",
             {"group_column": "patient"},
-            "each label being left in another; found 2 groups; in one group alone: '",
+            "each label being left in another; found 2 groups; labels in one group alone: '",
         ),
         (tmp_path / "gap.csv", {"group_column": "patient"}, "a group in column 'patient'.* line 6 of .*"),
     ):

@@ -108,7 +108,7 @@ def split_dev(
         raise ConfigError(
             expected="groups of examples of which one can be held out, each label being left in another",
             found=counted(len(parts), "group")
-            + (f"; in one group alone: {listed(map(brief, alone))}" if alone else ""),
+            + (f"; labels in one group alone: {listed(map(brief, alone))}" if alone else ""),
             fix="give --dev a file",
         )
     if not kept:
