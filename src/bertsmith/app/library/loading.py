@@ -24,6 +24,7 @@ from bertsmith.inference.predictors.loading import (
     load_predictor,
     load_pretraining_heads,
     said_weak,
+    served_as,
 )
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.predictors.request import EvaluateRequest
@@ -91,17 +92,19 @@ def load(
     return model
 
 
-def open_model(source: str | Path, **options: Any) -> Served:
+def open_model(source: str | Path, name: str | None = None, **options: Any) -> Served:
     """A model that `load` opens, or one that answers about records.
 
     Args:
+        name: what the user calls it; a line that says that it is weak begins with this, or with its own name.
         options: the other arguments of `load`.
     """
     kind = next((kind for kind in _kinds_of(Path(source)) if kind in _OPENERS), None)
-    if kind is None:
-        return load(source, **options)
-    require_torch(source)
-    return _OPENERS[kind](source, **options)
+    with served_as(name or model_name(source)):
+        if kind is None:
+            return load(source, **options)
+        require_torch(source)
+        return _OPENERS[kind](source, **options)
 
 
 def _kinds_of(path: Path) -> tuple[str, ...]:

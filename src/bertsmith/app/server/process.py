@@ -30,8 +30,6 @@ from bertsmith.app.server.service import Service
 from bertsmith.app.server.settings import ServeRequest, ServerSettings
 from bertsmith.base.core.errors import ConfigError, InputError
 from bertsmith.base.core.progress import tell, warn
-from bertsmith.inference.predictors.loading import served_as
-from bertsmith.models.checkpoints.hub import model_name
 
 if TYPE_CHECKING:
     from bertsmith.app.library.loading import Served
@@ -60,8 +58,7 @@ def load_models(
     models: dict[str, Served] = {}
     for source in sources:
         chosen_name, path = name_and_source(source)
-        with served_as(chosen_name or model_name(path)):
-            model = open_model(path, device=device, precision=precision, products=products, head=head)
+        model = open_model(path, chosen_name, device=device, precision=precision, products=products, head=head)
         name = chosen_name or model.name
         if name in models:
             raise ConfigError(
