@@ -15,7 +15,7 @@ CASES = {
     "bertsmith settings my-": set(),
     "bertsmith finetune --task sst": {"sst-2"},
     "bertsmith finetune --pati": {"--patience"},
-    "bertsmith finetune --keep ": {"auto", "best", "last"},
+    "bertsmith finetune --keep ": {"auto", "bag", "best", "last"},
     "bertsmith corpus my-": {"my-text"},
     "bertsmith predict --model my-": {"my-text"},
 }

@@ -200,5 +200,5 @@ def test_a_report_of_the_library_alone_does_not_overwrite_a_file(tmp_path: Path,
     with pytest.raises(InputError, match=r"report\.json"):
         bertsmith.learn_vocabulary([texts], 90, report=report)
     assert report.read_text(encoding="utf-8") == '["mine"]'
-    with pytest.raises(ConfigError, match="--resume needs --out"):
+    with pytest.raises(ConfigError, match="`resume=True` needs `out`"):
         bertsmith.learn_vocabulary([texts], 90, engine="ray", resume=True)

@@ -37,7 +37,7 @@ def test_n_grams_learn_every_task_on_texts(kind: str, tmp_path: Path) -> None:
     assert rows["student"]["cost"]["milliseconds"]["int8"] is None
     assert rows["student"]["cost"]["milliseconds"]["fp32"]["one"] > 0
     student = NGramModel.read(tmp_path / "run")
-    with pytest.raises(InputError, match="use it with predict, evaluate, ask or rank"):
+    with pytest.raises(InputError, match="use it with predict, evaluate, serve, ask or rank"):
         load_any(tmp_path / "run")
     examples = examples_of(kind, 24, 4)
     assert student.predict(examples) == NGramModel.read(tmp_path / "run").predict(examples)

@@ -309,7 +309,7 @@ def test_an_evaluation_after_zero_steps_is_refused() -> None:
 def test_last_and_patience_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="--patience needs --keep best"):
         RecipeSettings(keep="last", patience=2)
-    with pytest.raises(ConfigError, match="unknown keep 'first'; use one of 'auto', 'best', 'last'"):
+    with pytest.raises(ConfigError, match="unknown keep 'first'; use one of 'auto', 'bag', 'best', 'last'"):
         RecipeSettings(keep="first")
 
 

@@ -104,7 +104,7 @@ class FakeModel:
     """
 
     task, labels, width, max_length, embed_length = None, (), 1, 8, 8
-    abilities, shows_attention, device = ("embed",), True, "cpu"
+    abilities, shows_attention, shows_pieces, device = ("embed",), True, True, "cpu"
     pair, max_question = None, 0
     tokenizer = ()
 

@@ -249,13 +249,12 @@ def test_the_page_about_serving_tells_the_bounds() -> None:
     """Each row of its table for a BERT-base: the bytes that one more of something takes, and the largest request."""
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8").split("## How large")[1]
     special = SimpleNamespace(mask=answer_size.MASK)
-    encoder = SimpleNamespace(num_layers=12, config=SimpleNamespace(num_attention_heads=12))
     base: Any = SimpleNamespace(
         width=768,
         labels=("yes", "no"),
         max_answers=TaskSettings().n_best,
         tokenizer=SimpleNamespace(vocabulary=SimpleVocabulary(special)),
-        encoder=SimpleNamespace(model=encoder),
+        attention_maps=12 * 12,
     )
     records: Any = SimpleNamespace(labels=("kitchen",), details=("a" * 6,) * 50, width=128, numbers=150)
     limits = ServerSettings()

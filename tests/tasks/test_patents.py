@@ -114,10 +114,10 @@ def test_the_threshold_is_fitted_to_the_dev_examples() -> None:
     task = ClassificationTask(spec)
     assert task.ignored_settings() == []
     examples = [example(n, *np.array(LABELS)[row].tolist()) for n, row in enumerate(gold)]
-    predictions = task._decided(chances, [0] * len(chances))
+    predictions = task.decided(chances, [0] * len(chances))
     tuned = task.tuned(examples, predictions)
     assert tuned.threshold == pytest.approx(fitted)
-    again = ClassificationTask(tuned)._decided(chances, [0] * len(chances))
+    again = ClassificationTask(tuned).decided(chances, [0] * len(chances))
     fair = task.cross_fitted(examples, predictions)
     assert fair is not None
     scores = [task.score(examples, some)["micro_f1"] for some in (predictions, fair, again)]
@@ -133,21 +133,21 @@ def test_thresholds_of_each_label_are_fitted_and_keep_the_hierarchy(capsys: pyte
     centers = np.array([0.2, 0.7, 0.45, 0.7, 0.75, 0.45, 0.45])
     chances = np.clip(centers + np.where(gold, 0.1, -0.1) + draw.normal(0, 0.03, gold.shape), 0, 1)
     examples = [example(n, *np.array(LABELS)[:3][row[:3]].tolist()) for n, row in enumerate(gold)]
-    predictions = task._decided(chances, [0] * len(chances))
+    predictions = task.decided(chances, [0] * len(chances))
     tuned = task.tuned(examples, predictions)
     assert not capsys.readouterr().err
     task.tuned(examples[:9], predictions[:9])
     assert "of 7 labels have fewer than 5 dev examples and share one threshold" in capsys.readouterr().err
     assert tuned.thresholds[:3] == pytest.approx(centers[:3], abs=0.05)
     assert TaskSpec.from_dict(json.loads(json.dumps(tuned.to_dict())), "here") == tuned
-    again = ClassificationTask(tuned)._decided(chances, [0] * len(chances))
+    again = ClassificationTask(tuned).decided(chances, [0] * len(chances))
     fair = task.cross_fitted(examples, predictions)
     assert fair is not None
     scores = [task.score(examples, some)["macro_f1"] for some in (predictions, fair, again)]
     assert scores[0] + 0.1 < scores[1] <= scores[2] + 0.01
     number = {label: place for place, label in enumerate(LABELS)}
     unusual = ClassificationTask(dataclasses.replace(tuned, thresholds=(0.1, 0.1, 0.1, 0.9, 0.9, 0.9, 0.9)))
-    for one in unusual._decided(chances, [0] * len(chances)):
+    for one in unusual.decided(chances, [0] * len(chances)):
         assert all(PARENTS[number[label]] in {*one.chosen, ""} for label in one.chosen)
 
 
@@ -165,9 +165,9 @@ def test_thresholds_of_labels_are_kept_only_if_they_are_better_together_with_the
 
     def micro_f1(threshold: float | None, thresholds: tuple[float, ...]) -> float:
         fitted = ClassificationTask(dataclasses.replace(spec, threshold=threshold, thresholds=thresholds))
-        return task.score(examples, fitted._decided(chances, [0] * len(chances)))["micro_f1"]
+        return task.score(examples, fitted.decided(chances, [0] * len(chances)))["micro_f1"]
 
-    tuned = task.tuned(examples, task._decided(chances, [0] * len(chances)))
+    tuned = task.tuned(examples, task.decided(chances, [0] * len(chances)))
     assert tuned.threshold is not None
     alone = best_thresholds_of_labels(gold, chances, tuned.threshold, macro=False)
     common, of_labels = micro_f1(tuned.threshold, ()), micro_f1(None, alone)

@@ -30,7 +30,7 @@ from bertsmith.tasks.datasets.mentions import mention_of, require_mentions
 Text = str | tuple[str, str]
 
 # Modules that may be on the stack between user code and `warn_cut`; scikit-learn's pipelines call through joblib.
-_BETWEEN = (f"{__package__}.", "bertsmith.base.core.requests", "sklearn.", "joblib.")
+_BETWEEN = (f"{__package__}.", "bertsmith.base.core.requests", "contextlib", "sklearn.", "joblib.")
 
 
 def checked_texts(texts: Sequence[str], items: str = "text") -> list[str]:
