@@ -41,6 +41,7 @@ COMMON: Mapping[str, str] = {
     "adapt": "out task train dev minutes steps check from-scratch seeds resume json",
     "evaluate": "model data task map text-column label-column encoding also device precision json",
     "predict": "model data text-column encoding out also engine device precision json replace",
+    "classify": "labels model also multi-label threshold calibrate text-column out encoding device json replace",
     "distill": "teacher student out train dev unlabelled epochs seeds without-teacher device resume",
     "distill corpus": "teacher method student layers out minutes steps max-length device resume",
     "audit": "model run out folds text-column label-column group-column near device json",
