@@ -28,6 +28,7 @@ from bertsmith.inference.predictors.named_labels import NONE, NamedLabel
 from bertsmith.inference.predictors.predictor import Predictor
 from bertsmith.inference.vectors.embedder import Embedder
 from bertsmith.models.checkpoints.load import load_any
+from bertsmith.models.checkpoints.model_folder import ModelFolder
 from bertsmith.models.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.models.checkpoints.sentence_transformers import read_recipe
 from bertsmith.models.model_files.metadata import SIMILARITY, n_gram_folder, read_metadata
@@ -275,8 +276,8 @@ class ZeroShotPredictor(Predictor):
             warn(f"{source}: no temperature fits; the probabilities are not calibrated")
             temperature = 1.0
         self.task = ClassificationTask(dataclasses.replace(spec, temperature=temperature))
-        chances = self.task.probabilities(scores)
-        best, highest = chances.argmax(axis=1), chances.max(axis=1)
+        probabilities = self.task.probabilities(scores)
+        best, highest = probabilities.argmax(axis=1), probabilities.max(axis=1)
 
         def right_above(threshold: float) -> float:
             return float((np.where(highest >= threshold, best, -1) == golds).mean())
@@ -313,23 +314,23 @@ def load_scorer(
     Raises:
         CheckpointError: the model is neither.
     """
-    if _has_task(source):
-        predictor = said_weak(load_predictor(source, **compute), source)
+    if (model := _with_task(source)) is not None:
+        predictor = said_weak(load_predictor(model, **compute), source)
         return Entailment(predictor, labels, source=source, templates=templates, multi_label=multi_label)
     from bertsmith.inference.vectors.loading import load_embedder
 
     return LabelVectors(load_embedder(source, prompt=prompt, **compute), labels, multi_label=multi_label)
 
 
-def _has_task(source: str | Path) -> bool:
-    """Whether a model was fine-tuned for a task that is not one of vectors."""
+def _with_task(source: str | Path) -> str | Path | ModelFolder | None:
+    """A model that was fine-tuned for a task that is not one of vectors, opened if that had to be; None for others."""
     if read_recipe(Path(source)) is not None:
-        return False
+        return None
     if n_gram_folder(source) is not None:
-        return True
+        return source
     if is_onnx_folder(source):
         spec = read_metadata(Path(source)).spec
-        return spec is not None and spec.get("kind") != SIMILARITY
+        return None if spec is None or spec.get("kind") == SIMILARITY else source
     folder = load_any(source)
     task = None if read_recipe(folder.path) is not None else spec_of(folder)
-    return task is not None and task.kind != SIMILARITY
+    return None if task is None or task.kind == SIMILARITY else folder
