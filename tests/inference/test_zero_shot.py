@@ -226,6 +226,7 @@ def test_tables_come_back_as_tables(encoder: str, tmp_path: Path) -> None:
         ({"labels": [{"description": "a"}, {"description": "b"}]}, "column"),
         ({"calibrate": [{"text": "film", "label": "x"}]}, "expected one of the named labels in"),
         ({"texts": "the good film " * 99}, "there is no file of texts 'the good film"),
+        ({"texts": "film,rome", "labels": __file__}, "give the texts first, then the labels"),
         ({"texts": [{"text": "film"}], "text_column": "x"}, "expected the column 'x' in the table 'texts'"),
         ({"template": ["about {}"]}, "`template` needs a model of entailment"),
         ({"text_column": "text"}, "`text_column` needs a table or a file"),

@@ -67,7 +67,9 @@ def requested_zero_shot(request: ClassifyRequest) -> ZeroShotPredictor:
     require_other("text_column" not in request.given or is_file or is_table, "--text-column", "a table or a file")
     require_other("bad_bytes" not in request.given or (is_file and not is_table), "--bad-bytes", "a text file or stdin")
     if is_file and str(texts) != STDIN and not os.path.exists(texts):
-        fix = nearest_path(texts) or "check the path, or give texts as a list or on stdin"
+        swapped = isinstance(request.labels, str | Path) and os.path.exists(request.labels)
+        usual = "give the texts first, then the labels" if swapped else "check the path"
+        fix = nearest_path(texts) or f"{usual}, or give texts as a list or on stdin"
         raise InputError.missing(texts, "file of texts", fix)
     labels = named_labels(request.labels, multi_label=request.multi_label, encoding=request.encoding)
     examples = None
