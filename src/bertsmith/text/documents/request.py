@@ -55,7 +55,7 @@ class VocabularyRequest(Request, LanguageSettings, EncodingSettings):
     column: str = help_field("", "text column of .jsonl and .parquet files; default: detected")
     character_coverage: float = help_field(
         CHARACTER_COVERAGE,
-        "fraction of the text's characters that become pieces, no matter how much of --size they use up; a "
+        "fraction of the text's characters that become pieces, however much of --size that uses up; a "
         "word with any other character becomes [UNK], so use 1 if Korean or Chinese is one of several languages",
     )
     report: str | Path | None = help_field(
@@ -91,5 +91,5 @@ class InputsRequest(Request):
     cased: bool = optional(False, CASED)
     rules: str | None = optional(None, RULES)
     max_length: int | None = help_field(
-        None, "maximum tokens, special ones included; default: what the model reads, without --model 512"
+        None, "maximum tokens, special ones included; default: what the model reads; without --model: 512"
     )
