@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from bertsmith import Model, load
 from bertsmith.base.core.errors import CheckpointError, ConfigError
 from bertsmith.base.machine import runtime
+from bertsmith.base.machine.thresholds import Thresholds
 from bertsmith.inference.export import built_graph
 from bertsmith.inference.export.built_graph import encoder_graph, heads_graph, task_graph
 from bertsmith.inference.export.onnx_graph import graph_of
@@ -200,7 +201,7 @@ def test_masks_and_next_sentences_are_those_of_torch(architecture: str, tmp_path
 def test_torch_takes_over_once_there_is_much_to_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_task(tmp_path / "model", "single")
     monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 40)
-    monkeypatch.setattr(built_graph, "_SMALL", 0)
+    monkeypatch.setattr(built_graph, "thresholds_here", lambda: Thresholds(graph_tokens=0))
     predictor = load_predictor(tmp_path / "model", device="cpu", early=True)
     examples = examples_of("single", 24, seed=5)
     first = predictor.predict(examples[:2])
@@ -259,11 +260,21 @@ def test_a_loaded_model_answers_by_a_graph_as_in_torch(
     else:
         ability, examples = early.abilities[0], examples_of(kind, 8, seed=5)
         options = {"n_best": 1} if ability == "answer" else {}
-        alike(*([one.to_dict() for one in model.compute(ability, examples, **options)] for model in (early, in_torch)))
+        alike(
+            *(
+                [answer.to_dict() for answer in model.compute(ability, examples, **options)]
+                for model in (early, in_torch)
+            )
+        )
         assert is_early(early)
         np.testing.assert_allclose(early.embed(TEXTS), in_torch.embed(TEXTS), **NEAR)
         assert not is_early(early), "the graph of a task gives no vectors"
-        alike(*([one.to_dict() for one in model.compute(ability, examples, **options)] for model in (early, in_torch)))
+        alike(
+            *(
+                [answer.to_dict() for answer in model.compute(ability, examples, **options)]
+                for model in (early, in_torch)
+            )
+        )
 
 
 def test_masks_of_a_loaded_model_are_filled_by_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +326,7 @@ def test_torch_reads_the_weights_that_the_graph_has_read_or_none(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 0)
-    monkeypatch.setattr(built_graph, "_SMALL", 0)
+    monkeypatch.setattr(built_graph, "thresholds_here", lambda: Thresholds(graph_tokens=0))
     (tmp_path / "elsewhere").mkdir()
     for change in (False, True):
         folder = tmp_path / f"model {change}"
@@ -331,7 +342,7 @@ def test_torch_reads_the_weights_that_the_graph_has_read_or_none(
             save_file({name: 2 * tensor for name, tensor in tensors.items()}, folder / "model.safetensors")
         for _ in range(2):
             if kind:
-                alike(*([one.to_dict() for one in model.classify(TEXTS[:2])] for model in (early, in_torch)))
+                alike(*([answer.to_dict() for answer in model.classify(TEXTS[:2])] for model in (early, in_torch)))
             else:
                 np.testing.assert_allclose(early.embed(TEXTS), in_torch.embed(TEXTS), **NEAR)
         assert is_early(early) == change
@@ -371,7 +382,7 @@ def test_what_only_torch_gives_is_refused_in_one_line_without_it(
 def test_threads_share_a_model_that_torch_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "model")
     monkeypatch.setattr(built_graph, "_few_tokens", lambda folder: 100)
-    monkeypatch.setattr(built_graph, "_SMALL", 0)
+    monkeypatch.setattr(built_graph, "thresholds_here", lambda: Thresholds(graph_tokens=0))
     model = load(tmp_path / "model", device="cpu")
     with ThreadPoolExecutor(4) as pool:
         vectors = list(pool.map(lambda _: model.embed(TEXTS), range(16)))

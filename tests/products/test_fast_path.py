@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bertsmith.base.machine import thresholds
 from bertsmith.base.machine.processor import Processor
 from bertsmith.base.machine.runtime import Runtime
 from bertsmith.models.parts.batch import Batch, Read
@@ -249,7 +250,7 @@ def test_a_copy_chooses_for_the_processor_where_it_is_made(monkeypatch: pytest.M
 def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     require_packed()
     monkeypatch.undo()
-    monkeypatch.setattr(packed_linear, "mkl_has_avx512", lambda: True)
+    monkeypatch.setattr(thresholds, "mkl_has_avx512", lambda: True)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
 
     def uses(outputs: int, inputs: int, dtype: torch.dtype = torch.float32) -> bool:
@@ -260,9 +261,9 @@ def test_plain_weights_are_used_where_they_were_measured(monkeypatch: pytest.Mon
     assert not uses(768, 768)
     if RUNTIMES["bf16"].is_packed:
         assert not uses(8, 8, torch.bfloat16)
-    monkeypatch.setattr(packed_linear, "mkl_has_avx512", lambda: False)
+    monkeypatch.setattr(thresholds, "mkl_has_avx512", lambda: False)
     for features, is_plain in ((frozenset({"avx2", "avx512f"}), False), (frozenset({"avx2"}), True)):
-        monkeypatch.setattr(packed_linear, "for_onednn", lambda features=features: Processor(features=features))
+        monkeypatch.setattr(thresholds, "for_onednn", lambda features=features: Processor(features=features))
         assert uses(8, 8) == uses(768, 768) == is_plain
 
 

@@ -246,8 +246,11 @@ def takes(
                 if name not in of_option:
                     raise ConfigError.unknown("setting", name, known)
                 if name not in known and of_option[name] in values:
-                    found = f"{name} and {of_option[name]}, which are the same"
-                    raise ConfigError(expected="each setting once", found=found, fix=f"leave {name} out")
+                    raise ConfigError(
+                        expected="each setting once",
+                        found=f"{name} and {of_option[name]}, which are the same",
+                        fix=f"leave {name} out",
+                    )
             by_field: dict[str, Any] = {of_option[name]: value for name, value in values.items()}
             try:
                 signature.bind(*arguments, **by_field)

@@ -7,6 +7,8 @@ in docs/decisions/0014-inference-engine.md, a graph and torch in docs/decisions/
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from bertsmith.base.machine.processor import for_onednn, mkl_has_avx512
+
 _NEVER = 2**63  # tokens
 
 
@@ -15,14 +17,14 @@ class Thresholds:
     """Of one kind of processor.
 
     Attributes:
-        few_plain: up to so few tokens, one thread multiplies plain weights in fp32 faster than packed ones.
-        many_plain: the same beyond so many tokens, with any number of threads.
+        few_plain: up to this number of tokens, one thread multiplies plain weights in fp32 faster than packed ones.
+        many_plain: the same beyond this number of tokens, with any number of threads.
         widest_plain: of layers that have plain weights, the most inputs or outputs, whichever are fewer.
         keys_by_sequence: the fewest keys for which two products per sequence are faster than the fused attention in
             fp32, by the number of threads; with fewer keys, the calls cost more.
         most_keys_by_sequence: with more, the scores leave the cache.
         torch_products: multiplications by weights below which torch is not worth its import, in place of a graph.
-        graph_tokens: up to so many, computed together, a graph is as fast as torch.
+        graph_tokens: up to this number, computed together, a graph is as fast as torch.
     """
 
     few_plain: int = 0
@@ -38,3 +40,8 @@ AVX2 = Thresholds(many_plain=512, widest_plain=_NEVER)  # alone
 AVX512 = Thresholds(keys_by_sequence={1: 22, 2: 28})
 # MKL has kernels of its own there; wider layers gain only at some numbers of tokens.
 INTEL_AVX512 = Thresholds(few_plain=128, widest_plain=384, keys_by_sequence=AVX512.keys_by_sequence)
+
+
+def thresholds_here() -> Thresholds:
+    """Those of this processor, as oneDNN and MKL may use it."""
+    return INTEL_AVX512 if mkl_has_avx512() else AVX512 if for_onednn().has_avx512 else AVX2

@@ -2,7 +2,7 @@
 
 The graph is the one that `--to onnx` writes, but for the order of the weights in memory. ONNX Runtime loads it in a
 tenth of the time that torch takes to import, and computes single texts as fast; torch is ahead where there is much to
-compute (`_MOST_PRODUCTS`). What cannot be built here, or is damaged, is left to torch, which then says what is wrong.
+compute. What cannot be built here, or is damaged, is left to torch, which then says what is wrong.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bertsmith.base.core.errors import BertsmithError
 from bertsmith.base.core.progress import quiet
-from bertsmith.base.machine.thresholds import AVX512
+from bertsmith.base.machine.thresholds import thresholds_here
 from bertsmith.base.storage.files import file_state
 from bertsmith.inference.export.onnx_encoder import needs_library_tables
 from bertsmith.inference.export.onnx_graph import graph_of
@@ -35,9 +35,6 @@ from bertsmith.text.tokenizers.tokenizer import warn_of_casing
 if TYPE_CHECKING:
     from torch import Tensor
 
-# With fewer multiplications by weights than this, torch is not worth its import; docs/decisions/0021-without-torch.md
-# has the measurements by processor.
-_MOST_PRODUCTS, _SMALL = AVX512.torch_products, AVX512.graph_tokens
 _CHARACTERS_PER_TOKEN = 4  # of English text, about
 
 
@@ -150,11 +147,11 @@ def _is_installed(package: str) -> bool:
 
 
 def _few_tokens(folder: ModelFolder) -> int:
-    """The tokens that are so little to compute that torch is not worth its import; all, if it is not installed."""
+    """The most tokens for which torch is not worth its import; without limit if it is not installed."""
     if not _is_installed("torch"):
         return sys.maxsize
     width, inner = folder.config.hidden_size, folder.config.intermediate_size
-    return int(_MOST_PRODUCTS / (folder.config.num_hidden_layers * (4 * width + 2 * inner) * width))
+    return int(thresholds_here().torch_products / (folder.config.num_hidden_layers * (4 * width + 2 * inner) * width))
 
 
 def _without_task(folder: ModelFolder, parts: Sequence[str]) -> Built:
@@ -177,7 +174,7 @@ def _built(
     content = BuiltGraph(folder.path / SAFETENSORS, graph.message(), graph.large)
     later = Later(
         tokens=_few_tokens(folder),
-        small=_SMALL,
+        small=thresholds_here().graph_tokens,
         is_there=_is_installed("torch"),
         attention_maps=config.attention_maps,
         weights=content.path,

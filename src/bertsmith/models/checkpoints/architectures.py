@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from bertsmith.base.core.errors import ConfigError, nearest
+from bertsmith.base.core.errors import ConfigError
 from bertsmith.base.core.registry import Registry, imported
 from bertsmith.base.core.settings import require_known
 from bertsmith.models.checkpoints.transformers_folder import encoder_type
@@ -163,8 +163,11 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
             name, command, _ = _OTHER_MODELS[kind]
             raise ConfigError(expected="an encoder", found=name, fix=f"use it with `bertsmith {command}` or `serve`")
         known = ", ".join(ARCHITECTURES)
+        # Not the nearest name: MobileBERT is no misspelled ModernBERT, and DeBERTa 1 has other layers than 2 and 3.
         raise ConfigError(
-            expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)
+            expected=f"a model_type among {known}",
+            found=repr(kind),
+            fix="use a model of one of these architectures; others have other layers",
         )
     return ARCHITECTURES[kind].config.from_dict(values)
 

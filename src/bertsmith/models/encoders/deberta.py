@@ -72,9 +72,9 @@ class DebertaConfig(EncoderConfig):
     position_biased_input: bool = help_field(False, "whether the embeddings have learned positions")
     relative_attention: bool = help_field(True, "whether attention reads the distances between tokens")
     pos_att_type: str = help_field("p2c|c2p", "products with distances: c2p (of queries), p2c (of keys), or both by |")
-    position_buckets: int = help_field(256, "half of the distances told apart; below 1 for all of them")
+    position_buckets: int = help_field(256, "half of the rows of distances; below 1 for a row for each distance")
     max_relative_positions: int = help_field(
-        -1, "longest distance told apart; below 1 for that of max_position_embeddings"
+        -1, "distance from which on all have the same row; below 1 for that of max_position_embeddings"
     )
     norm_rel_ebd: str = help_field("layer_norm", "norm of the vectors of distances: layer_norm or none")
     share_att_key: bool = help_field(True, "whether distances are projected by the layers for queries and keys")
@@ -115,7 +115,7 @@ class DebertaConfig(EncoderConfig):
 
     @property
     def farthest(self) -> int:
-        """The longest distance that is told apart, in tokens."""
+        """The distance from which on all have the same row, in tokens."""
         return self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
 
     @property

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.base.machine.processor import for_onednn, mkl_has_avx512
-from bertsmith.base.machine.thresholds import AVX2, AVX512, INTEL_AVX512
+from bertsmith.base.machine.processor import mkl_has_avx512
+from bertsmith.base.machine.thresholds import AVX2, INTEL_AVX512, thresholds_here
 from bertsmith.models.parts.layers import PreparedLinear, finished, joined_activation
 
 
@@ -131,5 +131,4 @@ def _is_faster_plain(weight: Tensor) -> bool:
     """
     if weight.dtype != torch.float32 or not torch.backends.mkl.is_available():  # type: ignore[no-untyped-call]
         return False
-    kind = INTEL_AVX512 if mkl_has_avx512() else AVX512 if for_onednn().has_avx512 else AVX2
-    return min(weight.shape) <= kind.widest_plain
+    return min(weight.shape) <= thresholds_here().widest_plain
