@@ -287,7 +287,7 @@ class CrammedBert(AnchorModel):
         train = yaml.safe_load((folder / "cramming/config/train/bert-o4.yaml").read_text())
         values = yaml.safe_load((folder / "cramming/config/arch/crammed-bert.yaml").read_text())
         values["num_transformer_layers"] = config.num_hidden_layers
-        # The gate halves the inner width: "it actually turned out better not to scale it".
+        # The gate halves the inner width, which their code does not make up for.
         values["intermed_size"] = config.hidden_size * values["intermed_size"] // values["hidden_size"]
         values["hidden_size"] = values["embedding"]["embedding_dim"] = config.hidden_size
         values["attention"]["num_attention_heads"] = config.num_attention_heads
