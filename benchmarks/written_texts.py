@@ -17,7 +17,7 @@ mean of the last 30 steps.
 The model of subjects and trees is that of `bertsmith finetune` with its defaults. An interrupted run is resumed by the
 same command. The result has the scores of the model and of each baseline with 95% intervals, the paired bootstrap of
 the difference to the best baseline (of subjects also with the search that is best on the held-out rows), the seconds of
-the processor that training and decoding took, and some texts.
+the processor that training and decoding took. The texts stay with the runs, as the rows do.
 """
 
 import argparse
@@ -35,7 +35,7 @@ import torch
 from harness import begun, write_result
 
 import bertsmith
-from bertsmith.base.storage.files import read_json, read_json_lines
+from bertsmith.base.storage.files import read_json, read_json_lines, write_json
 from bertsmith.recipes.results.comparison import tested
 from bertsmith.recipes.results.resampling import Line, intervals, scored_lines
 from bertsmith.tasks.baselines.written import written_by
@@ -47,7 +47,6 @@ from bertsmith.tasks.specs.task import CENTRAL, FIRST, NEAREST, RIGHT_BRANCHING,
 
 HELD_OUT = 36  # of subjects, every one of this many training rows
 LAST_OF_TRAINING, LAST_OF_DEV = 160, 180  # numbers of files of the Treebank
-SHOWN = 12
 SEARCHES = [
     {"length_penalty": penalty, "min_target_length": least, "no_repeat_ngram": 2}
     for penalty in (0.0, 1.0, 2.0, 3.0)
@@ -231,10 +230,11 @@ def main() -> None:
             texts |= {system: texts_of(model, rows, how) for system, how in searches.items()}
             result[split] = {"processor seconds": round(time.process_time() - begin, 1)}
             result[split] |= compared(spec, rows, texts, tuple(searches))
-            result[split]["texts"] = [
-                {"gold": rows[number]["target"]} | {system: written[number] for system, written in texts.items()}
-                for number in range(0, len(rows), -(-len(rows) // SHOWN))
+            written = [
+                {"gold": row["target"]} | {system: several[number] for system, several in texts.items()}
+                for number, row in enumerate(rows)
             ]
+            write_json(out / f"{split}-texts.json", written)
     write_result(path, {"cells": cells | {key: result}})
 
 
