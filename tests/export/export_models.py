@@ -10,6 +10,7 @@ from bertsmith.models.checkpoints.architectures import new_encoder
 from bertsmith.models.checkpoints.assembly import save_pretrained
 from bertsmith.models.heads.encoder_with_head import EncoderForTask
 from bertsmith.models.model_files.metadata import ModelMetadata
+from bertsmith.models.parts.config import EncoderConfig
 from bertsmith.tasks.datasets.examples import (
     NEITHER,
     DocumentExample,
@@ -20,18 +21,19 @@ from bertsmith.tasks.datasets.examples import (
     TextExample,
 )
 from bertsmith.tasks.specs.kinds import task_for
+from bertsmith.text.tokenizers.tokenizer import Tokenizer
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 
-def write_task(path: Path, kind: str) -> Path:
+def write_task(path: Path, kind: str, config: EncoderConfig = CONFIG, tokenizer: Tokenizer = TOKENIZER) -> Path:
     spec = SPECS[kind]
     head = task_for(spec).head
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     trained = (head.part, *(["pooler"] if head.pooled else []))
     save_pretrained(
         path,
-        EncoderForTask(new_encoder(CONFIG), head, seed=4),
-        TOKENIZER,
+        EncoderForTask(new_encoder(config), head, seed=4),
+        tokenizer,
         ModelMetadata.from_dict(info),
         trained=trained,
     )

@@ -422,6 +422,15 @@ def test_heads_that_are_no_linear_layer_are_left_to_torch(kind: str, tmp_path: P
 
 
 @pytest.mark.usefixtures("without_torch")
+def test_texts_apart_on_a_convolution_are_left_to_torch(tmp_path: Path) -> None:
+    plain, tokenizer = config_of("deberta-v2"), tokenizer_of("deberta-v2")
+    write_task(tmp_path / "plain", "on texts apart", plain, tokenizer)
+    write_task(tmp_path / "model", "on texts apart", dataclasses.replace(plain, conv_kernel_size=3), tokenizer)
+    assert task_graph(tmp_path / "plain", **PLAIN) is not None
+    assert task_graph(tmp_path / "model", **PLAIN) is None
+
+
+@pytest.mark.usefixtures("without_torch")
 def test_a_folder_without_the_head_that_is_asked_for_is_left_to_torch(tmp_path: Path) -> None:
     write(tmp_path / "base", parts=("mlm",))
     write(tmp_path / "gpt", "openai-gpt", parts=())

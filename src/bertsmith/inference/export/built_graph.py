@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.base.core.errors import BertsmithError
+from bertsmith.base.core.errors import BertsmithError, ConfigError
 from bertsmith.base.core.progress import quiet
 from bertsmith.base.machine.thresholds import thresholds_here
 from bertsmith.base.storage.files import file_state
@@ -82,7 +82,10 @@ def task_graph(
         return None
     labels = spec.labels or folder.metadata.labels
     metadata = dataclasses.replace(folder.metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
-    return _built(folder, tensors, spec.kind, spec.reads, metadata)
+    try:
+        return _built(folder, tensors, spec.kind, spec.reads, metadata)
+    except ConfigError:  # no graph computes this encoder below this head
+        return None
 
 
 def heads_graph(
