@@ -10,7 +10,8 @@ from bertsmith.training.loop.settings import TrainSettings
 
 def rates(pace, schedule="tf_linear"):
     return [
-        learning_rate(schedule, pace.place(step), peak=1.0, warmup=10, total=pace.planned) for step in range(pace.steps)
+        learning_rate(schedule, pace.planned_position(step), peak=1.0, warmup=10, total=pace.planned)
+        for step in range(pace.steps)
     ]
 
 
@@ -26,21 +27,21 @@ def test_a_pace_without_changes_is_the_plain_schedule():
 def test_a_change_keeps_the_schedule_so_far_and_ends_it_at_the_new_last_step(changes):
     pace, step = Pace(100, changes), changes[0][0]
     assert rates(pace)[: step + 1] == rates(Pace(100))[: step + 1]
-    assert pace.place(pace.steps) == pytest.approx(100)
-    places = [pace.place(step) for step in range(pace.steps + 1)]
+    assert pace.planned_position(pace.steps) == pytest.approx(100)
+    places = [pace.planned_position(step) for step in range(pace.steps + 1)]
     assert places == sorted(places)
 
 
 def test_a_change_does_not_alter_the_steps_before_it():
     once, twice = Pace(100, ((40, 60),)), Pace(100, ((40, 60), (50, 55)))
-    assert [once.place(step) for step in range(51)] == [twice.place(step) for step in range(51)]
+    assert [once.planned_position(step) for step in range(51)] == [twice.planned_position(step) for step in range(51)]
 
 
 def test_the_first_step_at_a_place_stays_where_it_was_once_it_is_passed():
     assert Pace(100).first_step(90) == 90
     assert Pace(100, ((95, 97),)).first_step(90) == 90
     pace = Pace(100, ((20, 60),))
-    assert pace.place(pace.first_step(90) - 1) < 90 <= pace.place(pace.first_step(90))
+    assert pace.planned_position(pace.first_step(90) - 1) < 90 <= pace.planned_position(pace.first_step(90))
 
 
 def test_the_changes_are_read_as_they_are_written():

@@ -77,17 +77,17 @@ def verify_models(models: Iterable[Any]) -> None:
             verify_model(model)
 
 
-def own_head(place: str | None) -> "type[OwnHead] | None":
+def own_head(location: str | None) -> "type[OwnHead] | None":
     """The class that --head names; None if the option was not given.
 
     Raises:
         ConfigError, InputError: there is no such class or file.
     """
-    if place is None:
+    if location is None:
         return None
     from bertsmith.app.library.own_heads import head_from_file
 
-    return head_from_file(place)
+    return head_from_file(location)
 
 
 def require_inputs(models: Iterable[str], paths: Iterable[Path | str]) -> None:
@@ -237,7 +237,7 @@ def print_json(value: Any) -> None:
         from bertsmith.base.core.finite import without_nan
 
         line = json.dumps(without_nan(value), ensure_ascii=False, allow_nan=False)
-    typer.echo(_JSON_KEEPS.sub(lambda found: f"\\u{ord(found[0]):04x}", line), color=True)
+    typer.echo(_JSON_KEEPS.sub(lambda match: f"\\u{ord(match[0]):04x}", line), color=True)
 
 
 def say(*lines: str) -> None:
@@ -260,11 +260,11 @@ def note(line: str) -> None:
     typer.echo(visible(f"bertsmith: {line}"), err=True, color=True)
 
 
-def note_cut(texts: int, tokens: int, what: str = "text") -> None:
+def note_cut(texts: int, tokens: int, unit: str = "text") -> None:
     """Writes to stderr how many texts were truncated, if any."""
     if texts:
         was = "was" if texts == 1 else "were"
-        note(f"{counted(texts, what)} {was} truncated, {counted(tokens, 'token')} in all")
+        note(f"{counted(texts, unit)} {was} truncated, {counted(tokens, 'token')} in all")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

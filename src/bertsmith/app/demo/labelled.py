@@ -52,15 +52,15 @@ def documents_by_source(texts: Sequence[Path], reading: ReadingSettings | None =
 
     A source that cannot be read is left out; whatever else reads the texts reports it.
     """
-    places = [path for path in texts if str(path) != "-"]
-    if len(places) == 1 and places[0].is_dir():
-        files = [Path(found.name) for found in find_sources(places) if isinstance(found, Source)]
-        places = list(dict.fromkeys(places[0] / file.relative_to(places[0]).parts[0] for file in files))
+    paths = [path for path in texts if str(path) != "-"]
+    if len(paths) == 1 and paths[0].is_dir():
+        files = [Path(source.name) for source in find_sources(paths) if isinstance(source, Source)]
+        paths = list(dict.fromkeys(paths[0] / file.relative_to(paths[0]).parts[0] for file in files))
     documents: dict[str, Documents] = {}
     with quiet():
-        for name, place in zip(_names(places), places, strict=True):
+        for name, path in zip(_names(paths), paths, strict=True):
             with contextlib.suppress(InputError):
-                documents[name] = list(_first_documents(place, reading))
+                documents[name] = list(_first_documents(path, reading))
     return documents
 
 
@@ -126,7 +126,7 @@ def _split(
         wanted = DEV_SHARE * sum(map(len, filled))
         # Small documents first, in random order among equal ones: one huge document would leave little to train on.
         order = rng.permutation(len(filled)).tolist()
-        for number in sorted(order, key=lambda one: len(filled[one]) > wanted):
+        for number in sorted(order, key=lambda document: len(filled[document]) > wanted):
             (dev if len(dev) < wanted and len(filled[number]) <= wanted else train).extend(filled[number])
         if not dev:  # two documents, say, each larger than the share
             shortest = min(range(len(filled)), key=lambda number: len(filled[number]))
@@ -135,26 +135,26 @@ def _split(
     return (train, MOST_TRAIN), (dev, MOST_DEV)
 
 
-def _first_documents(place: Path, reading: ReadingSettings | None) -> Iterator[Sequence[str]]:
+def _first_documents(path: Path, reading: ReadingSettings | None) -> Iterator[Sequence[str]]:
     """The documents of a source, up to about _MOST_READ sentences."""
     count = 0
-    for document in read_documents([place], reading):
+    for document in read_documents([path], reading):
         yield document.sentences[: _MOST_READ - count]
         count += len(document.sentences)
         if count >= _MOST_READ:
             return
 
 
-def _names(places: Sequence[Path]) -> list[str]:
+def _names(paths: Sequence[Path]) -> list[str]:
     """Short names of files and folders: without endings, unless two would be equal."""
-    for names in ([_stem(place) for place in places], [place.name for place in places]):
+    for names in ([_stem(path) for path in paths], [path.name for path in paths]):
         if all(names) and _distinct(names):
             return [shown(name) for name in names]
-    return [shown(str(place)) for place in places]
+    return [shown(str(path)) for path in paths]
 
 
-def _stem(place: Path) -> str:
-    return place.name if place.is_dir() else place.name.split(".")[0]
+def _stem(path: Path) -> str:
+    return path.name if path.is_dir() else path.name.split(".")[0]
 
 
 def _distinct(names: Iterable[str]) -> bool:
@@ -199,7 +199,7 @@ def train_classifier(
             warn(f"the time left is too short for {before:,} labelled sentences, so {len(train):,} are used")
         epochs = fitting / _tokens(tokenizer, train)
     dev = [example for example in data.dev if isinstance(example, TextExample)]
-    given = {
+    options = {
         "epochs": round(min(MOST_EPOCHS, max(LEAST_EPOCHS, epochs)), 3),
         "seed": seed,
         "save_minutes": None,
@@ -211,7 +211,7 @@ def train_classifier(
         spec,
         data,
         out,
-        *settings_from(resolved("auto", situation, given)),
+        *settings_from(resolved("auto", situation, options)),
         seeds=1,
         recipe_name="auto",
         source_name=str(base),
@@ -226,8 +226,8 @@ def train_classifier(
         num_dev=len(dev),
         most_frequent=sum(example.label == most_frequent for example in dev) / len(dev),
         baselines=[
-            (one["name"], one["scores"][METRIC], _interval(one["intervals"].get(METRIC)))
-            for one in report.get("baselines", ())
+            (baseline["name"], baseline["scores"][METRIC], _interval(baseline["intervals"].get(METRIC)))
+            for baseline in report.get("baselines", ())
         ],
     )
 

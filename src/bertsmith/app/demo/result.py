@@ -150,7 +150,7 @@ def tables(
         Samples(
             title=f"{num_masked:,} masked pieces of held-out text",
             header=("", "loss, nats", f"top-{TOP} accuracy"),
-            rows=[(name, f"{one.loss:.3f}", f"{one.top:.1%}") for name, one in systems],
+            rows=[(name, f"{system.loss:.3f}", f"{system.top:.1%}") for name, system in systems],
         ),
         Samples(
             title="Held-out sentences with one word masked",

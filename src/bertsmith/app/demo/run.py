@@ -243,7 +243,7 @@ def _finish(
     predictor = load_pretraining_heads(str(model), device="cpu")
     held_out = Corpus.open(out / "corpus").held_out()
     assert held_out is not None, "checked before training"
-    gaps = [_gap(predictor, ids, place) for ids, place in _hidden_words(held_out, seed, 20)]
+    gaps = [_gap(predictor, ids, position) for ids, position in _hidden_words(held_out, seed, 20)]
     scores, (unigram, bigram) = prepared.rows.scores(predictor.model), prepared.counted
     num_masked, no_classifier = prepared.rows.num_masked, prepared.no_classifier
     shown = tables(scores, prepared.counted, num_masked, gaps, classifier, no_classifier)
@@ -268,30 +268,30 @@ def _hidden_words(corpus: Corpus, seed: int, count: int) -> list[tuple[np.ndarra
     """Sentences of 8 to 30 pieces, as ids, each with the position of a word that is one alphabetic piece."""
     pieces = corpus.vocabulary.pieces
     rng = generator(seed, "demo gaps")
-    found: list[tuple[np.ndarray, int]] = []
+    sentences: list[tuple[np.ndarray, int]] = []
     for document in rng.permutation(corpus.num_documents).tolist():
         edges = corpus.document_sentences(document)
         for sentence in rng.permutation(len(edges) - 1).tolist()[:2]:
             ids = np.asarray(corpus.document_tokens(document)[edges[sentence] : edges[sentence + 1]], dtype=np.int64)
             words = [pieces[id] for id in ids.tolist()] + [""]
-            places = [
+            positions = [
                 position
                 for position in range(len(ids))
                 if len(words[position]) > 2 and words[position].isalpha() and not words[position + 1].startswith("##")
             ]
-            if 8 <= len(ids) <= 30 and places:
-                found.append((ids, int(rng.choice(places))))
-        if len(found) >= count:
+            if 8 <= len(ids) <= 30 and positions:
+                sentences.append((ids, int(rng.choice(positions))))
+        if len(sentences) >= count:
             break
-    return found[:count]
+    return sentences[:count]
 
 
-def _gap(predictor: PretrainedPredictor, ids: np.ndarray, place: int) -> Gap:
+def _gap(predictor: PretrainedPredictor, ids: np.ndarray, position: int) -> Gap:
     tokenizer = predictor.tokenizer
-    hidden = tokenizer.vocabulary.pieces[ids[place]]
+    hidden = tokenizer.vocabulary.pieces[ids[position]]
     masked = ids.copy()
-    masked[place] = tokenizer.vocabulary.mask_id
-    before, after = tokenizer.decode(masked[:place]), tokenizer.decode(masked[place + 1 :])
+    masked[position] = tokenizer.vocabulary.mask_id
+    before, after = tokenizer.decode(masked[:position]), tokenizer.decode(masked[position + 1 :])
     text = f"{before} {MASK} {after}".strip()
     guesses = tuple((guess.piece, guess.probability) for guess in predictor.fill(text, top=5)[0])
     return Gap(text=text, hidden=hidden, guesses=guesses)

@@ -70,11 +70,11 @@ class WordEncoder(nn.Module):
         """
         words = checked_sentences(sentences)
         with silently():
-            found = self._features[0].word_vectors(words)
-        longest = max((len(vectors) for vectors in found), default=0)
-        padded = torch.zeros(len(found), longest, self.width)
-        mask = torch.zeros(len(found), longest, dtype=torch.bool)
-        for row, vectors in enumerate(found):
+            sentence_vectors = self._features[0].word_vectors(words)
+        longest = max((len(vectors) for vectors in sentence_vectors), default=0)
+        padded = torch.zeros(len(sentence_vectors), longest, self.width)
+        mask = torch.zeros(len(sentence_vectors), longest, dtype=torch.bool)
+        for row, vectors in enumerate(sentence_vectors):
             padded[row, : len(vectors)] = vectors
             mask[row, : len(vectors)] = True
         return padded.to(self.device_mark.device), mask.to(self.device_mark.device)

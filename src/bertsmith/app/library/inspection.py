@@ -198,13 +198,13 @@ def verify_model(source: str | Path) -> int:
     Args:
         source: anything that `load` accepts.
     """
-    place = _encoder_of(source)
-    words = n_gram_folder(place)
-    if is_onnx_folder(place) or words is not None:
-        folder = words or Path(place)
+    encoder = _encoder_of(source)
+    words = n_gram_folder(encoder)
+    if is_onnx_folder(encoder) or words is not None:
+        folder = words or Path(encoder)
     else:
         require_torch(source)
-        path, _ = locate(place)
+        path, _ = locate(encoder)
         folder = path if path.is_dir() else path.parent
     read_metadata(folder, verify=True)
     return len(read_json(folder / METADATA)["digests"])
@@ -218,7 +218,7 @@ def _encoder_of(source: str | Path) -> str | Path:
 
 def _what(kind: str, config: "EncoderConfig", metadata: ModelMetadata, parts: tuple[str, ...]) -> str:
     """One sentence on a model, such as "Hugging Face folder, BERT for classification (spam)"."""
-    place = {
+    form = {
         "google": "Google checkpoint",
         "huggingface": "Hugging Face folder",
         "allennlp": "folder of AllenNLP",
@@ -235,7 +235,7 @@ def _what(kind: str, config: "EncoderConfig", metadata: ModelMetadata, parts: tu
         trained = f"written by another tool{f' as {metadata.architecture}' if metadata.architecture else ''}"
     heads = [part for part in parts if part != "pooler"]
     direction = "right-to-left " if config.reads_backward else "left-to-right " if config.is_causal else ""
-    return f"{place}, {direction}{config.display_name} {trained}; heads: {', '.join(heads) or 'none'}"
+    return f"{form}, {direction}{config.display_name} {trained}; heads: {', '.join(heads) or 'none'}"
 
 
 def _card(folder: Path) -> tuple[str, ...]:

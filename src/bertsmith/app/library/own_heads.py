@@ -11,15 +11,15 @@ from bertsmith.models.heads.own_head import OwnHead, require_own_head
 _MODULE = "bertsmith_own_head"  # the file's name as a module, so that it hides no installed one
 
 
-def head_from_file(place: str) -> type[OwnHead]:
+def head_from_file(location: str) -> type[OwnHead]:
     """The class at FILE:CLASS, such as `my_head.py:MyHead`. The file is executed.
 
     Args:
-        place: the path of a Python file, a colon, and the name of a subclass of `OwnHead` in it.
+        location: the path of a Python file, a colon, and the name of a subclass of `OwnHead` in it.
     """
-    file, _, name = place.rpartition(":")
+    file, _, name = location.rpartition(":")
     if not file or not name.isidentifier():
-        raise ConfigError(expected="a head as FILE:CLASS", found=repr(place), fix="write it like my_head.py:MyHead")
+        raise ConfigError(expected="a head as FILE:CLASS", found=repr(location), fix="write it like my_head.py:MyHead")
     path = Path(file)
     require_file(path, "the Python file of a head")
     spec = importlib.util.spec_from_file_location(_MODULE, path)

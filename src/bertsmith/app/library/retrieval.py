@@ -167,8 +167,8 @@ def _results(passages: TextSet, queries: TextSet, ranking: Ranking) -> list[Sear
             id=id,
             query=text,
             passages=tuple(
-                Hit(rank=rank, id=passages.ids[place], score=score, text=passages.texts[place])
-                for rank, (place, score) in enumerate(ranking.row(number), start=1)
+                Hit(rank=rank, id=passages.ids[index], score=score, text=passages.texts[index])
+                for rank, (index, score) in enumerate(ranking.row(number), start=1)
             ),
         )
         for number, (id, text) in enumerate(zip(queries.ids, queries.texts, strict=True))

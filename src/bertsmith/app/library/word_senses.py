@@ -53,7 +53,7 @@ class SenseGroup:
 
     def lines(self) -> list[str]:
         """The contexts as lines of text."""
-        return [_marked(one) for one in self.contexts]
+        return [_marked(context) for context in self.contexts]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,7 +182,7 @@ class WithoutContext:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"cosine": self.cosine, "neighbours": [one._asdict() for one in self.neighbors]}
+        return {"cosine": self.cosine, "neighbours": [neighbor._asdict() for neighbor in self.neighbors]}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -208,7 +208,7 @@ class ComparedContexts:
     @property
     def shared(self) -> int:
         """How many of the nearest occurrences are the same for both contexts."""
-        first, second = ({tuple(one.context.items()) for one in near} for near in self.nearest)
+        first, second = ({tuple(occurrence.context.items()) for occurrence in near} for near in self.nearest)
         return len(first & second)
 
     def to_dict(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class ComparedContexts:
             "cosine": self.cosine,
             "static": self.static,
             "contexts": [
-                {**context, "nearest": [one.to_dict() for one in near]}
+                {**context, "nearest": [occurrence.to_dict() for occurrence in near]}
                 for context, near in zip(self.contexts, self.nearest, strict=True)
             ],
             "shared": self.shared,
@@ -230,12 +230,12 @@ class ComparedContexts:
         lines = [f"cosine of {self.word!r} in the two contexts: {self.cosine:.2f} (static vectors: {self.static:.2f})"]
         for context, near in zip(self.contexts, self.nearest, strict=True):
             lines.append(_marked(context))
-            lines += [f"  {one.cosine:.2f}  {_marked(one.context)}" for one in near]
+            lines += [f"  {occurrence.cosine:.2f}  {_marked(occurrence.context)}" for occurrence in near]
         if any(self.nearest):
             most = max(map(len, self.nearest))
             lines.append(f"nearest contexts in common: {self.shared} of {most} (static vectors: {most} of {most})")
         if (plain := self.without_context) is not None:
-            words = ", ".join(f"{one.word} {one.cosine:.2f}" for one in plain.neighbors)
+            words = ", ".join(f"{neighbor.word} {neighbor.cosine:.2f}" for neighbor in plain.neighbors)
             lines.append(
                 f"vectors without context: cosine {plain.cosine:.2f}; nearest words, in both sentences: {words}"
             )
@@ -254,8 +254,8 @@ def compare_contexts(request: ContextsRequest) -> ComparedContexts:
     """
     encoder = load_frozen_encoder(request.model, **request.values(ComputeSettings))
     pair = [
-        _first_of(request.word, checked_text(sentence, place), place, encoder)
-        for sentence, place in ((request.first, "the first sentence"), (request.second, "the second sentence"))
+        _first_of(request.word, checked_text(sentence, name), name, encoder)
+        for sentence, name in ((request.first, "the first sentence"), (request.second, "the second sentence"))
     ]
     contexts = pair[0].context(AROUND), pair[1].context(AROUND)
     plain = None
@@ -280,28 +280,32 @@ def compare_contexts(request: ContextsRequest) -> ComparedContexts:
 
 def _without_context(path: Path, spellings: Sequence[str], top: int) -> WithoutContext:
     """A word, as spelled in two sentences, in vectors without context."""
-    found = load_word_vectors(path)
-    if any(found.row(spelling) is None for spelling in spellings):
-        found = dataclasses.replace(found, lowercase=True)  # such as at the start of a sentence
-    return WithoutContext(cosine=similarity(found, *spellings), neighbors=tuple(neighbors(found, spellings[0], top)))
+    vectors = load_word_vectors(path)
+    if any(vectors.row(spelling) is None for spelling in spellings):
+        vectors = dataclasses.replace(vectors, lowercase=True)  # such as at the start of a sentence
+    return WithoutContext(
+        cosine=similarity(vectors, *spellings), neighbors=tuple(neighbors(vectors, spellings[0], top))
+    )
 
 
-def _first_of(word: str, sentence: str, place: str, encoder: FrozenEncoder) -> Occurrence:
+def _first_of(word: str, sentence: str, name: str, encoder: FrozenEncoder) -> Occurrence:
     """The first occurrence of a word in a sentence; a notice says if there are more."""
-    (found,) = find_words([sentence], [word], encoder.tokenizer.rules)
-    if len(found) > 1:
-        tell(f"{word!r} occurs {len(found)} times in {place}; the first is used")
-    return found[0]
+    (occurrences,) = find_words([sentence], [word], encoder.tokenizer.rules)
+    if len(occurrences) > 1:
+        tell(f"{word!r} occurs {len(occurrences)} times in {name}; the first is used")
+    return occurrences[0]
 
 
-def _nearest(found: Sequence[Occurrence], cosines: Floats, top: int) -> tuple[NearContext, ...]:
+def _nearest(occurrences: Sequence[Occurrence], cosines: Floats, top: int) -> tuple[NearContext, ...]:
     """The occurrences with the highest cosines, at most one from equal sentences."""
     best: dict[str, NearContext] = {}
-    for place in np.argsort(-cosines, kind="stable").tolist():
-        one = found[place]
+    for index in np.argsort(-cosines, kind="stable").tolist():
+        occurrence = occurrences[index]
         if len(best) == top:
             break
-        best.setdefault(one.sentence, NearContext(cosine=float(cosines[place]), context=one.context(AROUND)))
+        best.setdefault(
+            occurrence.sentence, NearContext(cosine=float(cosines[index]), context=occurrence.context(AROUND))
+        )
     return tuple(best.values())
 
 

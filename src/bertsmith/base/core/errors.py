@@ -151,10 +151,10 @@ class NotFiniteError(CheckpointError):
         place: what the message calls that text; by default it is counted from 1.
     """
 
-    def __init__(self, index: int, place: str = "") -> None:
+    def __init__(self, index: int, location: str = "") -> None:
         self.index = index
         super().__init__(
-            expected=f"numbers from the model for {place or f'text {index + 1}'}",
+            expected=f"numbers from the model for {location or f'text {index + 1}'}",
             found="NaN or infinity",
             fix="use --precision fp32; if that fails too, the weights are damaged: use another model",
         )

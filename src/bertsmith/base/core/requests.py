@@ -200,8 +200,8 @@ def _is_table(field: "dataclasses.Field[Any]") -> bool:
 def own_fields(request: type) -> "list[dataclasses.Field[Any]]":
     """The fields that a request adds to those of its parts, required ones first; then those of a request it extends."""
     names = [name for kind in _requests(request) for name in kind.__annotations__]
-    own = [field for field in dataclasses.fields(request) if field.name in names]
-    return sorted(own, key=lambda field: -1 if field.default is dataclasses.MISSING else names.index(field.name))
+    fields = [field for field in dataclasses.fields(request) if field.name in names]
+    return sorted(fields, key=lambda field: -1 if field.default is dataclasses.MISSING else names.index(field.name))
 
 
 def all_fields(request: type) -> "Iterator[tuple[type, dataclasses.Field[Any]]]":

@@ -199,12 +199,12 @@ def is_finite(value: object) -> bool:
     return _is_number(value) and math.isfinite(value)  # type: ignore[arg-type]
 
 
-def require_labels(labels: Sequence[object], what: str) -> None:
+def require_labels(labels: Sequence[object], role: str) -> None:
     """Checks that labels are different texts."""
     wrong = next((label for label in labels if not isinstance(label, str)), None)
-    require(wrong is None, expected=f"texts as {what}", found=brief_repr(wrong), fix="restore the file")
+    require(wrong is None, expected=f"texts as {role}", found=brief_repr(wrong), fix="restore the file")
     twice = next((label for label, count in Counter(labels).items() if count > 1), None)
-    require(twice is None, expected=f"different names as {what}", found=f"{brief_repr(twice)} twice", fix="rename one")
+    require(twice is None, expected=f"different names as {role}", found=f"{brief_repr(twice)} twice", fix="rename one")
 
 
 def require_type(name: str, value: Any, kind: Any) -> None:

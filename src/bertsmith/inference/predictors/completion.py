@@ -81,8 +81,8 @@ class Completion:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return dataclasses.asdict(self) | {
-            "next": [dataclasses.asdict(one) for one in self.next],
-            "pieces": [dataclasses.asdict(one) for one in self.pieces],
+            "next": [dataclasses.asdict(piece) for piece in self.next],
+            "pieces": [dataclasses.asdict(piece) for piece in self.pieces],
         }
 
 
@@ -228,11 +228,11 @@ class _Completer:
             picked = self._choose(logits, number)
             probabilities = _probabilities(logits, picked)
             ended |= {row for row, id in zip(running, picked, strict=True) if id == self.end}
-            going = [place for place, row in enumerate(running) if row not in ended]
-            running = [running[place] for place in going]
-            for place, row in zip(going, running, strict=True):
-                chosen[row].append(picked[place])
-                chances[row].append(probabilities[place])
+            going = [index for index, row in enumerate(running) if row not in ended]
+            running = [running[index] for index in going]
+            for index, row in zip(going, running, strict=True):
+                chosen[row].append(picked[index])
+                chances[row].append(probabilities[index])
             if running and self.stream is not None:
                 self.stream.grow(self._added(rows[0].tolist(), chosen[0]))
             if not running or number == self.tokens - 1:
@@ -252,7 +252,7 @@ class _Completer:
 
     def _logits(self, rows: Sequence[Ids], memory: Any, numbers: Sequence[int]) -> Logits:
         logits = self.engine.next_logits(rows, memory)
-        require_finite(logits, lambda place: self.first + numbers[place])
+        require_finite(logits, lambda row: self.first + numbers[row])
         return logits[:, : len(self.tokenizer.vocabulary)]  # a table may have rows for no piece
 
     def _choose(self, logits: Logits, number: int) -> list[int]:

@@ -174,15 +174,15 @@ def _windows(text: int, ids: Ids, engine: Engine, tokenizer: Tokenizer, *, backw
     template = tokenizer.template
     start = np.array(template.end[::-1] if backward else template.start, dtype=np.int32)
     room, ahead = engine.max_tokens - len(start), max(1, len(start))
-    found, counted, begin = list[_Window](), 0, 0
+    windows, counted, begin = list[_Window](), 0, 0
     while counted < len(ids):
         tokens = np.concatenate([start, ids[begin : begin + room]])
         first = max(ahead, len(start) + counted - begin)
         if len(tokens) > first:
-            found.append(_Window(text, tokens[::-1] if backward else tokens, first))
+            windows.append(_Window(text, tokens[::-1] if backward else tokens, first))
         counted = min(len(ids), begin + room)
         begin = counted - room // 2
-    return found
+    return windows
 
 
 def _losses(engine: Engine, windows: Sequence[_Window], head: str, *, backward: bool) -> list[tuple[int, float, int]]:
@@ -207,7 +207,7 @@ def _losses(engine: Engine, windows: Sequence[_Window], head: str, *, backward: 
         part = RowPart(features=features, rows=chosen)
         logits = engine.compute(part, head)
         of_piece = np.repeat(chosen, counts[chosen])
-        require_finite(logits, lambda place, texts=of_piece: windows[texts[place]].text)  # type: ignore[misc]
+        require_finite(logits, lambda piece, texts=of_piece: windows[texts[piece]].text)  # type: ignore[misc]
         losses = _negative_log_likelihoods(logits, tokens[read[part.chosen] + step].astype(np.int64))
         edges = np.cumsum(counts[chosen]) - counts[chosen]
         sums = np.add.reduceat(losses, edges)

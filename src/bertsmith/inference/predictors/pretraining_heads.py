@@ -176,7 +176,7 @@ class PretrainedPredictor:
             part = RowPart(features=features, rows=chosen)
             logits = self.engine.compute(part, MASKED_LM)
             row_of_mask = np.repeat(chosen, masks_per_row[chosen]).tolist()
-            require_finite(logits, lambda place, rows=row_of_mask: which.tolist().index(rows[place]))  # type: ignore[misc]
+            require_finite(logits, lambda mask, rows=row_of_mask: which.tolist().index(rows[mask]))  # type: ignore[misc]
             best, chances = most_probable(logits[:, : len(vocabulary)], min(top, len(vocabulary)))
             for row, ids, values in zip(row_of_mask, best.tolist(), chances.tolist(), strict=True):
                 of_rows[row].append(
@@ -238,7 +238,7 @@ class PretrainedPredictor:
         )
 
 
-def require_heads(trained: Collection[str], needs: Sequence[str], place: object) -> None:
+def require_heads(trained: Collection[str], needs: Sequence[str], model: object) -> None:
     """Checks that the pre-training heads that are needed were trained."""
     for head in needs:
         if head not in trained:
@@ -249,7 +249,7 @@ def require_heads(trained: Collection[str], needs: Sequence[str], place: object)
                     "pretrain CORPUS --init MODEL --objective nsp --max-length 64 --minutes 10 --out RUN`; to choose "
                     "among candidates, `bertsmith search` by vectors does better"
                 )
-            raise CheckpointError(expected=f"a model with a trained {head} head in '{place}'", found="none", fix=fix)
+            raise CheckpointError(expected=f"a model with a trained {head} head in '{model}'", found="none", fix=fix)
 
 
 def relation_of(objective: str | None) -> str:

@@ -103,7 +103,7 @@ def score_analogies(
         for name, questions in sections:
             rows = [[vectors.row(word) for word in question] for question in questions]
             known = np.array(
-                [row for row in rows if all(one is not None and one < last for one in row)], dtype=np.int64
+                [row for row in rows if all(index is not None and index < last for index in row)], dtype=np.int64
             ).reshape(-1, 4)
             correct = 0
             for start in range(0, len(known), _BLOCK):

@@ -68,9 +68,9 @@ def reaches(ids: Ids, keep: Floats, radius: int, rng: np.random.Generator) -> Re
     return Reaches(centers, left.astype(np.int32), right.astype(np.int32))
 
 
-def contexts_of(found: Reaches, radius: int) -> Ids:
+def contexts_of(drawn: Reaches, radius: int) -> Ids:
     """The words in the window of each word from left to right, int32 [T, 2 R]; -1 where there is none."""
-    centers, left, right = found
+    centers, left, right = drawn
     contexts = np.full((len(centers), 2 * radius), NO_WORD, dtype=np.int32)
     for distance in range(1, min(radius, len(centers) - 1) + 1):
         on_left, on_right = contexts[:, radius - distance], contexts[:, radius + distance - 1]

@@ -216,13 +216,13 @@ def _numbers(rows: list[bytes], width: int) -> Floats:
     return np.frombuffer(b"".join(rows), dtype="<f4").astype(np.float32).reshape(-1, width)
 
 
-def _decoded(word: bytes, path: Path, place: str) -> str:
+def _decoded(word: bytes, path: Path, location: str) -> str:
     try:
         text = word.decode("utf-8")
     except UnicodeDecodeError:
-        _refuse(path, f"a word that is not UTF-8, in {place}: {word[:40]!r}")
+        _refuse(path, f"a word that is not UTF-8, in {location}: {word[:40]!r}")
     if not text:
-        _refuse(path, f"no word before the vector in {place}")
+        _refuse(path, f"no word before the vector in {location}")
     return text
 
 

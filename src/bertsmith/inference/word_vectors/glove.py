@@ -59,7 +59,7 @@ class GloVe:
         learn, size = (self.update_in_order, _PART) if is_compiled else (self.update, self.block)
         cost, done = 0.0, 0
         parts = ((part, len(part.counts)) for part in self._parts(epoch, size))
-        for part_cost, count in in_threads(lambda one: (learn(one[0]), one[1]), parts, self.settings.threads):
+        for part_cost, count in in_threads(lambda item: (learn(item[0]), item[1]), parts, self.settings.threads):
             cost += part_cost
             done += count
             if not np.isfinite(cost):

@@ -36,18 +36,18 @@ def huffman_paths(counts: Integers) -> Paths:
     """
     size = len(counts)
     parents, turns = _tree(counts.tolist())
-    found: list[tuple[list[int], list[int]]] = []
+    paths: list[tuple[list[int], list[int]]] = []
     for word in range(size):
         nodes, codes, node = [], [], word
         while node != 2 * size - 2:
             codes.append(turns[node])
             node = parents[node]
             nodes.append(node - size)
-        found.append((nodes[::-1], codes[::-1]))
-    longest = max((len(nodes) for nodes, _ in found), default=0)
+        paths.append((nodes[::-1], codes[::-1]))
+    longest = max((len(nodes) for nodes, _ in paths), default=0)
     all_nodes = np.full((size, longest), _NO_NODE, dtype=np.int32)
     all_turns = np.zeros((size, longest), dtype=np.int8)
-    for word, (nodes, codes) in enumerate(found):
+    for word, (nodes, codes) in enumerate(paths):
         all_nodes[word, : len(nodes)] = nodes
         all_turns[word, : len(nodes)] = codes
     return Paths(all_nodes, all_turns)

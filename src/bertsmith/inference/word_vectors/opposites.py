@@ -119,10 +119,10 @@ def _probed(features: Floats, is_opposite: Flags, groups: npt.NDArray[np.int32])
     folds = np.empty(len(groups), dtype=np.int64)
     sizes = np.zeros(_FOLDS, dtype=np.int64)
     numbers, counts = np.unique(groups, return_counts=True)
-    for place in np.argsort(-counts, kind="stable").tolist():  # the largest first, into the smallest fold
+    for index in np.argsort(-counts, kind="stable").tolist():  # the largest first, into the smallest fold
         fold = int(sizes.argmin())
-        folds[groups == numbers[place]] = fold
-        sizes[fold] += counts[place]
+        folds[groups == numbers[index]] = fold
+        sizes[fold] += counts[index]
     scores = np.empty(len(groups))
     for fold in np.unique(folds).tolist():
         is_tested = folds == fold

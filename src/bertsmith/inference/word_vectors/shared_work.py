@@ -30,12 +30,12 @@ def in_threads(learn: Callable[[Work], Result], work: Iterable[Work], threads: i
     left = iter(work)
     with ThreadPoolExecutor(threads) as pool:
         running: collections.deque[Future[Result]] = collections.deque(
-            pool.submit(learn, one) for one in itertools.islice(left, _WAITING * threads)
+            pool.submit(learn, item) for item in itertools.islice(left, _WAITING * threads)
         )
         try:
             while running:
                 yield running.popleft().result()
-                running.extend(pool.submit(learn, one) for one in itertools.islice(left, 1))
+                running.extend(pool.submit(learn, item) for item in itertools.islice(left, 1))
         finally:
-            for one in running:
-                one.cancel()
+            for future in running:
+                future.cancel()

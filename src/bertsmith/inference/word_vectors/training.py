@@ -328,9 +328,9 @@ def _empty(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def _other_run(place: Path) -> RunError:
+def _other_run(folder: Path) -> RunError:
     return RunError(
-        expected=f"the settings and texts of the run in '{place}'",
+        expected=f"the settings and texts of the run in '{folder}'",
         found="others",
         fix="give the same options again, or start again with --replace",
     )

@@ -144,27 +144,27 @@ class Word2Vec:
 
     def _numpy_chunk(self, chunk: Chunk) -> Learned:
         assert self.settings.window
-        found, noise = self._drawn(chunk)
-        contexts = contexts_of(found, self.settings.window)
+        drawn, noise = self._drawn(chunk)
+        contexts = contexts_of(drawn, self.settings.window)
         loss, outputs = 0.0, 0
         for start in range(0, len(contexts), self.block):
             share = start / len(contexts)
             rate = max(chunk.first_rate + (chunk.last_rate - chunk.first_rate) * share, self._lowest_rate)
             part = slice(start, start + self.block)
-            for gradient in self.update(Block(found.centers[part], contexts[part]), rate, noise):
+            for gradient in self.update(Block(drawn.centers[part], contexts[part]), rate, noise):
                 loss += gradient.loss
                 outputs += gradient.outputs
         return Learned(chunk.words, loss, outputs)
 
     def _compiled_chunk(self, chunk: Chunk) -> Learned:
-        found, noise = self._drawn(chunk)
+        drawn, noise = self._drawn(chunk)
         tables, unused = self.tables, np.empty((0, 0), dtype=np.float32)
         paths = self.paths or Paths(np.empty((0, 0), dtype=np.int32), np.empty((0, 0), dtype=np.int8))
         limits, others = np.empty(0, dtype=np.uint32), np.empty(0, dtype=np.int32)
         if self.noise is not None:
             limits, others = self.noise.limits, self.noise.others
         loss, outputs = compiled(train_words)(
-            tables["inputs"], tables.get("outputs", unused), tables.get("nodes", unused), *found,
+            tables["inputs"], tables.get("outputs", unused), tables.get("nodes", unused), *drawn,
             chunk.first_rate, chunk.last_rate, self._lowest_rate, self.settings.method == CBOW,
             self.negatives, limits, others, noise.key, *paths, SIGMOID, SOFTPLUS,
         )  # fmt: skip

@@ -140,8 +140,8 @@ class GraphAttention(nn.Module):
         """The vectors of the first `readers` nodes, [readers, D], of the nodes [G, D] and edges [2, E] to them."""
         to, origin = edges
         mapped = (nodes @ self.weight).view(len(nodes), self.heads, -1)  # [G, H, W]
-        own, other = self.scores.chunk(2, dim=1)  # [H, W]
-        scores = (mapped * own).sum(2)[to] + (mapped * other).sum(2)[origin]  # [E, H]
+        reader, neighbor = self.scores.chunk(2, dim=1)  # [H, W]
+        scores = (mapped * reader).sum(2)[to] + (mapped * neighbor).sum(2)[origin]  # [E, H]
         scores = F.leaky_relu(scores, _SLOPE)
         most = scores.detach().new_full((readers, self.heads), -torch.inf)
         most = most.scatter_reduce(0, to[:, None].expand_as(scores), scores.detach(), "amax")

@@ -89,9 +89,9 @@ def _build_corpus(prepared: "Prepared", folder: Path) -> None:
 
 def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) -> Path:
     """RUN/model: the adapted model with the text, the model that it comes from and the licence in its card."""
-    place = out / MODEL_FOLDER
-    if place.is_dir():
-        return place
+    path = out / MODEL_FOLDER
+    if path.is_dir():
+        return path
     folder = load_any(made.model)
     ways = {
         KEEP: "that of the model it was adapted from",
@@ -110,9 +110,9 @@ def final_model(prepared: "Prepared", out: Path, model: str, made: Continued) ->
         sources=tuple(f"`{text['name']}`, {text['words']:,} words, `{text['digest']}`" for text in made.texts),
     )
     write_model_folder(
-        place, config=folder.config, tensors=folder.tensors, tokenizer=folder.tokenizer, metadata=metadata
+        path, config=folder.config, tensors=folder.tensors, tokenizer=folder.tokenizer, metadata=metadata
     )
-    return place
+    return path
 
 
 def _start(prepared: "Prepared", parent: Path, model: str) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def read_domain(
     if not kept and (ending := _spared(spared, held_out, documents)):
         kept.append(_beginning(ending, most_words))
     elif kept:
-        words += sum(len(basic_tokens(sentence, rules)) for one in kept for sentence in one)
+        words += sum(len(basic_tokens(sentence, rules)) for document in kept for sentence in document)
     counted = WordCounter(rules)
     counted.add(itertools.chain.from_iterable(kept))
     return DomainText(

@@ -211,8 +211,8 @@ def unknown_characters(tokenizer: Tokenizer, words: WordCounts) -> dict[str, int
     vocabulary, longest = tokenizer.vocabulary, tokenizer.rules.max_word_characters
     encoded = tokenizer.encode_words(words.words)
     is_unknown = (encoded.lengths == 1) & (encoded.ids[encoded.offsets[:-1]] == vocabulary.unk_id)
-    found = ((words.words[place], int(words.counts[place])) for place in np.flatnonzero(is_unknown).tolist())
-    unknown = {word: count for word, count in found if len(word) <= longest}
+    unknown_words = ((words.words[index], int(words.counts[index])) for index in np.flatnonzero(is_unknown).tolist())
+    unknown = {word: count for word, count in unknown_words if len(word) <= longest}
     missing = vocabulary_report(vocabulary, {}, total=WordCounts.of(unknown), max_word_characters=longest)
     counts: Counter[str] = Counter()
     for form, count in missing.missing_characters.items():

@@ -149,11 +149,11 @@ def _rows(
     """(the passage of each row, int64 [N]; its tokens; the places to predict; what belongs there)."""
     numbers, rows, places, gold = [], [], [], []
     for number, passage in enumerate(passages):
-        for row, where, what in _rows_of(passage, tokenizer):
+        for row, positions, hidden in _rows_of(passage, tokenizer):
             numbers.append(number)
             rows.append(row)
-            places.append(where)
-            gold.append(what)
+            places.append(positions)
+            gold.append(hidden)
     return np.array(numbers, dtype=np.int64), rows, places, gold
 
 

@@ -95,13 +95,13 @@ def lines_below(report: Mapping[str, Any]) -> list[str]:
     return [*lines, *(f"advice: {line}" for line in report["advice"])]
 
 
-def _row(what: str, values: Mapping[str, Mapping[str, float]], name: str, form: str) -> list[str]:
+def _row(title: str, values: Mapping[str, Mapping[str, float]], name: str, form: str) -> list[str]:
     after = values["after"][name]
     if "before" not in values:  # the loss of a model without a masked-LM head
-        return [what, "–", form.format(after), ""]
+        return [title, "–", form.format(after), ""]
     before = values["before"][name]
     sign = form.replace("{:", "{:+")
-    return [what, form.format(before), form.format(after), sign.format(after - before)]
+    return [title, form.format(before), form.format(after), sign.format(after - before)]
 
 
 def _with_spread(score: Mapping[str, Any]) -> str:

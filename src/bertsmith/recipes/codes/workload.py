@@ -173,12 +173,12 @@ class CodesTraining(Workload):
         vectors = self.model.bert.vectors(micro_batch.visits, noise)
         losses = []
         for source in range(len(self.codes)):
-            own = vectors[micro_batch.kinds == source]
+            of_source = vectors[micro_batch.kinds == source]
             for target, targets in enumerate(micro_batch.targets):
                 of_rows = targets[micro_batch.kinds == source]
                 known = of_rows.any(dim=1)
                 if known.any():
-                    scores = self.model.codes_of_visits(own[known], source, target)
+                    scores = self.model.codes_of_visits(of_source[known], source, target)
                     losses.append(F.binary_cross_entropy_with_logits(scores, of_rows[known]))
         loss = torch.stack(losses).sum()
         return loss, self._sums(PRETRAINING, loss)

@@ -71,7 +71,7 @@ class Budget:
         return f"{self.minutes:g} minutes"
 
 
-def too_short(name: str, budget: Budget, needed: float, what: str) -> ConfigError:
+def too_short(name: str, budget: Budget, needed: float, work: str) -> ConfigError:
     """The error for a budget in which a system cannot be made.
 
     Args:
@@ -80,7 +80,7 @@ def too_short(name: str, budget: Budget, needed: float, what: str) -> ConfigErro
     least = math.ceil(needed / 6 / torch.get_num_threads()) / 10
     return ConfigError(
         expected=f"a time long enough for {name}",
-        found=f"{budget.words()}; {what} takes {needed:.1f} s of processor time",
+        found=f"{budget.words()}; {work} takes {needed:.1f} s of processor time",
         fix=f"allow more than {least:g} minutes with --minutes, or leave {name} out of --systems",
     )
 

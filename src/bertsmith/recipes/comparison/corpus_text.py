@@ -32,19 +32,19 @@ VOCABULARY_SIZE = 8_000  # pieces, as in the demo
 class CorpusText:
     """The text that systems read, as files of text and as token shards; each is made when it is first needed."""
 
-    def __init__(self, given: Sequence[Path], folder: Path) -> None:
-        self.given, self.folder = list(given), folder
-        if not all(str(path) != STDIN for path in given):
+    def __init__(self, paths: Sequence[Path], folder: Path) -> None:
+        self.paths, self.folder = list(paths), folder
+        if not all(str(path) != STDIN for path in paths):
             raise ConfigError(
                 expected="files of text, which are read several times", found="-, stdin", fix="write the text to a file"
             )
-        self._corpus = given[0] if len(given) == 1 and (given[0] / MANIFEST).is_file() else None
+        self._corpus = paths[0] if len(paths) == 1 and (paths[0] / MANIFEST).is_file() else None
         if self._corpus is not None:
             self.digest = digest_file(self._corpus / MANIFEST)
             return
-        if next(read_documents(self.given), None) is None:
+        if next(read_documents(self.paths), None) is None:
             raise self._no_text()
-        files = [Path(file.name) for file in find_sources(self.given) if isinstance(file, Source)]
+        files = [Path(file.name) for file in find_sources(self.paths) if isinstance(file, Source)]
         self.digest = digest_bytes("\n".join(map(digest_file, files)).encode())
 
     @functools.cached_property
@@ -55,17 +55,17 @@ class CorpusText:
         folder = self.folder / "corpus"
         if not folder.is_dir():
             rules = TextRules()
-            counts = count_files(self.given, rules).total
+            counts = count_files(self.paths, rules).total
             tokenizer = WordPieceTokenizer(learn_vocabulary(counts, VOCABULARY_SIZE), rules)
             tokenizer.vocabulary.save(self.folder / "vocab.txt")
-            build_corpus(self.given, tokenizer, folder)
+            build_corpus(self.paths, tokenizer, folder)
         return folder
 
     @functools.cached_property
     def texts(self) -> list[Path]:
         """The files of text; for a corpus folder, one with its sentences, an empty line after each document."""
         if self._corpus is None:
-            return self.given
+            return self.paths
         path = self.folder / "text.txt"
         if not path.is_file():
             corpus = Corpus.open(self._corpus)
@@ -80,7 +80,7 @@ class CorpusText:
 
     def _no_text(self) -> InputError:
         return InputError.at(
-            ", ".join(repr(str(path)) for path in self.given), "text", "no words", "name files that contain text"
+            ", ".join(repr(str(path)) for path in self.paths), "text", "no words", "name files that contain text"
         )
 
 

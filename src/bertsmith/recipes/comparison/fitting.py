@@ -48,7 +48,7 @@ TIMED = 20  # dev examples that are answered one by one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
+class CellKey:
     """Which cell: a system, its number of training examples, a seed."""
 
     system: str
@@ -69,7 +69,7 @@ class Place:
 class Cell:
     """A finished cell."""
 
-    place: Place
+    key: CellKey
     scores: Mapping[str, float] = dataclasses.field(default_factory=dict)
     # 95% confidence intervals over the dev examples of the scores that have one
     intervals: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
@@ -85,18 +85,18 @@ class Cell:
 
     def write(self, report: Path, lines: Iterable[Line] = ()) -> None:
         """Writes the files of the cell, and removes the run that it came from."""
-        path = self.place.path(report)
+        path = self.key.path(report)
         if not self.error:
             text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
             write_text(path.with_suffix(".jsonl"), text)
-        values = {name: value for name, value in dataclasses.asdict(self).items() if name != "place"}
-        write_json(path.with_suffix(".json"), {**dataclasses.asdict(self.place), **values})
+        values = {name: value for name, value in dataclasses.asdict(self).items() if name != "key"}
+        write_json(path.with_suffix(".json"), {**dataclasses.asdict(self.key), **values})
         shutil.rmtree(path, ignore_errors=True)
 
     @staticmethod
-    def read(report: Path, place: Place) -> "Cell | None":
+    def read(report: Path, key: CellKey) -> "Cell | None":
         """The cell, if it is there."""
-        path = place.path(report).with_suffix(".json")
+        path = key.path(report).with_suffix(".json")
         return _read(path) if path.is_file() else None
 
 
@@ -106,9 +106,9 @@ def all_cells(report: Path) -> Iterator[Cell]:
         yield _read(path)
 
 
-def lines_of(report: Path, place: Place) -> list[dict[str, Any]]:
+def lines_of(report: Path, key: CellKey) -> list[dict[str, Any]]:
     """The predictions of a cell, as plain values."""
-    path = place.path(report).with_suffix(".jsonl")
+    path = key.path(report).with_suffix(".jsonl")
     if not path.is_file():
         raise InputError(expected=f"predictions in '{path}'", found="no such file", fix=_fix(path))
     return read_json_lines(path)
@@ -128,9 +128,9 @@ def _read(path: Path) -> Cell:
     values = read_json(path)
     if fault := misfit(values, _CELL):
         raise InputError(expected=f"a cell of a comparison in '{path}'", found=fault, fix=_fix(path))
-    place = Place(**{name: values.pop(name) for name in ("system", "labels", "seed")})
-    known = {field.name for field in dataclasses.fields(Cell)} - {"place"}
-    return Cell(place=place, **{name: value for name, value in values.items() if name in known})
+    key = CellKey(**{name: values.pop(name) for name in ("system", "labels", "seed")})
+    known = {field.name for field in dataclasses.fields(Cell)} - {"key"}
+    return Cell(key=key, **{name: value for name, value in values.items() if name in known})
 
 
 def _fix(path: Path) -> str:
@@ -140,32 +140,35 @@ def _fix(path: Path) -> str:
 def fit_all(bench: Bench, out: Path, chosen: "Mapping[str, System]", counts: Sequence[int], seeds: int) -> None:
     """Makes what is missing and fits every cell that has no scores yet, in the order of labels, seeds and systems."""
     able = {name: system for name, system in chosen.items() if not system.why_not(bench.spec)}
-    places = [
-        Place(system=name, labels=count, seed=seed) for count in counts for seed in range(1, seeds + 1) for name in able
+    keys = [
+        CellKey(system=name, labels=count, seed=seed)
+        for count in counts
+        for seed in range(1, seeds + 1)
+        for name in able
     ]
-    cells = {place: Cell.read(out, place) for place in places}
-    left = [place for place, cell in cells.items() if cell is None or cell.error]
+    cells = {key: Cell.read(out, key) for key in keys}
+    left = [key for key, cell in cells.items() if cell is None or cell.error]
     made: dict[Source, Made | BertsmithError] = {}
-    for source in sources_of(able[place.system] for place in left):
+    for source in sources_of(able[key.system] for key in left):
         if isinstance(source, Kept):
             made[source] = _made(source, bench, 0, out)
-    tell(f"{counted(len(places), 'cell')}: {counted(len(able), 'system')}, labels {', '.join(map(str, counts))}, "
-         f"{counted(seeds, 'seed')}; {len(places) - len(left):,} done")  # fmt: skip
+    tell(f"{counted(len(keys), 'cell')}: {counted(len(able), 'system')}, labels {', '.join(map(str, counts))}, "
+         f"{counted(seeds, 'seed')}; {len(keys) - len(left):,} done")  # fmt: skip
     if bench.spec.kind in ("classification", "tagging"):
-        for labels, seed in dict.fromkeys((place.labels, place.seed) for place in left):
+        for labels, seed in dict.fromkeys((key.labels, key.seed) for key in left):
             warn_of_unlearned(bench.spec.labels, bench.train(labels, seed), bench.data.dev)
-    for place in left:
-        system, scratch = able[place.system], place.path(out)
+    for key in left:
+        system, scratch = able[key.system], key.path(out)
         base = None
         if system.source is not None:
-            base = made.get(system.source) or _made(system.source, bench, place.seed, scratch)
-        cell, lines = _cell(bench, place, system, base, scratch)
+            base = made.get(system.source) or _made(system.source, bench, key.seed, scratch)
+        cell, lines = _cell(bench, key, system, base, scratch)
         cell.write(out, lines)
         metric = bench.spec.metric
         reached = f"failed: {cell.error}" if cell.error else (
             f"{metric.replace('_', ' ')} {cell.scores[metric]:.4f}, {cell.costs['fit_processor_seconds']:.1f} s"
         )  # fmt: skip
-        (warn if cell.error else tell)(f"{place.name}: {reached}")
+        (warn if cell.error else tell)(f"{key.name}: {reached}")
 
 
 def _made(source: Source, bench: Bench, seed: int, scratch: Path) -> Made | BertsmithError:
@@ -176,18 +179,18 @@ def _made(source: Source, bench: Bench, seed: int, scratch: Path) -> Made | Bert
 
 
 def _cell(
-    bench: Bench, place: Place, system: "System", made: Made | BertsmithError | None, scratch: Path
+    bench: Bench, key: CellKey, system: "System", made: Made | BertsmithError | None, scratch: Path
 ) -> tuple[Cell, Sequence[Line]]:
     """The cell, with its predictions, or with the reason why there are none."""
     if isinstance(made, BertsmithError):
-        return Cell(place=place, error=str(made)), ()
-    train, spec = bench.train(place.labels, place.seed), bench.spec
+        return Cell(key=key, error=str(made)), ()
+    train, spec = bench.train(key.labels, key.seed), bench.spec
     processor, wall = time.process_time(), time.monotonic()
     try:
         with quiet():
-            fitted = system.fit(bench, made, train, place.seed, scratch)
+            fitted = system.fit(bench, made, train, key.seed, scratch)
     except BertsmithError as error:
-        return Cell(place=place, error=str(error)), ()
+        return Cell(key=key, error=str(error)), ()
     processor, wall = time.process_time() - processor, time.monotonic() - wall
     with quiet():
         latency = milliseconds(fitted.answer, bench.data.dev, bench.clock)
@@ -198,7 +201,7 @@ def _cell(
         "base_digest": "" if made is None else digest_of(made),
     }
     cell = Cell(
-        place=place,
+        key=key,
         scores=dict(fitted.scores),
         intervals=intervals(spec.kind, [spec.metric], fitted.lines, spec.scheme),
         costs={

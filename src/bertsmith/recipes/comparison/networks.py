@@ -55,20 +55,20 @@ class Pretraining(Kept):
         fixed = {"size": size, "evaluation_rows": EVALUATION_ROWS, "device": bench.device, "seed": SEED}
         return settings_from_recipe({**chosen, **fixed})
 
-    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+    def make_in(self, bench: Bench, folder: Path) -> dict[str, float]:
         """See `Kept.make_in`.
 
         On a CPU, a budget in minutes counts processor time: the run finds the number of steps that fit into it, and
         changes it whenever steps turn out to be slower or faster (`training.budget`). On a GPU, whose time that is not,
         it counts wall-clock time.
         """
-        is_resumed, by_processor = (place / SETTINGS_FILE).is_file(), bench.counts_processor_time
+        is_resumed, by_processor = (folder / SETTINGS_FILE).is_file(), bench.counts_processor_time
         try:
             result = pretrain(
-                bench.reading().corpus, place, *self.recipe(bench), resume=is_resumed, by_processor=by_processor
+                bench.reading().corpus, folder, *self.recipe(bench), resume=is_resumed, by_processor=by_processor
             )
         except BudgetError as error:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise ConfigError(
                 expected=f"a time long enough for {self.name}",
                 found=error.found,
@@ -76,9 +76,9 @@ class Pretraining(Kept):
             ) from None
         except (ConfigError, InputError):
             if not is_resumed:
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)
             raise
-        RunFolder.open(place).clear()
+        RunFolder.open(folder).clear()
         return {
             "processor_seconds": round(result.processor_seconds, 3),
             "seconds": round(result.seconds, 3),
@@ -100,26 +100,26 @@ class ContinuedOnTask(Kept):
         """See `Source.max_tokens`."""
         return self.base.max_tokens()
 
-    def place(self, bench: Bench) -> Path:
-        """See `Kept.place`."""
+    def folder(self, bench: Bench) -> Path:
+        """See `Kept.folder`."""
         return bench.models / f"{self.name}-{_digest_of_texts(bench).rpartition(':')[2][:8]}"
 
-    def result(self, place: Path) -> Path:
+    def result(self, folder: Path) -> Path:
         """See `Kept.result`."""
         from bertsmith.recipes.adaptation.task_text import continued_model
 
-        return continued_model(place).parent
+        return continued_model(folder).parent
 
     def record(self, bench: Bench) -> dict[str, Any]:
         """See `Kept.record`."""
         return {**self.base.record(bench), "name": self.name, "task_texts": _digest_of_texts(bench)}
 
-    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+    def make_in(self, bench: Bench, folder: Path) -> dict[str, float]:
         """See `Kept.make_in`; the costs are those of both pre-trainings, over all resumed parts."""
         from bertsmith.recipes.adaptation.task_text import TaskText, continue_pretraining, continued_costs, documents_of
 
-        base, budget, resume = self.base.make(bench, SEED, place), bench.budget, (place / CONTINUED).is_dir()
-        text = place.with_name(f"{place.name}.jsonl")
+        base, budget, resume = self.base.make(bench, SEED, folder), bench.budget, (folder / CONTINUED).is_dir()
+        text = folder.with_name(f"{folder.name}.jsonl")
         documents = ({"text": "\n".join(document.sentences)} for document in documents_of(bench.data.train, str(text)))
         write_text(text, "".join(json.dumps(document, ensure_ascii=False) + "\n" for document in documents))
         minutes = None if budget.minutes is None else CONTINUED_SHARE * budget.minutes
@@ -127,7 +127,7 @@ class ContinuedOnTask(Kept):
         try:
             continue_pretraining(
                 base.path,
-                place,
+                folder,
                 TaskText(
                     path=text,
                     task=bench.spec.name,
@@ -142,7 +142,7 @@ class ContinuedOnTask(Kept):
                 by_processor=bench.counts_processor_time,
             )
         except (ConfigError, InputError) as error:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             raise ConfigError(
                 expected=f"texts and time enough for {self.name}, which gets {CONTINUED_SHARE:.0%} of the budget",
                 found=error.found,
@@ -150,7 +150,7 @@ class ContinuedOnTask(Kept):
             ) from None
         finally:
             text.unlink()
-        costs = continued_costs(place)
+        costs = continued_costs(folder)
         return {name: round(value + costs.get(name, 0), 3) for name, value in base.costs.items()}
 
 
@@ -166,8 +166,8 @@ class Untrained(Source):
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`."""
-        place = scratch / "base"
-        if not place.is_dir():
+        path = scratch / "base"
+        if not path.is_dir():
             folder = bench.reading().corpus
             corpus = Corpus.open(folder)
             run, data, _ = self.like.recipe(bench)
@@ -178,8 +178,8 @@ class Untrained(Source):
                 steps=0,
                 tokens=0,
             )
-            save_pretrained(place, new_model(run, data, seed, corpus), corpus.tokenizer, metadata, trained=())
-        return Made(path=str(place))
+            save_pretrained(path, new_model(run, data, seed, corpus), corpus.tokenizer, metadata, trained=())
+        return Made(path=str(path))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

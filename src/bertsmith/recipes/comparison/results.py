@@ -6,12 +6,12 @@ from typing import Any
 
 from bertsmith.base.core.progress import duration
 from bertsmith.models.model_files.weakness import LEVEL
-from bertsmith.recipes.comparison.fitting import Cell, Place
+from bertsmith.recipes.comparison.fitting import Cell, CellKey
 from bertsmith.recipes.results.comparison import Lines, tested
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
 
-ReadLines = Callable[[Place], Lines]
+ReadLines = Callable[[CellKey], Lines]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,9 +57,9 @@ class Row:
 def rows_of(cells: Sequence[Cell], spec: TaskSpec, systems: Sequence[str], lines: ReadLines) -> list[Row]:
     """A row for each number of labels, ascending, and system, in the given order, that has a score."""
     groups: dict[tuple[int, str], list[Cell]] = {}
-    for cell in sorted(cells, key=lambda cell: cell.place.seed):
+    for cell in sorted(cells, key=lambda cell: cell.key.seed):
         if not cell.error and spec.metric in cell.scores:
-            groups.setdefault((cell.place.labels, cell.place.system), []).append(cell)
+            groups.setdefault((cell.key.labels, cell.key.system), []).append(cell)
     rows: list[Row] = []
     for labels in sorted({labels for labels, _ in groups}):
         table = [_row(groups[labels, name], spec.metric) for name in systems if (labels, name) in groups]
@@ -116,12 +116,12 @@ def _row(cells: Sequence[Cell], metric: str) -> Row:
     first, over = cells[0], spread([cell.scores[metric] for cell in cells])
     names = [name for name in first.scores if all(name in cell.scores for cell in cells)]
     return Row(
-        system=first.place.system,
-        labels=first.place.labels,
+        system=first.key.system,
+        labels=first.key.labels,
         mean=over.mean,
         deviation=over.deviation,
         values=over.values,
-        seeds=[cell.place.seed for cell in cells],
+        seeds=[cell.key.seed for cell in cells],
         scores={name: spread([cell.scores[name] for cell in cells]).mean for name in names},
         interval=first.intervals.get(metric),
         making=first.making.get("processor_seconds"),
@@ -129,12 +129,12 @@ def _row(cells: Sequence[Cell], metric: str) -> Row:
         parameters=int(first.costs["parameters"]),
         milliseconds=first.costs["milliseconds"],
         unknown_words=first.unknown_words,
-        note="; ".join(dict.fromkeys(f"{cell.note} (seed {cell.place.seed})" for cell in cells if cell.note)),
+        note="; ".join(dict.fromkeys(f"{cell.note} (seed {cell.key.seed})" for cell in cells if cell.note)),
     )
 
 
 def _lines_by_seed(row: Row, lines: ReadLines) -> dict[int, Lines]:
-    return {seed: lines(Place(system=row.system, labels=row.labels, seed=seed)) for seed in row.seeds}
+    return {seed: lines(CellKey(system=row.system, labels=row.labels, seed=seed)) for seed in row.seeds}
 
 
 def _tested(row: Row, best: Row, spec: TaskSpec, lines: ReadLines, of_best: Mapping[int, Lines]) -> Row:

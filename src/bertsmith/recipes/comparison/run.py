@@ -192,7 +192,7 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
     cells = list(all_cells(run.path))
     rows = rows_of(cells, spec, list(systems), lambda cell: lines_of(run.path, cell))
     failures = [
-        {"cell": cell.place.name, "labels": cell.place.labels, "system": cell.place.system, "error": cell.error}
+        {"cell": cell.key.name, "labels": cell.key.labels, "system": cell.key.system, "error": cell.error}
         for cell in cells
         if cell.error
     ]
@@ -203,7 +203,7 @@ def _report(bench: Bench, run: RunFolder, systems: Mapping[str, System]) -> Comp
         "metric": spec.metric,
         "train_examples": len(data.train),
         "dev_examples": len(data.dev),
-        "seeds": sorted({cell.place.seed for cell in cells}),
+        "seeds": sorted({cell.key.seed for cell in cells}),
         "budget": Budget(**text["budget"]).words() if text else "",
         "allowed_seconds": Budget(**text["budget"]).processor_seconds if text and bench.counts_processor_time else None,
         "verdicts": verdicts(rows, spec.metric),

@@ -62,34 +62,34 @@ class Kept(Source):
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`."""
-        place, record = self.place(bench), self.record(bench)
-        done = place / MADE_FILE
+        folder, record = self.folder(bench), self.record(bench)
+        done = folder / MADE_FILE
         if not done.is_file():
             tell(f"{self.name}: {bench.budget.words()} on the text")
-            costs = self.make_in(bench, place)
+            costs = self.make_in(bench, folder)
             write_json(done, {"record": record, **costs})
         recorded = read_json(done)
         costs = {name: value for name, value in recorded.items() if name != "record"}
-        return Made(path=str(self.result(place)), costs=costs)
+        return Made(path=str(self.result(folder)), costs=costs)
 
-    def place(self, bench: Bench) -> Path:
+    def folder(self, bench: Bench) -> Path:
         """The folder in which it is kept."""
         return bench.models / self.name
 
-    def result(self, place: Path) -> Path:
+    def result(self, folder: Path) -> Path:
         """What `make_in` made, in the folder in which it is kept."""
-        return place
+        return folder
 
     def require_same(self, bench: Bench) -> None:
         """Checks that what an earlier comparison left is of this text and budget."""
-        place = self.place(bench)
-        if not (place / MADE_FILE).is_file():
+        folder = self.folder(bench)
+        if not (folder / MADE_FILE).is_file():
             return
-        made = read_json(place / MADE_FILE)
+        made = read_json(folder / MADE_FILE)
         wrong = misfit(made, _MADE) or ("" if made["record"] == self.record(bench) else "that of another comparison")
         if wrong:
             raise RunError(
-                expected=f"{self.name} of this text and budget in '{place}'",
+                expected=f"{self.name} of this text and budget in '{folder}'",
                 found=wrong,
                 fix="name another folder with --models",
             )
@@ -101,7 +101,7 @@ class Kept(Source):
         return {"text": bench.reading().digest, "budget": budget, "seed": SEED, **values}
 
     @abc.abstractmethod
-    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+    def make_in(self, bench: Bench, folder: Path) -> dict[str, float]:
         """Makes it in a folder, in which an interrupted attempt may have left its state; returns the costs."""
 
 

@@ -40,27 +40,27 @@ class WordVectorTraining(Kept):
     name: str
     method: str  # one of `word_vectors.settings.METHODS`
 
-    def make_in(self, bench: Bench, place: Path) -> dict[str, float]:
+    def make_in(self, bench: Bench, folder: Path) -> dict[str, float]:
         """See `Kept.make_in`; the tokens are words, times epochs where each reads them again.
 
         In a time, the first epoch is timed. The vectors are those of that epoch if no more fits; otherwise they are
         trained again with the number of epochs that fits, which the learning rate depends on.
         """
         if bench.budget.tokens is not None:
-            return self._of_tokens(bench.reading().texts, bench.budget.tokens, place)
-        plan = place.with_name(f"{place.name}.plan.json")
+            return self._of_tokens(bench.reading().texts, bench.budget.tokens, folder)
+        plan = folder.with_name(f"{folder.name}.plan.json")
         if not plan.is_file():
-            self._require_time(bench, place)
-            before, epochs = self._first_epoch(bench, place)
+            self._require_time(bench, folder)
+            before, epochs = self._first_epoch(bench, folder)
             write_json(plan, {"before": before, "epochs": epochs})
         planned = read_json(plan)
         before, epochs = planned["before"], planned["epochs"]
         costs = dict(before)
         if epochs > 1:
-            resumed = place.with_name(f"{place.name}.training").is_dir()
+            resumed = folder.with_name(f"{folder.name}.training").is_dir()
             with timed() as spent:
                 train_word_vectors(
-                    bench.reading().texts, place, method=self.method, epochs=epochs, resume=resumed, replace=True,
+                    bench.reading().texts, folder, method=self.method, epochs=epochs, resume=resumed, replace=True,
                     seed=SEED,
                 )  # fmt: skip
             estimate = before["first"] + epochs * before["epoch"]
@@ -74,12 +74,15 @@ class WordVectorTraining(Kept):
         result["tokens"] = words if self.method in _OF_COUNTS else words * epochs
         return result if self.method == PPMI else {**result, "epochs": epochs}
 
-    def _of_tokens(self, texts: Sequence[Path], tokens: int, place: Path) -> dict[str, float]:
+    def _of_tokens(self, texts: Sequence[Path], tokens: int, folder: Path) -> dict[str, float]:
         """Makes them of a number of words: the beginning of the text, or several passes over as much as gives that.
 
         Counts are made of each word once, so those of a longer text than there is are those of all of it.
         """
-        part, is_resumed = place.with_name(f"{place.name}.text.txt"), place.with_name(f"{place.name}.training").is_dir()
+        part, is_resumed = (
+            folder.with_name(f"{folder.name}.text.txt"),
+            folder.with_name(f"{folder.name}.training").is_dir(),
+        )
         words, passes = _write_beginning(texts, part, tokens), 1
         if words < tokens and self.method not in _OF_COUNTS:
             passes = max(1, math.ceil(tokens / words - _NEAR))
@@ -88,20 +91,20 @@ class WordVectorTraining(Kept):
         try:
             with timed() as spent:
                 made = train_word_vectors(
-                    [part], place, method=self.method, form="lines", resume=is_resumed, replace=True, seed=SEED,
+                    [part], folder, method=self.method, form="lines", resume=is_resumed, replace=True, seed=SEED,
                     **epochs,
                 )  # fmt: skip
         finally:
             part.unlink()
         return self._costs(spent, int(made.about["text_words"]), int(made.about["settings"]["epochs"] or 1))
 
-    def _require_time(self, bench: Bench, place: Path) -> None:
+    def _require_time(self, bench: Bench, folder: Path) -> None:
         """Refuses much text in little time before all of it is read, by an estimate from its beginning."""
         texts, budget = bench.reading().texts, bench.budget
         total = total_bytes(texts) or 0
         if total < _MUCH * _SAMPLE:
             return
-        sample, made = place.with_name(f"{place.name}.sample.txt"), place.with_name(f"{place.name}.sample")
+        sample, made = folder.with_name(f"{folder.name}.sample.txt"), folder.with_name(f"{folder.name}.sample")
         _write_beginning(texts, sample, _SAMPLE)
         size = sample.stat().st_size
         epochs: dict[str, Any] = {} if self.method == PPMI else {"epochs": 1}
@@ -113,14 +116,14 @@ class WordVectorTraining(Kept):
         if needed > 2 * _seconds(budget):
             raise too_short(self.name, budget, needed, "reading the text once")
 
-    def _first_epoch(self, bench: Bench, place: Path) -> tuple[dict[str, float], int]:
+    def _first_epoch(self, bench: Bench, folder: Path) -> tuple[dict[str, float], int]:
         """The processor seconds of the preparation, of an epoch and of both, and the epochs that fit."""
         marks: list[float] = []
         epochs: dict[str, Any] = {} if self.method == PPMI else {"epochs": 1}
         with timed() as spent:
             start = time.process_time()
             made = train_word_vectors(
-                bench.reading().texts, place, method=self.method, replace=True, seed=SEED,
+                bench.reading().texts, folder, method=self.method, replace=True, seed=SEED,
                 on_epoch=lambda _: marks.append(time.process_time()), **epochs,
             )  # fmt: skip
             end = time.process_time()
@@ -129,7 +132,7 @@ class WordVectorTraining(Kept):
         epoch = end - start - first
         budget = bench.budget
         if end - start > _LATE * _seconds(budget):
-            shutil.rmtree(place)
+            shutil.rmtree(folder)
             raise too_short(self.name, budget, end - start, "reading the text once")
         result = {**spent, "first": round(first, 3), "epoch": round(epoch, 3), "words": words}
         if self.method == PPMI:

@@ -42,7 +42,7 @@ STOP_WORDS = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class WordSpan:
     """A word of a text that may be replaced: the characters from `start` to `end`."""
 
     word: str
@@ -90,31 +90,29 @@ class Augmenter:
                     )
         return copies
 
-    def _candidates(self, texts: Sequence[str]) -> list[list[tuple[Place, tuple[str, ...]]]]:
+    def _candidates(self, texts: Sequence[str]) -> list[list[tuple[WordSpan, tuple[str, ...]]]]:
         """For each text the words that may be replaced, each with what may replace it."""
-        places = [places_of(text) for text in texts]
-        words = sorted({place.word for of_text in places for place in of_text})
+        spans = [spans_of(text) for text in texts]
+        words = sorted({span.word for of_text in spans for span in of_text})
         counts = self._heads.tokenizer.encode_words(words).lengths if words else np.zeros(0, np.int64)
         pieces = dict(zip(words, np.asarray(counts).tolist(), strict=True))
-        result: list[list[tuple[Place, tuple[str, ...]]]] = [[] for _ in texts]
-        gaps = [
-            (number, place) for number, of_text in enumerate(places) for place in of_text if pieces[place.word] == 1
-        ]
+        result: list[list[tuple[WordSpan, tuple[str, ...]]]] = [[] for _ in texts]
+        gaps = [(number, span) for number, of_text in enumerate(spans) for span in of_text if pieces[span.word] == 1]
         with Progress("words to fill in", total=len(gaps), unit="words") as progress:
             for begin in range(0, len(gaps), _BLOCK):
                 part = gaps[begin : begin + _BLOCK]
-                masked = named_texts(gap_of(texts[number], place) for number, place in part)
+                masked = named_texts(gap_of(texts[number], span) for number, span in part)
                 filled = self._heads.fill_texts(masked, CANDIDATES)
-                for (number, place), fillings in zip(part, filled, strict=True):
-                    options = tuple(filling.piece for filling in fillings[0] if _is_word(filling.piece, place.word))
-                    result[number].append((place, options))
+                for (number, span), fillings in zip(part, filled, strict=True):
+                    options = tuple(filling.piece for filling in fillings[0] if _is_word(filling.piece, span.word))
+                    result[number].append((span, options))
                 progress.advance(len(part))
         several = 0
-        for number, of_text in enumerate(places):
-            for place in of_text:
-                if pieces[place.word] > 1:
+        for number, of_text in enumerate(spans):
+            for span in of_text:
+                if pieces[span.word] > 1:
                     several += 1
-                    result[number].append((place, self._nearest(place.word)))
+                    result[number].append((span, self._nearest(span.word)))
         if several and self._vectors is None:
             tell(
                 f"{counted(several, 'word')} of several pieces stay as they are; --word-vectors would replace them too"
@@ -132,33 +130,33 @@ class Augmenter:
         return self._near[word]
 
 
-def places_of(text: str) -> list[Place]:
+def spans_of(text: str) -> list[WordSpan]:
     """The words of a text that may be replaced: letters alone, and no stop words.
 
-    >>> [place.word for place in places_of("The film is a 2nd chance.")]
+    >>> [span.word for span in spans_of("The film is a 2nd chance.")]
     ['film', 'chance']
     """
-    matches = (Place(match[0], match.start(), match.end()) for match in _WORD.finditer(text))
-    return [place for place in matches if place.word.isalpha() and place.word.lower() not in STOP_WORDS]
+    matches = (WordSpan(match[0], match.start(), match.end()) for match in _WORD.finditer(text))
+    return [span for span in matches if span.word.isalpha() and span.word.lower() not in STOP_WORDS]
 
 
-def gap_of(text: str, place: Place) -> str:
-    """The words around a place, with the mask in it.
+def gap_of(text: str, span: WordSpan) -> str:
+    """The words around a word, with the mask in its place.
 
-    >>> gap_of("a long good film", Place("good", 7, 11))
+    >>> gap_of("a long good film", WordSpan("good", 7, 11))
     'a long [MASK] film'
     """
-    before, after = text[: place.start].split(), text[place.end :].split()
+    before, after = text[: span.start].split(), text[span.end :].split()
     return " ".join([*before[-AROUND:], MASK, *after[:AROUND]])
 
 
-def _changed(text: str, places: Sequence[tuple[Place, tuple[str, ...]]], rng: np.random.Generator) -> str:
+def _changed(text: str, spans: Sequence[tuple[WordSpan, tuple[str, ...]]], rng: np.random.Generator) -> str:
     """The text with some of its words replaced."""
     parts, end = [], 0
-    for place, options in sorted(places, key=lambda item: item[0].start):
+    for span, options in sorted(spans, key=lambda item: item[0].start):
         if rng.random() < CHANCE and options:
-            parts += [text[end : place.start], options[int(rng.integers(len(options)))]]
-            end = place.end
+            parts += [text[end : span.start], options[int(rng.integers(len(options)))]]
+            end = span.end
     return "".join([*parts, text[end:]])
 
 

@@ -70,7 +70,7 @@ def distill_corpus(
     out: Path,
     settings: CorpusDistillationSettings,
     *,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     resume: bool = False,
     request: Request | None = None,
 ) -> TrainResult:
@@ -78,17 +78,17 @@ def distill_corpus(
 
     Args:
         corpus: a folder that `build_corpus` wrote with the teacher's tokenizer, or with any for the method vectors.
-        given: fields of the settings of pre-training that differ from the recipe, with a budget.
+        options: fields of the settings of pre-training that differ from the recipe, with a budget.
     """
     require_host(corpus)
-    with Run.open(out, resume=resume, device=str(given.get("device", "auto"))) as run:
+    with Run.open(out, resume=resume, device=str(options.get("device", "auto"))) as run:
         for name in ("init", "size", "config", "architecture", "initialization"):
-            if given.get(name) is not None:
+            if options.get(name) is not None:
                 raise ConfigError(
                     expected="a student defined by --student and --layers", found=f"--{name}", fix="leave it out"
                 )
         lesson_of = _lesson_of_vectors if settings.of_vectors else _lesson_of_model
-        teaching, parts, start = lesson_of(teacher, corpus, str(run.path / START), settings, given)
+        teaching, parts, start = lesson_of(teacher, corpus, str(run.path / START), settings, options)
         # What does not fit was refused before anything is written.
         if start is not None:
             _write_start(start, run)
@@ -96,7 +96,11 @@ def distill_corpus(
 
 
 def _lesson_of_model(
-    teacher: str | Path, corpus: str | Path, start: str, settings: CorpusDistillationSettings, given: Mapping[str, Any]
+    teacher: str | Path,
+    corpus: str | Path,
+    start: str,
+    settings: CorpusDistillationSettings,
+    options: Mapping[str, Any],
 ) -> Lesson:
     """The student learns soft targets, states and attention."""
     folder = load_any(teacher)
@@ -111,14 +115,14 @@ def _lesson_of_model(
     )
     if folder.tokenizer is not None and address_of(corpus) is None:
         check_vocabulary(folder.tokenizer.vocabulary, Corpus.open(corpus, verify=False), folder.name)
-    student = _student(folder, settings, seed=int(given.get("seed", 1)))
-    runtime = choose(str(given.get("device", "auto")), str(given.get("precision", "auto")))
+    student = _student(folder, settings, seed=int(options.get("seed", 1)))
+    runtime = choose(str(options.get("device", "auto")), str(options.get("precision", "auto")))
     loaded = load_pretrained(folder).model.to(runtime.torch_device).eval()
     origin = {"teacher": summary_of(folder), **student.record()}
     digest = digest_of_tensors(folder.tensors)
     teaching = CorpusTeaching(loaded, student.folder.config, settings, digest, origin, runtime.dtype)
-    _require_positions_of_teacher(folder.config, given)
-    parts = settings_from_recipe({**RECIPE, **given, "init": start})
+    _require_positions_of_teacher(folder.config, options)
+    parts = settings_from_recipe({**RECIPE, **options, "init": start})
     tell(
         f"teacher: {summary_of(folder)}; student: {student.folder.config.display_name}, {student.about}, "
         f"{counted(student.folder.config.num_parameters(pooler=False), 'parameter')} without heads"
@@ -127,7 +131,11 @@ def _lesson_of_model(
 
 
 def _lesson_of_vectors(
-    teacher: str | Path, corpus: str | Path, start: str, settings: CorpusDistillationSettings, given: Mapping[str, Any]
+    teacher: str | Path,
+    corpus: str | Path,
+    start: str,
+    settings: CorpusDistillationSettings,
+    options: Mapping[str, Any],
 ) -> Lesson:
     """The student learns vectors, pre-trained by the recipe of a new or a continued model."""
     if address_of(corpus) is not None:
@@ -147,7 +155,7 @@ def _lesson_of_vectors(
     else:
         folder = load_any(settings.student)
         student, config, about = {"init": settings.student}, folder.config, f"'{folder.name}'"
-    of_run, data, training = settings_from_recipe({**student, **given})
+    of_run, data, training = settings_from_recipe({**student, **options})
     require(
         data.objective.startswith("mlm"),
         expected="an objective that predicts masked pieces, for --method vectors",
@@ -159,7 +167,7 @@ def _lesson_of_vectors(
         raise ConfigError(
             expected="a teacher in torch", found=f"the export '{teacher}'", fix="name the folder it came from"
         )
-    _require_positions_of_teacher(embedder.encoder.model.config, given)
+    _require_positions_of_teacher(embedder.encoder.model.config, options)
     longest = max(data.max_length, of_run.long_length or 0)
     if longest > embedder.max_length:
         warn(

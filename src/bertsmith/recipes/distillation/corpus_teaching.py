@@ -72,25 +72,25 @@ class CorpusTeaching(Teaching):
         return None if self._settings.is_distilbert else Trace(with_queries=self._settings.attention_weight > 0)
 
     def loss(
-        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, own: Tensor
+        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, workload_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See `Teaching.loss`."""
         assert isinstance(micro_batch, PretrainingBatch)
         assert isinstance(output, PreTrainingOutput)
         if trace is None:
-            loss, parts = self._distilbert(micro_batch, output, own)
+            loss, parts = self._distilbert(micro_batch, output, workload_loss)
         else:
-            loss, parts = self._tinybert(model, micro_batch, trace, own)
+            loss, parts = self._tinybert(model, micro_batch, trace, workload_loss)
         rows = torch.tensor(micro_batch.batch.num_rows, device=loss.device)
         return loss, {**{name: part.detach() for name, part in parts.items()}, "taught_rows": rows}
 
     def _distilbert(
-        self, batch: PretrainingBatch, output: PreTrainingOutput, own: Tensor
+        self, batch: PretrainingBatch, output: PreTrainingOutput, workload_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         settings, lengths = self._settings, batch.batch.lengths
         with torch.no_grad():
             theirs = self._teacher(batch.batch, masked=batch.predicted_positions, dtype=self._dtype)
-        loss, parts = settings.mlm_weight * own, dict[str, Tensor]()
+        loss, parts = settings.mlm_weight * workload_loss, dict[str, Tensor]()
         if settings.soft_weight:
             assert output.mlm_logits is not None
             soft = divergence(output.mlm_logits, theirs.mlm_logits, settings.temperature).sum()
@@ -103,13 +103,13 @@ class CorpusTeaching(Teaching):
         return loss, parts
 
     def _tinybert(
-        self, model: nn.Module, batch: PretrainingBatch, trace: Trace, own: Tensor
+        self, model: nn.Module, batch: PretrainingBatch, trace: Trace, workload_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         settings, rows = self._settings, batch.batch
         theirs = Trace(with_queries=trace.with_queries)
         with torch.no_grad():
             self._teacher.encoder(rows, dtype=self._dtype, trace=theirs)
-        loss, parts = 0.0 * own, dict[str, Tensor]()
+        loss, parts = 0.0 * workload_loss, dict[str, Tensor]()
         if settings.state_weight:
             projection = getattr(model, PROJECTION, None)
             states = state_loss(trace.hidden_states, theirs.hidden_states, self._pairs, rows.lengths, projection)

@@ -37,18 +37,18 @@ BLOCK = 4096  # rows
 
 
 def stored_logits(
-    place: Path, model: EncoderForTask, teacher: str, features: EncodedExamples, runtime: Runtime, micro_tokens: int
+    folder: Path, model: EncoderForTask, teacher: str, features: EncodedExamples, runtime: Runtime, micro_tokens: int
 ) -> Logits:
     """The teacher's logits at all positions that the head reads, float32 [R, K]: read from a folder, or computed.
 
     Blocks that are missing are computed and written. Another process that needs the same folder meanwhile is refused.
     """
-    with locked_folder(place):
-        return _stored(place, model, teacher, features, runtime, micro_tokens)
+    with locked_folder(folder):
+        return _stored(folder, model, teacher, features, runtime, micro_tokens)
 
 
 def _stored(
-    place: Path, model: EncoderForTask, teacher: str, features: EncodedExamples, runtime: Runtime, micro_tokens: int
+    folder: Path, model: EncoderForTask, teacher: str, features: EncodedExamples, runtime: Runtime, micro_tokens: int
 ) -> Logits:
     description: dict[str, Any] = {
         "teacher": teacher,
@@ -57,13 +57,13 @@ def _stored(
         "outputs": model.head.outputs,
         "rows_per_block": BLOCK,
     }
-    _require_same(place, description)
-    remove_partials(place)
+    _require_same(folder, description)
+    remove_partials(folder)
     count = len(features.rows)
     parts: list[Logits] = []
     with Progress("logits of the teacher", total=count, unit="rows", how=runtime.precision) as progress:
         for number, (begin, end) in enumerate(itertools.pairwise(_bounds(features))):
-            part, path = rows_of(features, begin, end), place / f"block-{number:05d}.safetensors"
+            part, path = rows_of(features, begin, end), folder / f"block-{number:05d}.safetensors"
             if path.is_file():
                 parts.append(_read(path, (part.num_read, model.head.outputs)))
                 progress.advance(end - begin)
@@ -80,17 +80,17 @@ def _stored(
 
 
 @contextlib.contextmanager
-def removed_if_refused(place: Path) -> Iterator[None]:
+def removed_if_refused(folder: Path) -> Iterator[None]:
     """Removes a folder of logits that the block made, if it ends with an error of the user's.
 
     An interrupted block leaves it, to be resumed, and so does one that found it there.
     """
-    was_there = place.exists()
+    was_there = folder.exists()
     try:
         yield
     except BertsmithError:
         if not was_there:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
@@ -117,11 +117,11 @@ def _starts(features: EncodedExamples) -> Ints:
     return np.append(features.first_rows, len(features.rows))
 
 
-def _require_same(place: Path, description: dict[str, Any]) -> None:
+def _require_same(folder: Path, description: dict[str, Any]) -> None:
     """Writes what the logits belong to, or compares it with what is there."""
-    if differing := keep_record(place / DESCRIPTION, description):
+    if differing := keep_record(folder / DESCRIPTION, description):
         raise InputError(
-            expected=f"the logits of this teacher on these examples in '{place}'",
+            expected=f"the logits of this teacher on these examples in '{folder}'",
             found=f"those of {'another teacher' if 'teacher' in differing else 'other examples'}",
             fix="name another folder, or remove this one",
         )

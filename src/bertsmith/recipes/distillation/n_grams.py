@@ -102,7 +102,7 @@ def distill_n_grams(
     sources: Sources,
     settings: DistillationSettings,
     *,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     resume: bool = False,
     logits: Path | None = None,
     times: bool = True,
@@ -112,10 +112,10 @@ def distill_n_grams(
     It takes seconds besides the logits of the teacher, so with `resume` it is fitted again.
 
     Args:
-        given: `seed`, `device`, `precision` and `micro_tokens`; no other setting of fine-tuning has a meaning here.
+        options: `seed`, `device`, `precision` and `micro_tokens`; no other setting of fine-tuning has a meaning here.
         teacher, out, sources, settings, resume, logits: see `run.distill_task`.
     """
-    unknown = sorted(set(given) - {"seed", "device", "precision", "micro_tokens"})
+    unknown = sorted(set(options) - {"seed", "device", "precision", "micro_tokens"})
     require(
         not (unknown or settings.layers or settings.has_states or settings.first_stage),
         expected="settings of a student of n-grams: temperature, weights of soft targets and labels, seed",
@@ -128,8 +128,8 @@ def distill_n_grams(
     spec, labelled, unlabelled = read_sources(folder, sources)
     tell(f"teacher: {summary_of(folder)}; student: {ABOUT}")
     with locked_folder(out), removed_if_refused(out / run_folder.TEACHER):
-        lesson = lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / run_folder.TEACHER)
-        students = _fitted(lesson, settings, seed=int(given.get("seed", 1)))
+        lesson = lesson_of(folder, spec, labelled, unlabelled, settings, options, logits or out / run_folder.TEACHER)
+        students = _fitted(lesson, settings, seed=int(options.get("seed", 1)))
         students[STUDENT].write(out)
         report = _report(lesson, students, out, times=times)
         write_json(out / RESULT_FILE, report.to_dict())

@@ -60,9 +60,9 @@ def cost_of(folder: ModelFolder, milliseconds: Mapping[str, Any]) -> dict[str, A
 
 def weight_bytes(folder: Path) -> int:
     """The bytes of the weights of a model, in all their files."""
-    place, _ = locate(folder)
+    source, _ = locate(folder)
     names = ("*.safetensors", "*.bin", "*.data-*")
-    return sum(path.stat().st_size for name in names for path in place.glob(name))
+    return sum(path.stat().st_size for name in names for path in source.glob(name))
 
 
 def milliseconds_of(

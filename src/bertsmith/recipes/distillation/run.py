@@ -61,7 +61,7 @@ def distill_task(
     sources: Sources,
     settings: DistillationSettings,
     *,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     seeds: int | None = None,
     resume: bool = False,
     without_teacher: bool | None = None,
@@ -72,11 +72,11 @@ def distill_task(
     """Trains a student of a fine-tuned model and writes RUN/model and RUN/report.json.
 
     Args:
-        given: fields of `FinetuningSettings` and `RecipeSettings` that differ from the recipe.
+        options: fields of `FinetuningSettings` and `RecipeSettings` that differ from the recipe.
         without_teacher: also train the same student on labels alone; by default with fewer than 10,000 of them.
         logits: the folder of the teacher's logits, which several runs may share [RUN/teacher].
     """
-    with Run.open(out, resume=resume, device=str(given.get("device", "auto")), parts=("",)) as run:
+    with Run.open(out, resume=resume, device=str(options.get("device", "auto")), parts=("",)) as run:
         # The teacher, the examples and the student.
         folder = load_any(teacher)
         spec, labelled, unlabelled = read_sources(folder, sources)
@@ -88,7 +88,7 @@ def distill_task(
             folder,
             settings.student,
             settings.layers,
-            seed=int(given.get("seed", 1)),
+            seed=int(options.get("seed", 1)),
             same_heads=of_states.attention_weight > 0,
         )
         tell(f"teacher: {summary_of(folder)}; student: {student.about}")
@@ -98,9 +98,9 @@ def distill_task(
         # The logits of the teacher.
         with run.locked(), removed_if_refused(out / TEACHER):
             lesson = run.in_turn(
-                lambda: lesson_of(folder, spec, labelled, unlabelled, settings, given, logits or out / TEACHER)
+                lambda: lesson_of(folder, spec, labelled, unlabelled, settings, options, logits or out / TEACHER)
             )
-            job, names = _job(lesson, student, lesson.data, out, settings, given, recipe, resume=run.is_resumed)
+            job, names = _job(lesson, student, lesson.data, out, settings, options, recipe, resume=run.is_resumed)
             if of_states.has_states:
                 state_pairs(job, lesson.model.encoder, of_states)
             taught = run.in_turn(lambda: lesson.logits_of(job.train))
@@ -112,7 +112,7 @@ def distill_task(
         result = _trained(job.taught_by(teaching), out, seeds, run, names, request)
         without = None
         if without_teacher or (without_teacher is None and 0 < len(labelled.train) < SMALL_SET):
-            same = {**given, **_as_many_steps(job, labelled)}
+            same = {**options, **_as_many_steps(job, labelled)}
             without = _without(lesson, student, run, settings, same, recipe, seeds)
         return Taught(teacher=folder, spec=spec, data=lesson.data, student=student, result=result, without=without)
 
@@ -123,7 +123,7 @@ def _job(
     data: TaskData,
     out: Path,
     settings: DistillationSettings,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     recipe: str,
     *,
     resume: bool,
@@ -131,7 +131,7 @@ def _job(
     """The fine-tuning of a student, with settings of the recipe for it, and what `finetune` records of both."""
     spec = lesson.spec
     situation = situation_of(spec.name, spec.kind, len(data.train), student.folder, settings=spec.settings)
-    values = resolved(recipe, situation, {"baselines": False, **_of_student(student, spec), **given})
+    values = resolved(recipe, situation, {"baselines": False, **_of_student(student, spec), **options})
     chosen, rates = settings_from(values)
     if chosen.reads == PROBE:
         reads = reads_of_run(out) if resume else None
@@ -189,7 +189,7 @@ def _without(
     student: Student,
     run: Run,
     settings: DistillationSettings,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     recipe: str,
     seeds: int | None,
 ) -> FinetuningResult:
@@ -197,7 +197,7 @@ def _without(
     tell("the same student without the teacher, for comparison; --no-without-teacher leaves it out")
     plain = dataclasses.replace(settings, state_weight=0.0, attention_weight=0.0, first_stage=0.0)
     out = run.path / WITHOUT
-    job, names = _job(lesson, student, lesson.labelled, out, plain, given, recipe, resume=run.is_resumed)
+    job, names = _job(lesson, student, lesson.labelled, out, plain, options, recipe, resume=run.is_resumed)
     return _trained(job, out, seeds, run, names)
 
 

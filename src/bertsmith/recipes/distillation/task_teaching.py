@@ -75,14 +75,14 @@ class TaskTeaching(Teaching):
         return Trace(with_queries=self._settings.attention_weight > 0) if self.needs_states else None
 
     def loss(
-        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, own: Tensor
+        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, workload_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See `Teaching.loss`; the output is the logits [r, K]."""
         assert isinstance(micro_batch, TaskBatch)
         settings, job = self._settings, self._job
         wanted = self._logits[torch.from_numpy(micro_batch.chosen).to(self._logits.device)]
         soft = self._task.soft_loss(output, wanted, micro_batch, settings.temperature)
-        loss = settings.label_weight * own + settings.soft_weight * soft / micro_batch.step_targets
+        loss = settings.label_weight * workload_loss + settings.soft_weight * soft / micro_batch.step_targets
         sums = {"soft": soft.detach(), "taught_units": torch.tensor(micro_batch.num_units, device=soft.device)}
         if trace is None:
             return loss, sums

@@ -71,8 +71,8 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
 
     The spec has neither the thresholds nor the temperature of the teacher, which are fitted to its answers.
     """
-    found = spec_of(teacher)
-    is_encoder = read_recipe(teacher.path) is not None if found is None else found.kind == SIMILARITY
+    stored = spec_of(teacher)
+    is_encoder = read_recipe(teacher.path) is not None if stored is None else stored.kind == SIMILARITY
     require(
         not is_encoder,
         expected="a teacher that labels, scores, tags or answers",
@@ -99,8 +99,8 @@ def read_sources(teacher: ModelFolder, sources: Sources) -> tuple[TaskSpec, Task
     )
     require_other(sources.group_column is None or sources.train is not None, "--group-column", "--train")
     digests = {
-        what: digest_file(path)
-        for what, path in (("train", sources.train), ("dev", sources.dev), ("unlabelled", sources.unlabelled))
+        role: digest_file(path)
+        for role, path in (("train", sources.train), ("dev", sources.dev), ("unlabelled", sources.unlabelled))
         if path is not None and path.is_file()
     }
 
@@ -138,7 +138,7 @@ class Lesson:
     spec: TaskSpec
     labelled: TaskData
     unlabelled: list[Example]  # the examples with its answers
-    place: Path  # the folder of its logits
+    logits_folder: Path  # of its logits
     runtime: Runtime
     micro_tokens: int
     answered_rows: EncodedExamples | None = None  # their rows; None if there are none
@@ -150,7 +150,7 @@ class Lesson:
 
     def logits(self, features: EncodedExamples, name: str) -> Logits:
         """The teacher's logits on rows, from a folder or computed."""
-        folder = self.place / name
+        folder = self.logits_folder / name
         return stored_logits(folder, self.model, self.digest, features, self.runtime, self.micro_tokens)
 
     def logits_of(self, features: EncodedExamples) -> Logits:
@@ -172,11 +172,11 @@ def lesson_of(
     labelled: TaskData,
     unlabelled: list[Example],
     settings: DistillationSettings,
-    given: Mapping[str, Any],
-    place: Path,
+    options: Mapping[str, Any],
+    logits_folder: Path,
 ) -> Lesson:
     """The teacher on its device, and the answers that it gives to unlabelled and changed texts."""
-    chosen = FinetuningSettings(**split_settings(given, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
+    chosen = FinetuningSettings(**split_settings(options, [FinetuningSettings, RecipeSettings])[FinetuningSettings])
     runtime = choose(chosen.device, "fp32" if chosen.precision == "auto" else chosen.precision)
     task = task_for(spec)
     # Whatever is wrong with the labelled examples is found before the teacher reads the others.
@@ -190,14 +190,14 @@ def lesson_of(
         spec=spec,
         labelled=labelled,
         unlabelled=[],
-        place=place,
+        logits_folder=logits_folder,
         runtime=runtime,
         micro_tokens=chosen.micro_tokens,
     )
     others = [example for example in unlabelled if not is_blank(example)]
     if settings.augment:
         texts = [*labelled.train, *others]
-        copies = Augmenter(folder, settings, runtime).copies(texts, spec, seed=int(given.get("seed", 1)))
+        copies = Augmenter(folder, settings, runtime).copies(texts, spec, seed=int(options.get("seed", 1)))
         tell(f"augmentation: {counted(len(copies), 'changed copy', 'changed copies')} of {counted(len(texts), 'text')}")
         others += copies
     if not others:

@@ -91,7 +91,7 @@ class VectorTeaching(Teaching):
         """See `Teaching.new_trace`; the last hidden states are in the output of the model."""
 
     def loss(
-        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, own: Tensor
+        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, workload_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """See `Teaching.loss`."""
         assert isinstance(micro_batch, PretrainingBatch)
@@ -99,7 +99,7 @@ class VectorTeaching(Teaching):
         settings, lengths = self._settings, micro_batch.batch.lengths
         wanted = torch.from_numpy(self.wanted(micro_batch)).to(output.hidden.device)
         distances = (1 - F.cosine_similarity(pool_rows(output.hidden, lengths), wanted)).sum()
-        loss = settings.mlm_weight * own + settings.vector_weight * distances / micro_batch.step_rows
+        loss = settings.mlm_weight * workload_loss + settings.vector_weight * distances / micro_batch.step_rows
         rows = torch.tensor(micro_batch.batch.num_rows, device=loss.device)
         return loss, {"vectors": distances.detach(), "taught_rows": rows}
 
@@ -147,13 +147,13 @@ def _vectors_of(teacher: Embedder, texts: Sequence[str], label: str) -> Floats:
 
 
 def _sampled_texts(corpus: Corpus, seed: int) -> list[str]:
-    """Up to `_SAMPLE` texts of up to `_SAMPLED_TOKENS` tokens from random places of a corpus."""
+    """Up to `_SAMPLE` texts of up to `_SAMPLED_TOKENS` tokens from random positions of a corpus."""
     draw = generator(seed, "distillation-directions")
-    places = np.sort(draw.integers(corpus.num_tokens, size=min(_SAMPLE, corpus.num_tokens)))
+    positions = np.sort(draw.integers(corpus.num_tokens, size=min(_SAMPLE, corpus.num_tokens)))
     ends = np.cumsum(corpus.document_lengths)
     texts = []
-    for place in places.tolist():
-        document = int(np.searchsorted(ends, place, side="right"))
-        begin = place - (int(ends[document - 1]) if document else 0)
+    for position in positions.tolist():
+        document = int(np.searchsorted(ends, position, side="right"))
+        begin = position - (int(ends[document - 1]) if document else 0)
         texts.append(corpus.tokenizer.decode(corpus.document_tokens(document)[begin : begin + _SAMPLED_TOKENS]))
     return texts

@@ -58,10 +58,10 @@ class TrainMemoryRequest(Request, MemorySettings, TrainSettings):
 
         Adam takes the place of the paper's SGD. The evaluations are many, since the linear start ends at one.
         """
-        own = self.part(MemorySettings)
-        settings = training_of(self, own.epochs * -(-questions // own.rows_per_step), _EVALUATIONS)
+        memory = self.part(MemorySettings)
+        settings = training_of(self, memory.epochs * -(-questions // memory.rows_per_step), _EVALUATIONS)
         require(
-            own.starts == 1 or settings.keep_best is not None,
+            memory.starts == 1 or settings.keep_best is not None,
             expected="a held-out value in --keep-best, which selects among several starts",
             found="none",
             fix="name one, such as loss, or leave it out",

@@ -99,12 +99,12 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
 
         def started(number: int) -> tuple[MemoryTraining, TrainSettings]:
             """The training with that start, counted from 0."""
-            own = dataclasses.replace(training, seed=training.seed + number)
-            model = MemoryNetwork(config, rows, seed=own.seed)
+            seeded = dataclasses.replace(training, seed=training.seed + number)
+            model = MemoryNetwork(config, rows, seed=seeded.seed)
             with torch.no_grad():
                 for table in model.words:
                     table[sorted(tokenizer.vocabulary.special_ids)] = 0  # an unknown word adds nothing to a text
-            return MemoryTraining(model, encoded, held_out, device, settings, own.seed), own
+            return MemoryTraining(model, encoded, held_out, device, settings, seeded.seed), seeded
 
         def write_model(workload: MemoryTraining, number: int, folder: Path, result: TrainResult) -> None:
             metadata = ModelMetadata(
@@ -119,21 +119,24 @@ def train_memory(request: TrainMemoryRequest) -> TrainResult:
             write_memory_model(folder, workload.model, tokenizer, metadata, len(held_out))
 
         if settings.starts == 1:
-            workload, own = started(0)
+            workload, seeded = started(0)
             return train(
-                workload, own, run.folder, write_model=lambda folder, result: write_model(workload, 0, folder, result)
+                workload,
+                seeded,
+                run.folder,
+                write_model=lambda folder, result: write_model(workload, 0, folder, result),
             )
         best: tuple[int, TrainResult, MemoryTraining] | None = None
         best_value = -math.inf
         assert training.keep_best is not None, "checked by the request"
         name = f"{PREFIX}{training.keep_best}"
         for number in range(settings.starts):
-            workload, own = started(number)
+            workload, seeded = started(number)
             folder = run.path / f"start-{number + 1}"
-            own_record: dict[str, Any] = {**record, "train": to_dict(own)}
+            own_record: dict[str, Any] = {**record, "train": to_dict(seeded)}
             with Run.open(folder, resume=is_run(folder), rank=run.rank) as part:
                 part.start(own_record, digests, may_change=_PATHS)
-                result = train(workload, own, part.folder, label=f"start {number + 1} of {settings.starts}")
+                result = train(workload, seeded, part.folder, label=f"start {number + 1} of {settings.starts}")
             tell(f"start {number + 1}: {training.keep_best} {result.scores[name]:.4f}")
             sign = 1 if workload.higher_is_better()[training.keep_best] else -1
             value = sign * result.scores[name] if math.isfinite(result.scores[name]) else -math.inf

@@ -79,8 +79,8 @@ class MemoryTraining(Workload):
     @property
     def support_weight(self) -> float:
         """The weight of the loss of supporting facts."""
-        given = self.settings.support_weight
-        return (0.0 if self.has_answers else 1.0) if given is None else given
+        weight = self.settings.support_weight
+        return (0.0 if self.has_answers else 1.0) if weight is None else weight
 
     def fix_steps(self, total: int) -> None:
         """See `Workload.fix_steps`; the linear phase ends after half of the steps."""
@@ -119,9 +119,9 @@ class MemoryTraining(Workload):
 
     def higher_is_better(self) -> dict[str, bool]:
         """The figures of `evaluate` that can select a model."""
-        own = {"loss": False, "accuracy": True} if self.has_answers else {}
+        figures = {"loss": False, "accuracy": True} if self.has_answers else {}
         has_support = any(self.dev.support)
-        return own | ({"support_loss": False, "support_accuracy": True} if has_support else {})
+        return figures | ({"support_loss": False, "support_accuracy": True} if has_support else {})
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, rank: Rank = ALONE) -> dict[str, float]:

@@ -58,16 +58,16 @@ _OTHERWISE = "try {longer}another learning rate{than} or a model that was pre-tr
 def lines_of_baselines(report: Mapping[str, Any], run: str = "RUN") -> list[str]:
     """The lines that the command prints: each baseline with its main score, what ties, and whether one is better."""
     metric, lines = report["metric"], []
-    for one in report.get("baselines", ()):
-        if metric not in one["scores"]:
+    for baseline in report.get("baselines", ()):
+        if metric not in baseline["scores"]:
             continue
-        between = one["intervals"].get(metric)
+        between = baseline["intervals"].get(metric)
         interval = f" (95% interval {between[0]:.4f} to {between[1]:.4f})" if between else ""
-        part = 0 < one["train_examples"] < report["train_examples"]  # none, if it does not learn
-        share = f", on {one['train_examples']:,} of the training examples" if part else ""
-        took = counted(max(1, round(one["seconds"])), "second")
-        role = "ceiling" if one["name"] in CEILINGS else "baseline"
-        lines.append(f"{role}, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
+        part = 0 < baseline["train_examples"] < report["train_examples"]  # none, if it does not learn
+        share = f", on {baseline['train_examples']:,} of the training examples" if part else ""
+        took = counted(max(1, round(baseline["seconds"])), "second")
+        role = "ceiling" if baseline["name"] in CEILINGS else "baseline"
+        lines.append(f"{role}, {baseline['name']}: {metric} {baseline['scores'][metric]:.4f}{interval}{share}; {took}")
     return [*lines, *lines_of_others(report), *mean_line(report, run), *_tie(report), *better_line(report, run)]
 
 
@@ -201,11 +201,11 @@ def _given(report: Mapping[str, Any]) -> dict[str, str]:
 def rows_of_baselines(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
     """The rows of a table of the baselines: name, each score with its interval, training examples, seconds."""
     rows = []
-    for one in report.get("baselines", ()):
+    for baseline in report.get("baselines", ()):
         cells = []
         for name in names:
-            between = one["intervals"].get(name)
-            value = f"{one['scores'][name]:.4f}" if name in one["scores"] else ""
+            between = baseline["intervals"].get(name)
+            value = f"{baseline['scores'][name]:.4f}" if name in baseline["scores"] else ""
             cells.append(f"{value} ({between[0]:.4f} to {between[1]:.4f})" if between else value)
-        rows.append([one["name"], *cells, f"{one['train_examples']:,}", f"{one['seconds']:.1f}"])
+        rows.append([baseline["name"], *cells, f"{baseline['train_examples']:,}", f"{baseline['seconds']:.1f}"])
     return rows

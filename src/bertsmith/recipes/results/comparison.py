@@ -136,10 +136,10 @@ def paired(
     if kind == "tagging" and not scheme:
         metric = "accuracy"
     mine, others = ([score_rows(kind, metric, lines, scheme) for lines in each] for each in (ours, theirs))
-    statistics = [one.statistic for one in mine if one is not None and one.statistic is not None]
+    statistics = [scored.statistic for scored in mine if scored is not None and scored.statistic is not None]
     if len(statistics) == len(ours) and None not in others:
         # [E, seeds, values]: a draw of examples takes the answers of every seed to them.
-        rows = [np.stack([one.rows for one in each if one is not None], axis=1) for each in (mine, others)]
+        rows = [np.stack([scored.rows for scored in each if scored is not None], axis=1) for each in (mine, others)]
 
         def statistic(drawn: npt.NDArray[np.generic]) -> float:
             return float(np.mean([score(drawn[:, seed]) for seed, score in enumerate(statistics)]))

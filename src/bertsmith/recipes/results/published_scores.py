@@ -241,28 +241,30 @@ def glue_lines(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
     """
     lines = [_line("task", "training", "own dev score", [row.system for row in GLUE_TABLE])]
     for number, (key, size) in enumerate(zip(_ROWS, GLUE_TRAIN_SIZES, strict=True)):
-        lines.append(_line(key, size, _own(key, scores), [row.scores[number] for row in GLUE_TABLE]))
-    own = [scores.get(key, {}).get(GLUE[key].metric) for key in _ROWS]
-    known = [value for value in own if value is not None]
-    average = f"{100 * table_average(known):.1f}" if len(known) == len(own) else "-"
+        lines.append(_line(key, size, _scores_of(key, scores), [row.scores[number] for row in GLUE_TABLE]))
+    ours = [scores.get(key, {}).get(GLUE[key].metric) for key in _ROWS]
+    known = [value for value in ours if value is not None]
+    average = f"{100 * table_average(known):.1f}" if len(known) == len(ours) else "-"
     lines.append(_line("average", "", average, [row.average for row in GLUE_TABLE]))
-    lines += [_line(key, "-", _own(key, scores), ["-"] * len(GLUE_TABLE)) for key in scores if key not in _ROWS]
+    lines += [_line(key, "-", _scores_of(key, scores), ["-"] * len(GLUE_TABLE)) for key in scores if key not in _ROWS]
     for with_wnli in (False, True):
-        what = f"average {'with' if with_wnli else 'without'} WNLI, each task once"
+        title = f"average {'with' if with_wnli else 'without'} WNLI, each task once"
         try:
-            lines.append(f"{what}: {100 * glue_average(scores, with_wnli=with_wnli):.1f}")
+            lines.append(f"{title}: {100 * glue_average(scores, with_wnli=with_wnli):.1f}")
         except InputError as missing:
-            lines.append(f"{what}: incomplete; {missing.expected.removesuffix(' for the GLUE score')} is missing")
+            lines.append(f"{title}: incomplete; {missing.expected.removesuffix(' for the GLUE score')} is missing")
     return [*lines, HEADLINES["glue"].text(), *textwrap.wrap(GLUE_NOTE, _WIDTH)]
 
 
-def _own(key: str, scores: Mapping[str, Mapping[str, float]]) -> str:
+def _scores_of(key: str, scores: Mapping[str, Mapping[str, float]]) -> str:
     """The scores of a task in its official metrics, or a dash."""
-    own = scores.get(key, {})
-    return ", ".join(f"{name} {100 * own[name]:.1f}" for name in GLUE[key].metrics if name in own) or "-"
+    task_scores = scores.get(key, {})
+    return (
+        ", ".join(f"{name} {100 * task_scores[name]:.1f}" for name in GLUE[key].metrics if name in task_scores) or "-"
+    )
 
 
-def _line(name: str, size: str, own: str, published: Sequence[object]) -> str:
+def _line(name: str, size: str, ours: str, published: Sequence[object]) -> str:
     """A line of the table; a column of published scores is as wide as the name of its system."""
     there = [f"{value:>{len(row.system) + 2}}" for row, value in zip(GLUE_TABLE, published, strict=True)]
-    return f"{name:<9}{size:<10}{own:<28}" + "".join(there)
+    return f"{name:<9}{size:<10}{ours:<28}" + "".join(there)

@@ -61,9 +61,9 @@ def _parts(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> l
     parts += [html.heading(run.name) * several + _warnings(run) for run in shown if run.report.get("warnings")]
     parts += [_scores(shown), _baselines(shown), _comparisons(comparisons), _curves(shown)]
     for run in shown:
-        found = details(run.report["kind"], run.spec, run.lines)
-        found = _trials(run) + found
-        parts.append(html.heading(run.name) + found if several and found else found)
+        tables = details(run.report["kind"], run.spec, run.lines)
+        tables = _trials(run) + tables
+        parts.append(html.heading(run.name) + tables if several and tables else tables)
     names = [run.name for run in shown]
     facts = html.runs_table("Training", [_facts(run) for run in shown], names)
     return [*parts, _costs(shown), facts, html.record_tables([run.record for run in shown], names)]
@@ -95,11 +95,11 @@ def _facts(run: FinishedRun) -> dict[str, Any]:
     facts = {html.words(name): run.report.get(name) for name in (*names, "tokens_per_second")}
     # Fitted on the dev examples after training; not every model has them.
     facts |= {name: run.report[name] for name in ("temperature", "threshold") if run.report.get(name) is not None}
-    for one in run.report["runs"]:
-        again = ", collapsed" if one.get("collapsed") else ""
-        facts[one["folder"]] = (
-            f"seed {one['seed']}: {counted(one['steps'], 'step')}, best after {one['best_step']:,}, "
-            f"{counted(one['tokens'], 'token')}, {duration(one['seconds'])}{again}"
+    for training in run.report["runs"]:
+        again = ", collapsed" if training.get("collapsed") else ""
+        facts[training["folder"]] = (
+            f"seed {training['seed']}: {counted(training['steps'], 'step')}, best after {training['best_step']:,}, "
+            f"{counted(training['tokens'], 'token')}, {duration(training['seconds'])}{again}"
         )
     return facts
 
@@ -108,18 +108,18 @@ def _costs(shown: Sequence[FinishedRun]) -> str:
     """The costs of pre-training and fine-tuning in each run; a cost that is not recorded is a dash."""
     rows = []
     for run in shown:
-        of_best = [one for one in run.report["runs"] if one["folder"] == run.report["best"]]
+        of_best = [training for training in run.report["runs"] if training["folder"] == run.report["best"]]
         trainings = counted(len(run.report["runs"]), "training")
         costs: list[tuple[str, dict[str, Any]]] = [
             ("pre-training", run.report.get("pretraining", {})),
-            *(("fine-tuning, the best training", one) for one in of_best),  # none where an average was kept
+            *(("fine-tuning, the best training", training) for training in of_best),  # none where an average was kept
         ]
         names = ("steps", "tokens", "seconds")
         if len(run.report["runs"]) > 1:
-            total = {name: sum(one[name] for one in run.report["runs"]) for name in names}
+            total = {name: sum(training[name] for training in run.report["runs"]) for name in names}
             costs.append((f"fine-tuning, all of {trainings}", total))
         if again := run.report.get("refit_runs"):
-            total = {name: sum(one[name] for one in again) for name in names}
+            total = {name: sum(training[name] for training in again) for name in names}
             costs.append((f"again on all examples, {counted(len(again), 'training')}", total))
         for stage, cost in costs:
             seconds = cost.get("seconds")
@@ -187,8 +187,8 @@ def _baselines(shown: Sequence[FinishedRun]) -> str:
         [*([run.name] if several else []), *row] for run in with_some for row in rows_of_baselines(run.report, names)
     ]
     header = [*(["run"] if several else []), "system", *map(html.words, names), "training examples", "seconds"]
-    found = [(run.name, line) for run in with_some for line in (*mean_line(run.report), *better_line(run.report))]
-    notes = [html.note(html.sentence_case(f"{name}: {line}" if several else line)) for name, line in found]
+    lines = [(run.name, line) for run in with_some for line in (*mean_line(run.report), *better_line(run.report))]
+    notes = [html.note(html.sentence_case(f"{name}: {line}" if several else line)) for name, line in lines]
     text = (
         "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each. "
         "One that was fitted to fewer training examples than there are has a random sample of them."

@@ -108,10 +108,10 @@ def _several_labels(lines: Lines) -> str:
     labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *gold_labels]))
     chances = np.array([[line["prediction"]["probabilities"].get(label, 0.0) for label in labels] for line in lines])
     gold = np.array([[label in line["gold"] for label in labels] for line in lines])
-    given = np.array([[label in line["prediction"]["chosen"] for label in labels] for line in lines])
-    both = [(gold & given).sum(axis=0), gold.sum(axis=0), given.sum(axis=0)]
+    predicted = np.array([[label in line["prediction"]["chosen"] for label in labels] for line in lines])
+    both = [(gold & predicted).sum(axis=0), gold.sum(axis=0), predicted.sum(axis=0)]
     # The model's confidence in the most confident of its wrong decisions about an example.
-    sure = np.where(gold != given, np.where(given, chances, 1 - chances), -1.0).max(axis=1)
+    sure = np.where(gold != predicted, np.where(predicted, chances, 1 - chances), -1.0).max(axis=1)
     wrong = [number for number in np.argsort(-sure, kind="stable").tolist() if sure[number] >= 0]
     rows = [
         (lines[n], (", ".join(lines[n]["gold"]), ", ".join(lines[n]["prediction"]["chosen"]), f"{sure[n]:.4f}"))
@@ -145,8 +145,8 @@ def _regression(spec: Mapping[str, Any], lines: Lines) -> str:
 def _span(spec: Mapping[str, Any], lines: Lines) -> str:
     """Keys questions by position, because ids need not be unique across files."""
     golds = {str(n): [answer["text"] for answer in line["gold"] or ()] for n, line in enumerate(lines)}
-    given = {str(n): str(line["prediction"]["text"]) for n, line in enumerate(lines)}
-    scores = squad2_scores(golds, given) if spec.get("unanswerable") else squad_scores(golds, given)
+    predicted = {str(n): str(line["prediction"]["text"]) for n, line in enumerate(lines)}
+    scores = squad2_scores(golds, predicted) if spec.get("unanswerable") else squad_scores(golds, predicted)
     groups = {"": ("all questions", list(golds))}
     if spec.get("unanswerable"):
         groups["has_ans_"] = "with an answer", [n for n in golds if golds[n]]
@@ -157,7 +157,7 @@ def _span(spec: Mapping[str, Any], lines: Lines) -> str:
             f"{len(numbers):,}",
             f"{scores[prefix + 'exact']:.2f}",
             f"{scores[prefix + 'f1']:.2f}",
-            f"{sum(bool(given[n]) for n in numbers):,}",
+            f"{sum(bool(predicted[n]) for n in numbers):,}",
         ]
         for prefix, (title, numbers) in groups.items()
         if numbers
@@ -185,14 +185,14 @@ def _span(spec: Mapping[str, Any], lines: Lines) -> str:
 
 
 def _tagging(spec: Mapping[str, Any], lines: Lines) -> str:
-    golds, given = [line["gold"] for line in lines], [line["prediction"]["tags"] for line in lines]
-    gold, predicted = [tag for tags in golds for tag in tags], [tag for tags in given for tag in tags]
+    golds, predictions = [line["gold"] for line in lines], [line["prediction"]["tags"] for line in lines]
+    gold, predicted = [tag for tags in golds for tag in tags], [tag for tags in predictions for tag in tags]
     if not gold:
         return ""
     labels = list(dict.fromkeys([*spec.get("labels", ()), *gold, *predicted]))
     scheme = spec.get("scheme", "")
     parts = [
-        html.section("Entities by type", _entities(golds, given, scheme))
+        html.section("Entities by type", _entities(golds, predictions, scheme))
         if scheme
         else html.section("Tags", _label_scores(labels, gold, predicted)),
         _confusions("Confusion matrix of tags", labels, gold, predicted),
@@ -216,11 +216,11 @@ def _tagging(spec: Mapping[str, Any], lines: Lines) -> str:
     return "".join(parts)
 
 
-def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], scheme: str) -> str:
-    scores = entity_scores(golds, given, scheme)
+def _entities(golds: Sequence[Sequence[str]], predictions: Sequence[Sequence[str]], scheme: str) -> str:
+    scores = entity_scores(golds, predictions, scheme)
     counts = [
         collections.Counter(kind for tags in sentences for kind, _, _ in entity_spans(tags, scheme))
-        for sentences in (golds, given)
+        for sentences in (golds, predictions)
     ]
     ending = "_precision"
     rows = []
@@ -310,15 +310,21 @@ def _label_scores(labels: Sequence[str], gold: Sequence[str], predicted: Sequenc
 def _ratios(labels: Sequence[str], right: Sequence[int], gold: Sequence[int], predicted: Sequence[int]) -> str:
     """Precision, recall and F1 of each label, from its counts."""
     rows = []
-    for label, hits, gold_labels, given in zip(labels, right, gold, predicted, strict=True):
-        ratios = (hits / max(1, given), hits / max(1, gold_labels), 2 * hits / max(1, gold_labels + given))
-        rows.append([label, *_known(ratios, gold_labels, given), f"{gold_labels:,}", f"{given:,}"])
+    for label, hits, gold_labels, num_predicted in zip(labels, right, gold, predicted, strict=True):
+        ratios = (
+            hits / max(1, num_predicted),
+            hits / max(1, gold_labels),
+            2 * hits / max(1, gold_labels + num_predicted),
+        )
+        rows.append([label, *_known(ratios, gold_labels, num_predicted), f"{gold_labels:,}", f"{num_predicted:,}"])
     return html.table(rows, ["label", *_RATIOS])
 
 
-def _known(ratios: Sequence[float], gold: int, given: int) -> list[str]:
+def _known(ratios: Sequence[float], gold: int, predicted: int) -> list[str]:
     """Precision, recall and F1; a dash where examples say nothing: none has the label, or gets it."""
-    return [f"{ratio:.4f}" if known else "–" for ratio, known in zip(ratios, (gold or given, gold, gold), strict=True)]
+    return [
+        f"{ratio:.4f}" if known else "–" for ratio, known in zip(ratios, (gold or predicted, gold, gold), strict=True)
+    ]
 
 
 def _mistakes(rows: Sequence[tuple[Line, Sequence[str]]], wrong: int, total: int) -> str:

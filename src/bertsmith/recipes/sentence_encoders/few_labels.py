@@ -74,12 +74,12 @@ def contrastive_pairs(examples: Sequence[TextExample], seed: int, per_text: int 
 
 
 def is_default(
-    spec: TaskSpec, examples: Sequence[Example], situation: Situation, folder: ModelFolder, given: Mapping[str, Any]
+    spec: TaskSpec, examples: Sequence[Example], situation: Situation, folder: ModelFolder, options: Mapping[str, Any]
 ) -> bool:
     """Whether this recipe is the default: few labels for a sentence encoder, and no setting to the contrary."""
     fits = has_single_labels(spec) and situation.examples <= FEW and situation.is_well_trained
-    plain = _PLAIN | {"keep"} if given.get("keep") == "auto" else _PLAIN
-    if not fits or situation.own_head or situation.reads_windows or not plain.issuperset(given):
+    plain = _PLAIN | {"keep"} if options.get("keep") == "auto" else _PLAIN
+    if not fits or situation.own_head or situation.reads_windows or not plain.issuperset(options):
         return False
     texts = [example for example in examples if isinstance(example, TextExample)]
     can_pair = len({labels_of(text)[0] for text in texts}) > 1 and _has_similar_texts(texts)

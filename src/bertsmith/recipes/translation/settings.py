@@ -93,9 +93,9 @@ class TranslationSettings:
     def config(self, pieces: int) -> "EncoderConfig":
         """The shape of the model with a vocabulary of that many pieces."""
         architecture = ENCODER_DECODERS[self.kind]
-        own: dict[str, Any] = {"score": "general" if self.score is None else self.score}
+        fields: dict[str, Any] = {"score": "general" if self.score is None else self.score}
         if self.kind == "transformer":
-            own = {
+            fields = {
                 "position_embedding_type": "sinusoidal" if self.positions is None else self.positions,
                 "max_position_embeddings": max(512, 2 * self.max_length),
             }
@@ -105,7 +105,7 @@ class TranslationSettings:
             vocab_size=pieces,
             hidden_dropout_prob=self.dropout,
             initializer_range=round(shape.hidden_size**-0.5, 6),
-            **own,
+            **fields,
         )
 
 

@@ -117,8 +117,8 @@ class TrainVideoRequest(Request, VideoSettings, TrainSettings):
 
         The paper's learning rate of 1e-5 is for half a million steps of BERT-large.
         """
-        own = self.part(VideoSettings)
-        return training_of(self, own.epochs * -(-segments // own.rows_per_step))
+        settings = self.part(VideoSettings)
+        return training_of(self, settings.epochs * -(-segments // settings.rows_per_step))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -93,8 +93,8 @@ def _right(example: ChoiceExample) -> str:
     return example.endings[example.label]
 
 
-def with_right_at(example: ChoiceExample, place: "int | np.integer") -> ChoiceExample:
-    """The example with its right candidate at a place, and the others in their order."""
+def with_right_at(example: ChoiceExample, position: "int | np.integer") -> ChoiceExample:
+    """The example with its right candidate at a position, and the others in their order."""
     others = [text for number, text in enumerate(example.endings) if number != example.label]
-    endings = (*others[:place], _right(example), *others[place:])
-    return dataclasses.replace(example, endings=endings, label=int(place))
+    endings = (*others[:position], _right(example), *others[position:])
+    return dataclasses.replace(example, endings=endings, label=int(position))

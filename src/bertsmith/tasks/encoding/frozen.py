@@ -167,7 +167,7 @@ class FrozenEncoder(RowEncoder):
         choice: LayerChoice,
         finish: Callable[[Tensor, Batch], Tensor],
         width: tuple[int, ...],
-        what: str,
+        unit: str,
         *,
         reads: Callable[[GatheredRows], Read | None] = lambda part: part.read,
         apart: bool = False,
@@ -177,7 +177,7 @@ class FrozenEncoder(RowEncoder):
 
         Args:
             finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and its rows.
-            what: what R counts, for error messages.
+            unit: what R counts, for error messages.
             reads: returns the positions that `finish` receives, None for all tokens; by default those of the features.
             apart: the encoder reads `Batch.texts_apart` of the rows, every token of them.
             progress: counts the rows that are done.
@@ -198,7 +198,7 @@ class FrozenEncoder(RowEncoder):
             vectors: Logits = finish(choice.pick(states), gathered.batch).float().cpu().numpy()
             return vectors
 
-        return self._collect(features, compute, width, what, micro_tokens=self.micro_tokens, progress=progress)
+        return self._collect(features, compute, width, unit, micro_tokens=self.micro_tokens, progress=progress)
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -289,13 +289,13 @@ class OnnxEncoder(RowEncoder):
         self,
         features: EncodedExamples,
         compute: Callable[[OnnxModel, RowPart], Vectors],
-        what: str,
+        unit: str,
         progress: Progress | None,
     ) -> Vectors:
         """The vectors of all positions that are read, float32 [R, D]; equal rows are computed once.
 
         Args:
-            what: what R counts, for error messages.
+            unit: what R counts, for error messages.
         """
         if not self.has_vectors:
             raise CheckpointError(
@@ -307,7 +307,7 @@ class OnnxEncoder(RowEncoder):
             features,
             functools.partial(compute, self.model),
             (self.hidden_size,),
-            what,
+            unit,
             micro_tokens=self.runtime.inference_tokens,
             progress=progress,
             parallel=_parallel(self.model, compute),

@@ -158,7 +158,7 @@ class RowEncoder(abc.ABC):
         features: EncodedExamples,
         compute: Callable[[RowPart], Vectors],
         width: tuple[int, ...],
-        what: str,
+        unit: str,
         *,
         micro_tokens: int,
         progress: Progress | None,
@@ -168,7 +168,7 @@ class RowEncoder(abc.ABC):
 
         Args:
             compute: returns [r, *width] for some rows.
-            what: what R counts, for error messages.
+            unit: what R counts, for error messages.
             micro_tokens: maximum tokens (or one row) to compute together.
             progress: counts the rows that are done.
             parallel: how batches of many rows are computed at the same time; None if one by one is as fast.
@@ -178,7 +178,7 @@ class RowEncoder(abc.ABC):
         if memory and size > MOST_MEMORY * memory:
             raise ConfigError(
                 expected=f"at most {amount(MOST_MEMORY * memory)}B of vectors, half of the memory",
-                found=f"{amount(size)}B for {count:,} {what}",
+                found=f"{amount(size)}B for {count:,} {unit}",
                 fix="choose fewer layers or fewer examples",
             )
 

@@ -191,8 +191,8 @@ class RowPart:
             return gathered
         every = np.repeat(np.arange(len(features)), features.rows_per_unit)
         units, unit_of_row = np.unique(every[self.rows], return_inverse=True)
-        place = self.rows - features.first_rows[units[unit_of_row]]
-        return with_windows(gathered, unit_of_row, place, features.windows_of_first[units])
+        place_in_unit = self.rows - features.first_rows[units[unit_of_row]]
+        return with_windows(gathered, unit_of_row, place_in_unit, features.windows_of_first[units])
 
 
 def with_windows(gathered: GatheredRows, unit_of_row: Ints, place_in_unit: Ints, first_counts: Ints) -> GatheredRows:
@@ -263,11 +263,11 @@ def _micro_batch(
 
     counts = features.rows_per_unit[units]
     rows = rows_index(features.rows_per_unit, units)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place_in_unit = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     unit_of_row = np.repeat(np.arange(len(units)), counts)
-    row_names = np.repeat(names, counts) + place
+    row_names = np.repeat(names, counts) + place_in_unit
     by_length = _by_length(features, rows)
-    rows, place, unit_of_row = rows[by_length], place[by_length], unit_of_row[by_length]
+    rows, place_in_unit, unit_of_row = rows[by_length], place_in_unit[by_length], unit_of_row[by_length]
     gathered = gather_rows(
         rows,
         token_ids=features.rows.token_ids,
@@ -279,7 +279,7 @@ def _micro_batch(
         device=device,
     )
     if features.windows_of_first is not None:
-        gathered = with_windows(gathered, unit_of_row, place, features.windows_of_first[units])
+        gathered = with_windows(gathered, unit_of_row, place_in_unit, features.windows_of_first[units])
     targets = target = None
     if features.target_rows is not None:
         target, targets = _target_of(features.target_rows.select(units[unit_of_row]), gathered.batch)
@@ -291,7 +291,7 @@ def _micro_batch(
         read=gathered.read,
         chosen=gathered.chosen,
         unit_of_row=torch.from_numpy(unit_of_row).to(device),
-        place_in_unit=torch.from_numpy(place).to(device),
+        place_in_unit=torch.from_numpy(place_in_unit).to(device),
         targets=targets,
         num_units=len(units),
         step=step,

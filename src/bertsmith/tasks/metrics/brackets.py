@@ -41,8 +41,8 @@ class Tree:
     @property
     def labels(self) -> frozenset[str]:
         """The labels of all constituents, those of words left out."""
-        own = () if self.word is not None else (self.label,)
-        return frozenset(own).union(*(child.labels for child in self.children))
+        labels = () if self.word is not None else (self.label,)
+        return frozenset(labels).union(*(child.labels for child in self.children))
 
     def words(self) -> "Iterator[Tree]":
         """The words in their order, each with its part of speech."""

@@ -19,67 +19,67 @@ Ints = npt.NDArray[np.int64]
 NO_LABEL = -1
 
 
-def label_thresholds(probabilities: Floats, given: Ints) -> Floats:
+def label_thresholds(probabilities: Floats, labels: Ints) -> Floats:
     """The mean probability of each label over the examples that have it, [K]; infinity for a label that none has.
 
     Args:
         probabilities: [E, K], of models that were not trained on the example.
-        given: the labels that the examples have, [E].
+        labels: the labels that the examples have, [E].
 
     >>> label_thresholds(np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]), np.array([0, 0, 1])).tolist()
     [0.7, 0.8]
     """
-    counts = np.bincount(given, minlength=probabilities.shape[1])
-    own = np.bincount(given, weights=_own(probabilities, given), minlength=probabilities.shape[1])
-    thresholds: Floats = np.where(counts > 0, own / np.maximum(counts, 1), np.inf)
+    counts = np.bincount(labels, minlength=probabilities.shape[1])
+    sums = np.bincount(labels, weights=_label_probabilities(probabilities, labels), minlength=probabilities.shape[1])
+    thresholds: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
     return thresholds
 
 
-def confident_labels(probabilities: Floats, given: Ints) -> Ints:
+def confident_labels(probabilities: Floats, labels: Ints) -> Ints:
     """The label that each example confidently has, [E]; `NO_LABEL` where no label reaches its threshold.
 
     >>> confident_labels(np.array([[0.9, 0.1], [0.1, 0.9], [0.6, 0.4], [0.2, 0.8]]), np.array([0, 0, 1, 1])).tolist()
     [0, 1, 0, 1]
     """
-    reached = np.where(probabilities >= label_thresholds(probabilities, given), probabilities, -np.inf)
+    reached = np.where(probabilities >= label_thresholds(probabilities, labels), probabilities, -np.inf)
     return np.where(np.isfinite(reached.max(axis=1)), reached.argmax(axis=1), NO_LABEL).astype(np.int64)
 
 
-def joint_counts(confident: Ints, given: Ints, num_labels: int) -> Floats:
+def joint_counts(confident: Ints, labels: Ints, num_labels: int) -> Floats:
     """Estimated numbers of examples by the label that they have and the one that they should have, [K, K].
 
     Each row is scaled to the number of examples with its label; a label without any confident example counts as right.
     """
     sure = confident != NO_LABEL
-    cells = given[sure] * num_labels + confident[sure]
+    cells = labels[sure] * num_labels + confident[sure]
     joint = np.bincount(cells, minlength=num_labels**2).reshape(num_labels, num_labels).astype(np.float64)
-    totals, counts = joint.sum(axis=1), np.bincount(given, minlength=num_labels)
+    totals, counts = joint.sum(axis=1), np.bincount(labels, minlength=num_labels)
     empty = totals == 0
     joint[empty, empty] = 1.0
     return joint * (counts / np.where(empty, 1.0, totals))[:, None]
 
 
-def share_of_errors(probabilities: Floats, given: Ints) -> float:
+def share_of_errors(probabilities: Floats, labels: Ints) -> float:
     """The estimated share of examples whose label is wrong.
 
     >>> share_of_errors(np.array([[0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.2, 0.8]]), np.array([0, 0, 1, 1]))
     0.25
     """
-    joint = joint_counts(confident_labels(probabilities, given), given, probabilities.shape[1])
-    return float(1.0 - np.trace(joint) / len(given))
+    joint = joint_counts(confident_labels(probabilities, labels), labels, probabilities.shape[1])
+    return float(1.0 - np.trace(joint) / len(labels))
 
 
-def normalized_margins(probabilities: Floats, given: Ints) -> Floats:
+def normalized_margins(probabilities: Floats, labels: Ints) -> Floats:
     """The probability of the label that an example has, less the highest one of the others, [E]; low where it is wrong.
 
     >>> normalized_margins(np.array([[0.75, 0.25], [0.75, 0.25]]), np.array([0, 1])).tolist()
     [0.5, -0.5]
     """
     others = probabilities.copy()
-    others[np.arange(len(given)), given] = -np.inf
-    margins: Floats = _own(probabilities, given) - others.max(axis=1)
+    others[np.arange(len(labels)), labels] = -np.inf
+    margins: Floats = _label_probabilities(probabilities, labels) - others.max(axis=1)
     return margins
 
 
-def _own(probabilities: Floats, given: Ints) -> Floats:
-    return np.asarray(probabilities[np.arange(len(given)), given])
+def _label_probabilities(probabilities: Floats, labels: Ints) -> Floats:
+    return np.asarray(probabilities[np.arange(len(labels)), labels])

@@ -114,8 +114,8 @@ def rank_of(scores: Sequence[float], right: int) -> int:
     >>> rank_of([0.2, 0.5, 0.2], 2), rank_of([0.2, 0.5, 0.2], 0)
     (3, 2)
     """
-    own = scores[right]
-    return 1 + sum(score > own for score in scores) + sum(score == own for score in scores[:right])
+    right_score = scores[right]
+    return 1 + sum(score > right_score for score in scores) + sum(score == right_score for score in scores[:right])
 
 
 def _discounted(gains: Floats) -> float:

@@ -111,12 +111,12 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     >>> [text[start:end] for start, end in sentence_spans(text)]
     ['The news', 'It  rained.', 'Then\nit snowed.']
     """
-    places = [place for place, character in enumerate(text) if not character.isspace()]
+    positions = [position for position, character in enumerate(text) if not character.isspace()]
     spans, done = [], 0
     for paragraph in _BLANK_LINES.split(text):
         for sentence in split_sentences(paragraph):
             past = done + sum(not character.isspace() for character in sentence)
-            spans.append((places[done], places[past - 1] + 1))
+            spans.append((positions[done], positions[past - 1] + 1))
             done = past
     return spans
 

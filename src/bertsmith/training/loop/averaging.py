@@ -59,10 +59,10 @@ class AveragedSgd(Optimizer):
                 averages, [parameter.detach() for parameter in group.parameters], 1 / int(self._averaged)
             )
 
-    def _update(self, found: WithGradients, learning_rate: float) -> None:
-        if found.group.decay:
-            torch._foreach_mul_(found.parameters, 1 - learning_rate * found.group.decay)
-        torch._foreach_add_(found.parameters, found.gradients, alpha=-learning_rate)
+    def _update(self, tensors: WithGradients, learning_rate: float) -> None:
+        if tensors.group.decay:
+            torch._foreach_mul_(tensors.parameters, 1 - learning_rate * tensors.group.decay)
+        torch._foreach_add_(tensors.parameters, tensors.gradients, alpha=-learning_rate)
 
     def reset(self) -> None:
         """Resets the average, as if no update had been made."""

@@ -177,7 +177,7 @@ class Deadline:
         self.save_every = settings.save_every
         self.evaluate_every = settings.evaluate_every or int(resolved["evaluate_every"])
         self.trial, self.evaluation, self.checkpoint = (
-            float(resolved.get(f"seconds_per_{what}", 0.0)) for what in ("step", "evaluation", "checkpoint")
+            float(resolved.get(f"seconds_per_{event}", 0.0)) for event in ("step", "evaluation", "checkpoint")
         )
         # Sums over the past that decay with time: seconds, and steps in them.
         self._worked = self._steps = 0.0

@@ -123,8 +123,8 @@ def write_checkpoint(
                 stack.close()  # which gives it its name
 
         partial = Path(result_of_first_rank(begin, rank))
-        own = on_every_rank(lambda: _write(partial, model, optimizer, carried, rank), rank)
-        digests = {name: digest for part in from_all_ranks(own, rank) for name, digest in part.items()}
+        written = on_every_rank(lambda: _write(partial, model, optimizer, carried, rank), rank)
+        digests = {name: digest for part in from_all_ranks(written, rank) for name, digest in part.items()}
         on_first_rank(finish, rank)
     return folder
 
@@ -182,10 +182,10 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer, carrie
             raise _damaged(folder, file, "its digest is missing")
     for name, digest in digests.items():
         try:
-            found = digest_file(folder / name)
+            actual = digest_file(folder / name)
         except OSError as error:
             raise _damaged(folder, name, str(error)) from error
-        if found != digest:
+        if actual != digest:
             raise _damaged(folder, name, "its digest differs from the recorded one")
     try:
         trained, moments = (
@@ -241,14 +241,14 @@ def take_whole(model: nn.Module, folder: Path, rank: Rank) -> None:
         path.unlink()
 
 
-def _write_whole(path: Path, model: nn.Module, rank: Rank, what: str) -> None:
+def _write_whole(path: Path, model: nn.Module, rank: Rank, contents: str) -> None:
     """Writes whole parameters; all processes gather one after another, and rank 0 writes."""
     tensors = model_tensors(model)
     values = whole_tensors(tensors)
 
     def write() -> None:
         try:
-            space = disk_errors(f"space for {what} in '{path.parent}'", "free some space and resume")
+            space = disk_errors(f"space for {contents} in '{path.parent}'", "free some space and resume")
             with space, atomic_file(path) as file:
                 write_tensors(file, tensors, values)
         finally:

@@ -90,7 +90,7 @@ def train(
                 began = time.monotonic()
                 rate = learning_rate(
                     settings.schedule,
-                    state.pace.place(step),
+                    state.pace.planned_position(step),
                     peak=settings.learning_rate,
                     warmup=warmup,
                     total=state.pace.planned,

@@ -171,16 +171,16 @@ class Optimizer(abc.ABC):
         for group in self.groups:
             present = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if p.grad is not None]
             if present:
-                found = WithGradients(
+                tensors = WithGradients(
                     group,
                     [p for _, p in present],
                     [own_rows(p.grad) for _, p in present if p.grad is not None],
                     [tuple(map(own_rows, self.moments[name])) for name, _ in present],
                 )
-                self._update(found, learning_rate * group.factor)
+                self._update(tensors, learning_rate * group.factor)
 
     @abc.abstractmethod
-    def _update(self, found: WithGradients, learning_rate: float) -> None:
+    def _update(self, tensors: WithGradients, learning_rate: float) -> None:
         """Updates the parameters and their moments in place.
 
         Of parameters that are divided among processes, gradients and moments are the rows that this one holds.
@@ -213,8 +213,8 @@ class BertAdam(Optimizer):
     The update is one pass over memory, in the fused kernel that `torch.optim.AdamW(fused=True)` calls.
     """
 
-    def _update(self, found: WithGradients, learning_rate: float) -> None:
-        group, parameters, gradients, moments = found
+    def _update(self, tensors: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = tensors
         parameters = list(map(own_rows, parameters))
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
@@ -243,8 +243,8 @@ class Lamb(Optimizer):
     that Google published with ALBERT (`lamb_optimizer.py`), names alone decide that, whatever the weight decay.
     """
 
-    def _update(self, found: WithGradients, learning_rate: float) -> None:
-        group, parameters, gradients, moments = found
+    def _update(self, tensors: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = tensors
         (b1, b2), t = self.betas, self.updates
         whole_parameters, parameters = parameters, list(map(own_rows, parameters))
         m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
@@ -286,10 +286,10 @@ class Muon(BertAdam):
         """One for the hidden matrices, which have no second moment."""
         return 1 if group.hidden else 2
 
-    def _update(self, found: WithGradients, learning_rate: float) -> None:
-        group, parameters, gradients, moments = found
+    def _update(self, tensors: WithGradients, learning_rate: float) -> None:
+        group, parameters, gradients, moments = tensors
         if not group.hidden:
-            super()._update(found, learning_rate)
+            super()._update(tensors, learning_rate)
             return
         rate, m = learning_rate * self.matrix_rate, [only for (only,) in moments]
         torch._foreach_mul_(m, _MOMENTUM)
@@ -319,13 +319,13 @@ def orthogonal(matrix: Tensor) -> Tensor:
     for _ in range(5):
         square = x @ x.T
         x = first * x + (third * square + fifth * square @ square) @ x
-    found: Tensor = (x.T if is_tall else x).to(matrix.dtype)
-    return found
+    nearest: Tensor = (x.T if is_tall else x).to(matrix.dtype)
+    return nearest
 
 
 @torch.no_grad()
-def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], what: str) -> None:
+def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], owner: str) -> None:
     """Copies `source` into the tensors of `target`, which must have the same names and shapes."""
-    require_fit({name: tuple(tensor.shape) for name, tensor in source.items()}, target, what)
+    require_fit({name: tuple(tensor.shape) for name, tensor in source.items()}, target, owner)
     for name, tensor in target.items():
         tensor.copy_(source[name])

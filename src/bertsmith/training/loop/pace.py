@@ -60,24 +60,24 @@ class Pace:
         """This pace, but with `steps` steps in all, decided after `step` steps."""
         return Pace(self.planned, (*self.changes, (step, steps)))
 
-    def place(self, step: int) -> float:
+    def planned_position(self, step: int) -> float:
         """The step of the planned schedule, mostly between two, that this step of the run corresponds to.
 
-        >>> [Pace(100, ((20, 60),)).place(step) for step in (0, 20, 40, 60)]
+        >>> [Pace(100, ((20, 60),)).planned_position(step) for step in (0, 20, 40, 60)]
         [0, 20, 60.0, 100.0]
         """
-        begin, total, place = 0, self.planned, 0.0
+        begin, total, position = 0, self.planned, 0.0
         for changed, steps in self.changes:
             if step <= changed:
                 break
-            place += (changed - begin) * (self.planned - place) / (total - begin)
+            position += (changed - begin) * (self.planned - position) / (total - begin)
             begin, total = changed, steps
-        return place + (step - begin) * (self.planned - place) / (total - begin) if begin else step
+        return position + (step - begin) * (self.planned - position) / (total - begin) if begin else step
 
-    def first_step(self, place: float) -> int:
-        """The first step at or after a place in the planned schedule.
+    def first_step(self, position: float) -> int:
+        """The first step at or after a position in the planned schedule.
 
         >>> Pace(100, ((20, 60),)).first_step(90), Pace(100).first_step(90)
         (55, 90)
         """
-        return bisect.bisect_left([self.place(step) for step in range(self.steps + 1)], place)
+        return bisect.bisect_left([self.planned_position(step) for step in range(self.steps + 1)], position)

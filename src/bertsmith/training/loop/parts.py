@@ -68,9 +68,9 @@ class Parts:
                     before = self.shapes.get(name, (0,))[0]
                     self.shapes[name] = (before + rows, *rest)
 
-    def require_fit(self, targets: Mapping[str, Tensor], what: str) -> None:
+    def require_fit(self, targets: Mapping[str, Tensor], owner: str) -> None:
         """Checks that the targets have the same names and whole shapes."""
-        require_fit(self.shapes, targets, what)
+        require_fit(self.shapes, targets, owner)
 
     @torch.no_grad()
     def copy_to(self, targets: Mapping[str, Tensor]) -> None:

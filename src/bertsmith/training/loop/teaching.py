@@ -37,14 +37,14 @@ class Teaching(abc.ABC):
 
     @abc.abstractmethod
     def loss(
-        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, own: Tensor
+        self, model: nn.Module, micro_batch: Any, output: Any, trace: Any, workload_loss: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The contribution of a micro-batch to the loss of its step, and more sums for the log.
 
         Args:
             output: what it returned for the micro-batch.
             trace: from `new_trace`, after that forward pass.
-            own: the workload's own loss of the micro-batch, already divided by the totals of the step.
+            workload_loss: the workload's own loss of the micro-batch, already divided by the totals of the step.
         """
 
     def figures(self, sums: Mapping[str, float]) -> dict[str, float]:
