@@ -50,18 +50,18 @@ class Arm(Pretraining):
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`; reads its own corpus."""
         folder = bench.reading().folder
-        own = dataclasses.replace(bench, text=CorpusText([folder / self.text], folder))
+        with_text = dataclasses.replace(bench, text=CorpusText([folder / self.text], folder))
         if self.shape is not None:
-            self._config_file(own).parent.mkdir(exist_ok=True)
-            write_json(self._config_file(own), self._config(own).to_dict())
-        self.require_same(own)
-        return super().make(own, seed, scratch)
+            self._config_file(with_text).parent.mkdir(exist_ok=True)
+            write_json(self._config_file(with_text), self._config(with_text).to_dict())
+        self.require_same(with_text)
+        return super().make(with_text, seed, scratch)
 
     def recipe(self, bench: Bench) -> Recipe:
         """See `Pretraining.recipe`."""
         assert bench.budget.tokens is not None, "ablations have equal tokens"
         shape = {"size": bench.budget.size} if self.shape is None else {"config": str(self._config_file(bench))}
-        given = {
+        options = {
             **shape,
             **dict(self.changes),
             "objective": self.objective or "mlm",
@@ -72,12 +72,12 @@ class Arm(Pretraining):
             "device": bench.device,
             "seed": self.seed,
         }
-        return settings_from_recipe(given)
+        return settings_from_recipe(options)
 
     def record(self, bench: Bench) -> dict[str, Any]:
         """See `Kept.record`."""
-        own = {"changes": dict(self.changes), "shape": None if self.shape is None else list(self.shape)}
-        return {**super().record(bench), **own}
+        changes = {"changes": dict(self.changes), "shape": None if self.shape is None else list(self.shape)}
+        return {**super().record(bench), **changes}
 
     def _config_file(self, bench: Bench) -> Path:
         return bench.models / "shapes" / f"{self.name}.json"
@@ -121,8 +121,8 @@ class CountedWords(Untrained):
 
     def make(self, bench: Bench, seed: int, scratch: Path) -> Made:
         """See `Source.make`."""
-        place = scratch / "base"
-        if not place.is_dir():
+        path = scratch / "base"
+        if not path.is_dir():
             corpus = Corpus.open(bench.reading().corpus)
             run, data, _ = self.like.recipe(bench)
             model, counted = (new_model(run, data, seed, corpus) for _ in range(2))
@@ -130,6 +130,6 @@ class CountedWords(Untrained):
                 initialize_from_corpus(counted, corpus, seed)
             with torch.no_grad():
                 model.encoder.word_table.copy_(counted.encoder.word_table)
-            found = ModelMetadata.from_dict({"task": "pretraining", "objective": data.objective, "tokens": 0})
-            save_pretrained(place, model, corpus.tokenizer, found, trained=())
-        return Made(path=str(place))
+            metadata = ModelMetadata.from_dict({"task": "pretraining", "objective": data.objective, "tokens": 0})
+            save_pretrained(path, model, corpus.tokenizer, metadata, trained=())
+        return Made(path=str(path))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.base.core.randomness import generator
-from bertsmith.recipes.comparison.fitting import Cell, Place, lines_of
+from bertsmith.recipes.comparison.fitting import Cell, CellKey, lines_of
 from bertsmith.recipes.results.comparison import paired
 from bertsmith.recipes.results.resampling import DRAWS, Line, ScoreRows, score_rows
 from bertsmith.tasks.specs.task import TaskSpec
@@ -27,13 +27,13 @@ IsPiece = Callable[[str], bool]
 
 
 def against(
-    first: str, own: Sequence[Cell], theirs: Mapping[Place, Cell], folder: Path, spec: TaskSpec, is_piece: IsPiece
+    first: str, cells: Sequence[Cell], theirs: Mapping[CellKey, Cell], folder: Path, spec: TaskSpec, is_piece: IsPiece
 ) -> dict[str, Any]:
     """How the scores of an arm differ from those of another one, as plain values.
 
     Args:
         first: the name of the other arm.
-        own: the cells of the arm.
+        cells: the cells of the arm.
         theirs: those of the other arm.
         folder: where the cells of the task are.
         is_piece: whether a word is a single piece.
@@ -44,12 +44,12 @@ def against(
         accuracy of tags of words of a single piece.
     """
     differences, p_values, pairs = [], [], list[Pair]()
-    for cell in own:
-        other = theirs.get(dataclasses.replace(cell.place, system=first))
+    for cell in cells:
+        other = theirs.get(dataclasses.replace(cell.key, system=first))
         if other is None:
             continue
         differences.append(round(cell.scores[spec.metric] - other.scores[spec.metric], 4))
-        pairs.append([lines_of(folder, cell.place), lines_of(folder, other.place)])
+        pairs.append([lines_of(folder, cell.key), lines_of(folder, other.key)])
         _, test = paired(spec.kind, spec.metric, spec.scheme, pairs[-1][:1], pairs[-1][1:])
         p_values.append(round(test.p_value, 4))
     result = {"against": first, "differences": differences, "p_values": p_values}

@@ -92,7 +92,7 @@ class Material:
         package = Path(bertsmith.__file__).parent
         documents = read_documents(texts) if texts else docstring_documents([package], workers=1)
         every = list(chapters(documents))
-        kept = [one for number, one in enumerate(every) if number % ASIDE]
+        kept = [chapter for number, chapter in enumerate(every) if number % ASIDE]
         write_text(self.folder / "ordered.txt", _lines(kept))
         write_text(self.folder / "shuffled.txt", _lines(shuffled(kept)))
         write_text(self.folder / "aside.txt", _lines(every[::ASIDE]))
@@ -143,9 +143,11 @@ def require_same(work: Path, settings: Mapping[str, Any]) -> None:
     note = work / "settings.json"
     if not note.is_file():
         write_json(note, settings)
-    elif (found := read_json(note)) != settings:
+    elif (recorded := read_json(note)) != settings:
         raise RunError(
-            expected=f"what '{work}' was made with, {found}", found=str(settings), fix="name another folder with --work"
+            expected=f"what '{work}' was made with, {recorded}",
+            found=str(settings),
+            fix="name another folder with --work",
         )
 
 
@@ -162,9 +164,9 @@ def shuffled(every: Chapters) -> Chapters:
     >>> [len(one) for one in shuffled([["a", "b"], ["c"]])]
     [2, 1]
     """
-    sentences = [sentence for one in every for sentence in one]
+    sentences = [sentence for chapter in every for sentence in chapter]
     order = iter(generator(TASK_SEED, "shuffled sentences").permutation(len(sentences)).tolist())
-    return [[sentences[number] for number in itertools.islice(order, len(one))] for one in every]
+    return [[sentences[number] for number in itertools.islice(order, len(chapter))] for chapter in every]
 
 
 def word_order(material: Material) -> Labelled:
@@ -200,13 +202,13 @@ def next_sentence(material: Material) -> Labelled:
 
 def sick_table(material: Material, part: str) -> Path:
     """SICK's judgments of entailment as a table whose columns are named as in other files of pairs."""
-    place = material.folder / f"sick-{part}.tsv"
-    if not place.is_file():
+    path = material.folder / f"sick-{part}.tsv"
+    if not path.is_file():
         rows = _place(material, f"nli/SICK_{part}.txt").read_text(encoding="utf-8").splitlines()
         cells = [row.split("\t") for row in rows[1:]]
-        lines = [f"{one[1]}\t{one[2]}\t{one[4].strip().lower()}\n" for one in cells]
-        write_text(place, "sentence1\tsentence2\tlabel\n" + "".join(lines))
-    return place
+        lines = [f"{row[1]}\t{row[2]}\t{row[4].strip().lower()}\n" for row in cells]
+        write_text(path, "sentence1\tsentence2\tlabel\n" + "".join(lines))
+    return path
 
 
 def _halves(examples: Sequence[Example]) -> Labelled:
@@ -217,14 +219,14 @@ def _halves(examples: Sequence[Example]) -> Labelled:
 
 
 def _swapped(words: Sequence[str], draw: np.random.Generator) -> list[str]:
-    found = list(words)
-    for place in draw.choice(len(found) - 1, size=3, replace=False).tolist():
-        found[place], found[place + 1] = found[place + 1], found[place]
-    return found
+    swapped = list(words)
+    for position in draw.choice(len(swapped) - 1, size=3, replace=False).tolist():
+        swapped[position], swapped[position + 1] = swapped[position + 1], swapped[position]
+    return swapped
 
 
 def _lines(every: Chapters) -> str:
-    return "".join("".join(f"{sentence}\n" for sentence in one) + "\n" for one in every)
+    return "".join("".join(f"{sentence}\n" for sentence in chapter) + "\n" for chapter in every)
 
 
 def _lines_form() -> CorpusSettings:
@@ -255,13 +257,13 @@ def _of_files(kind: str, train: str, dev: str = "") -> Callable[[Material], Labe
 
 def _topics(material: Material) -> Labelled:
     """News with one of eight topics, from lines of a topic, a tab and a text."""
-    found = []
+    parts = []
     for part in ("train", "test"):
         lines = _place(material, f"cls/reuters_r8/r8-{part}-all-terms.txt").read_text(encoding="utf-8").splitlines()
         rows = [line.split("\t", 1) for line in lines if "\t" in line]
         rows = [row for row in rows if row != ["Class", "Example"]]
-        found.append([TextExample(id=str(at), first=text, label=topic) for at, (topic, text) in enumerate(rows)])
-    return found[0], found[1]
+        parts.append([TextExample(id=str(at), first=text, label=topic) for at, (topic, text) in enumerate(rows)])
+    return parts[0], parts[1]
 
 
 def _place(material: Material, path: str) -> Path:

@@ -88,8 +88,8 @@ class Likeliest(System):
             scores = np.array([-each.nll for each in perplexities(engine, tokenizer, named_texts(texts))])
         counts = [len(example.endings) for example in examples]
         return [
-            _choice(example, own)
-            for example, own in zip(examples, np.split(scores, np.cumsum(counts)[:-1]), strict=True)
+            _choice(example, candidates)
+            for example, candidates in zip(examples, np.split(scores, np.cumsum(counts)[:-1]), strict=True)
         ]
 
 

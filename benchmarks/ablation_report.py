@@ -13,7 +13,7 @@ from ablation_differences import against
 from matplotlib.figure import Figure
 
 from bertsmith.base.storage.files import write_json, write_text
-from bertsmith.recipes.comparison.fitting import Cell, Place, lines_of
+from bertsmith.recipes.comparison.fitting import Cell, CellKey, lines_of
 from bertsmith.tasks.metrics.uncertainty import spread
 from bertsmith.tasks.specs.task import TaskSpec
 
@@ -36,15 +36,15 @@ def summary(
         spec_of: returns the spec of a task.
         is_piece: whether a word is a single piece.
     """
-    found = {}
+    results = {}
     for name, question in questions.items():
         rows = []
         for task, arms in question["arms"].items():
-            own = _rows(task, arms, tasks[task], folder / task, spec_of(task), is_piece) if task in tasks else []
-            rows += own if len(own) == len(arms) else []
+            arm_rows = _rows(task, arms, tasks[task], folder / task, spec_of(task), is_piece) if task in tasks else []
+            rows += arm_rows if len(arm_rows) == len(arms) else []
         if rows:
-            found[name] = {"title": question["title"], "rows": rows, "verdict": verdict(rows)}
-    return found
+            results[name] = {"title": question["title"], "rows": rows, "verdict": verdict(rows)}
+    return results
 
 
 def verdict(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
@@ -76,16 +76,16 @@ def _rows(
 
     A difference is taken seed by seed, between fits on the same labelled examples, see `ablation_differences.py`.
     """
-    by_arm: dict[str, dict[Place, Cell]] = {}
+    by_arm: dict[str, dict[CellKey, Cell]] = {}
     for cell in cells:
-        if not cell.error and cell.place.system in arms:
-            by_arm.setdefault(cell.place.system, {})[cell.place] = cell
+        if not cell.error and cell.key.system in arms:
+            by_arm.setdefault(cell.key.system, {})[cell.key] = cell
     rows = []
     for arm in arms:
-        own = sorted(by_arm.get(arm, {}).values(), key=lambda one: one.place.seed)
-        if not own:
+        of_arm = sorted(by_arm.get(arm, {}).values(), key=lambda cell: cell.key.seed)
+        if not of_arm:
             continue
-        over = spread([cell.scores[spec.metric] for cell in own])
+        over = spread([cell.scores[spec.metric] for cell in of_arm])
         row: dict[str, Any] = {
             "task": task,
             "metric": spec.metric,
@@ -94,12 +94,12 @@ def _rows(
             "lowest": round(min(over.values), 4),
             "highest": round(max(over.values), 4),
             "values": [round(value, 4) for value in over.values],
-            "fit_processor_seconds": round(spread([one.costs["fit_processor_seconds"] for one in own]).mean, 1),
-            "notes": sorted({one.note for one in own if one.note}),
+            "fit_processor_seconds": round(spread([cell.costs["fit_processor_seconds"] for cell in of_arm]).mean, 1),
+            "notes": sorted({cell.note for cell in of_arm if cell.note}),
         }
-        row |= {"groups": groups} if (groups := _groups(own, folder, spec)) else {}
+        row |= {"groups": groups} if (groups := _groups(of_arm, folder, spec)) else {}
         if arm != arms[0]:
-            row |= against(arms[0], own, by_arm.get(arms[0], {}), folder, spec, is_piece)
+            row |= against(arms[0], of_arm, by_arm.get(arms[0], {}), folder, spec, is_piece)
         rows.append(row)
     return rows
 
@@ -107,38 +107,43 @@ def _rows(
 def _groups(cells: Sequence[Cell], folder: Path, spec: TaskSpec) -> dict[str, float]:
     """The mean score of the examples of each group, of choices whose ids begin with a group and a slash."""
     scores: dict[str, list[float]] = {}
-    for line in itertools.chain.from_iterable(lines_of(folder, cell.place) for cell in cells):
+    for line in itertools.chain.from_iterable(lines_of(folder, cell.key) for cell in cells):
         group, slash, _ = line["id"].partition("/")
         if spec.kind == "choice" and slash:
             scores.setdefault(group, []).append(line["score"])
     return {group: round(float(np.mean(values)), 4) for group, values in sorted(scores.items())}
 
 
-def write_results(place: Path, values: Mapping[str, Any], tasks: Tasks, *, drawn: bool) -> None:
-    """Writes PLACE.json, PLACE.jsonl with a line for each cell, and if `drawn` PLACE.svg."""
+def write_results(path: Path, values: Mapping[str, Any], tasks: Tasks, *, drawn: bool) -> None:
+    """Writes PATH.json, PATH.jsonl with a line for each cell, and if `drawn` PATH.svg."""
     lines = []
     for task, cells in tasks.items():
         for cell in cells:
-            one = dataclasses.asdict(cell)
-            settings = one["provenance"].get("settings", {})
+            fields = dataclasses.asdict(cell)
+            settings = fields["provenance"].get("settings", {})
             kept = {
                 key: settings[key]
                 for key in ("reads", "learning_rate", "epochs", "steps", "penalty")
                 if key in settings
             }
-            line = {"task": task, **one["place"], "scores": _rounded(one["scores"]), "costs": _rounded(one["costs"])}
-            line |= {"settings": kept, "train": one["provenance"].get("train", "")}
-            line |= {key: one[key] for key in ("note", "error") if one[key]}
+            line = {
+                "task": task,
+                **fields["key"],
+                "scores": _rounded(fields["scores"]),
+                "costs": _rounded(fields["costs"]),
+            }
+            line |= {"settings": kept, "train": fields["provenance"].get("train", "")}
+            line |= {key: fields[key] for key in ("note", "error") if fields[key]}
             lines.append(json.dumps(line) + "\n")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    write_text(place.with_name(place.name + ".jsonl"), "".join(lines))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path.with_name(path.name + ".jsonl"), "".join(lines))
     write_json(
-        place.with_name(place.name + ".json"), {"benchmark": "ablations", "day": time.strftime("%Y-%m-%d"), **values}
+        path.with_name(path.name + ".json"), {"benchmark": "ablations", "day": time.strftime("%Y-%m-%d"), **values}
     )
     if drawn and values["questions"]:
-        draw(values["questions"], place.with_name(place.name + ".svg"))
+        draw(values["questions"], path.with_name(path.name + ".svg"))
     if drawn and len(sizes := _sizes(values)) > 1:
-        draw_sizes(sizes, place.with_name(place.name + "_sizes.svg"))
+        draw_sizes(sizes, path.with_name(path.name + "_sizes.svg"))
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:

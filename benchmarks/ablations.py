@@ -71,7 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     work = options.work
     material = Material(folder=work / "text", data=options.data, dev=options.dev, length=LENGTH)
     names = ("tokens", "size", "pieces", "dev", "most")
-    require_same(work, {name: getattr(options, name) for name in names} | {"text": [one.name for one in options.text]})
+    require_same(
+        work, {name: getattr(options, name) for name in names} | {"text": [path.name for path in options.text]}
+    )
     material.prepare(options.text, options.pieces)
     results = Results(options, material)
     for name in options.questions:
@@ -110,14 +112,14 @@ def bench_of(task: str, material: Material, options: argparse.Namespace) -> Benc
 def intermediate(options: argparse.Namespace, material: Material) -> None:
     """Runs `pretraining_gain.py` with a labelled task in between, for the models of two objectives."""
     for name in INTERMEDIATE_OF:
-        place = options.work / f"intermediate-{name}"
-        if place.with_suffix(".json").is_file():
+        folder = options.work / f"intermediate-{name}"
+        if folder.with_suffix(".json").is_file():
             continue
         bench = bench_of("nli", material, options)
         base = MODELS[name].make(bench, SEED, options.work)
         script = Path(__file__).with_name("pretraining_gain.py")
         data = options.data
-        command = [sys.executable, str(script), "--model", base.path, "--no-scratch", "--out", str(place)]
+        command = [sys.executable, str(script), "--model", base.path, "--no-scratch", "--out", str(folder)]
         command += ["--intermediate", f"nli:classification={data}/nli/mnli_train.tsv,{data}/nli/mnli_val.tsv"]
         command += ["--task", f"sick:classification={sick_table(material, 'train')},{sick_table(material, 'trial')}"]
         command += ["--labels", "100,300", "--most", str(options.most), "--dev", str(options.dev)]
@@ -139,14 +141,14 @@ class Results:
         """
         options, folder, models = self.options, self.options.work / "tasks", self.options.work / "models"
         label = f"{machine_label(self.machine)}_torch-{torch.__version__}"
-        place = options.out or RESULTS / f"ablations_{label}"
+        path = options.out or RESULTS / f"ablations_{label}"
         tasks = {path.name: list(all_cells(path)) for path in sorted(folder.glob("*"))}
         questions = {
             name: {
-                "title": one.title,
+                "title": question.title,
                 "arms": {task: tuple(arms_of(name, task)) for task in tasks_of(name, options.data)},
             }
-            for name, one in QUESTIONS.items()
+            for name, question in QUESTIONS.items()
         }
         gains = {name: self._gain(name) for name in INTERMEDIATE_OF}
         asked = ("tokens", "size", "pieces", "labels", "dev", "seeds", "most")
@@ -165,9 +167,9 @@ class Results:
             "questions": summary(
                 questions, tasks, folder, lambda task: read_task(self.material, task)[0], self.material.is_piece
             ),
-            INTERMEDIATE: {name: one for name, one in gains.items() if one},
+            INTERMEDIATE: {name: gain for name, gain in gains.items() if gain},
         }
-        write_results(place, values, tasks, drawn=drawn)
+        write_results(path, values, tasks, drawn=drawn)
         return values
 
     def _made(self, name: str) -> Path:
@@ -186,12 +188,12 @@ class Results:
 
     def _perplexity(self, model: Path) -> float:
         """The perplexity of a piece in chapters that no model reads, each as one text; computed once."""
-        place = model.with_suffix(".aside.json")
-        if not place.is_file():
+        path = model.with_suffix(".aside.json")
+        if not path.is_file():
             chapters = [" ".join(sentences) for sentences in self.material.sentences()[:CHAPTERS]]
             perplexities = bertsmith.load(model, device=self.options.device).perplexity(chapters)
-            write_json(place, Perplexity.of_all(perplexities).to_dict())
-        return round(float(read_json(place)["perplexity"]), 2)
+            write_json(path, Perplexity.of_all(perplexities).to_dict())
+        return round(float(read_json(path)["perplexity"]), 2)
 
     def _gain(self, name: str) -> Mapping[str, Any]:
         path = Path(self.options.work) / f"intermediate-{name}.json"
@@ -218,16 +220,16 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--most", type=int, default=3000, help="examples of the intermediate task")
     parser.add_argument("--out", type=Path, help="the result, without its ending [in results/]")
-    found = parser.parse_args(arguments)
-    found.tokens = found.tokens or (400_000 if found.text else 20_000)
-    found.pieces = found.pieces or (4000 if found.text else 1000)
-    found.labels = found.labels or (60 if found.data is None else 1000)
-    found.dev = found.dev or (60 if found.data is None else 500)
-    found.questions = found.questions.split(",")
-    found.tasks = found.tasks.split(",") if found.tasks else []
-    if unknown := set(found.questions) - set(ORDER):
+    options = parser.parse_args(arguments)
+    options.tokens = options.tokens or (400_000 if options.text else 20_000)
+    options.pieces = options.pieces or (4000 if options.text else 1000)
+    options.labels = options.labels or (60 if options.data is None else 1000)
+    options.dev = options.dev or (60 if options.data is None else 500)
+    options.questions = options.questions.split(",")
+    options.tasks = options.tasks.split(",") if options.tasks else []
+    if unknown := set(options.questions) - set(ORDER):
         parser.error(f"expected questions among {', '.join(ORDER)}; found {', '.join(sorted(unknown))}")
-    return found
+    return options
 
 
 if __name__ == "__main__":

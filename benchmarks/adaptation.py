@@ -42,15 +42,15 @@ def main() -> None:
     described, name, done = begun("adaptation", options.out)
     with tempfile.TemporaryDirectory() as folder:
         for field in options.fields:
-            place = Path(folder) / field
-            place.mkdir()
-            text, task = FIELDS[field](options.data, place)
-            general = _general(options.data, place)
+            work = Path(folder) / field
+            work.mkdir()
+            text, task = FIELDS[field](options.data, work)
+            general = _general(options.data, work)
             for seed in options.seeds:
                 for arm, vocabulary in ARMS.items():
                     key = f"{field}, {arm}, seed {seed}"
                     if key not in done and (vocabulary is not None or seed in options.task_seeds):
-                        done[key] = _cell(arm, text, general, task, seed, options, place / f"{arm}-{seed}")
+                        done[key] = _cell(arm, text, general, task, seed, options, work / f"{arm}-{seed}")
                         settings = {"steps": options.steps, "labels": options.labels, "add": options.add}
                         write_result(name, {"machine": described, "settings": settings, "cells": done})
     for line in _table(done):
@@ -61,7 +61,7 @@ def _cell(
     arm: str, text: Path, general: Path, task: dict[str, Any], seed: int, options: argparse.Namespace, out: Path
 ) -> dict[str, Any]:
     """The losses and the score of an arm, and the processor seconds of both."""
-    model, found, start = "starter", {}, time.process_time()
+    model, figures, start = "starter", {}, time.process_time()
     with quiet():
         if ARMS[arm] is not None:
             grafts = {"add": options.add} if arm == "grafted" else {}
@@ -70,11 +70,11 @@ def _cell(
                 score_words=5000, precision="fp32", **grafts,
             )  # fmt: skip
             model = str(result.model)
-            found = {name: result.report[name] for name in ("fragmentation", "losses", "forecast")}
+            figures = {name: result.report[name] for name in ("fragmentation", "losses", "forecast")}
         middle = time.process_time()
-        found["adaptation_seconds"] = round(middle - start, 1)
+        figures["adaptation_seconds"] = round(middle - start, 1)
         if seed not in options.task_seeds:
-            return found
+            return figures
         tuned = bertsmith.finetune(
             model, task["name"], out / "tuned", train=task["train"](seed, options.labels), dev=task["dev"], seeds=1,
             seed=seed, precision="fp32", baselines=False, **task["settings"],
@@ -86,45 +86,45 @@ def _cell(
         "train_examples": tuned.report["train_examples"],
         "dev_examples": tuned.report["dev_examples"],
         "finetuning_seconds": round(time.process_time() - middle, 1),
-        **found,
+        **figures,
     }
 
 
-def _biomedical(data: Path, place: Path) -> tuple[Path, dict[str, Any]]:
+def _biomedical(data: Path, work: Path) -> tuple[Path, dict[str, Any]]:
     """The text of NCBI disease, and its task."""
     folder = data / "ner" / "bio_scibert" / "NCBI-disease"
     blocks = (folder / "train.txt").read_text(encoding="utf-8").strip().split("\n\n")
     sentences = [" ".join(line.split("\t")[0] for line in block.split("\n")) for block in blocks]
     documents = ["\n".join(sentences[n : n + SENTENCES]) for n in range(0, len(sentences), SENTENCES)]
-    text = _written(place / "biomedical.txt", documents)
+    text = _written(work / "biomedical.txt", documents)
 
     def train(seed: int, labels: int) -> Path:
-        return _written(place / f"train-{seed}.txt", _drawn(blocks, labels, seed))
+        return _written(work / f"train-{seed}.txt", _drawn(blocks, labels, seed))
 
     dev = (folder / "dev.txt").read_text(encoding="utf-8").strip().split("\n\n")
     settings = {"max_length": 128}
-    return text, {"name": "ner", "train": train, "dev": _written(place / "dev.txt", dev), "settings": settings}
+    return text, {"name": "ner", "train": train, "dev": _written(work / "dev.txt", dev), "settings": settings}
 
 
-def _scientific(data: Path, place: Path) -> tuple[Path, dict[str, Any]]:
+def _scientific(data: Path, work: Path) -> tuple[Path, dict[str, Any]]:
     """The text of ACL-ARC and Cranfield, and the task of the former."""
     folder = data / "cls" / "scibert_cls" / "citation_intent"
     lines = (folder / "train.txt").read_text(encoding="utf-8").strip().split("\n")
     citing = [json.loads(line)["text"] for line in lines]
     pages = (data / "retrieval" / "cranfield" / "cran.all.1400.xml").read_text(encoding="utf-8")
-    abstracts = [" ".join(one.split()) for one in re.findall(r"<text>(.*?)</text>", pages, re.DOTALL)]
-    documents = ["\n".join(split_sentences(one)) for one in [*citing, *abstracts] if one]
-    text = _written(place / "scientific.txt", documents)
+    abstracts = [" ".join(abstract.split()) for abstract in re.findall(r"<text>(.*?)</text>", pages, re.DOTALL)]
+    documents = ["\n".join(split_sentences(document)) for document in [*citing, *abstracts] if document]
+    text = _written(work / "scientific.txt", documents)
 
     def table(file: Path, rows: list[str]) -> Path:
         file.write_text("\n".join(rows) + "\n", encoding="utf-8")
         return file
 
     def train(seed: int, labels: int) -> Path:
-        return table(place / f"train-{seed}.jsonl", [_labelled(one) for one in _drawn(lines, labels, seed)])
+        return table(work / f"train-{seed}.jsonl", [_labelled(line) for line in _drawn(lines, labels, seed)])
 
     dev = (folder / "dev.txt").read_text(encoding="utf-8").strip().split("\n")
-    named = table(place / "dev.jsonl", [_labelled(one) for one in dev])
+    named = table(work / "dev.jsonl", [_labelled(line) for line in dev])
     settings = {"max_length": 128, "metric": "macro_f1"}
     return text, {"name": "classification", "train": train, "dev": named, "settings": settings}
 
@@ -137,10 +137,10 @@ def _labelled(line: str) -> str:
     return json.dumps({"text": record["text"], "label": record["label"]})
 
 
-def _general(data: Path, place: Path) -> Path:
+def _general(data: Path, work: Path) -> Path:
     """Novels, one file."""
     files = sorted((data / "pretrain_gutenberg100").glob("*.txt"))[:NOVELS]
-    return _written(place / "general.txt", [file.read_text(encoding="utf-8", errors="ignore") for file in files])
+    return _written(work / "general.txt", [file.read_text(encoding="utf-8", errors="ignore") for file in files])
 
 
 def _written(file: Path, documents: list[str]) -> Path:
@@ -170,7 +170,7 @@ def _table(cells: dict[str, Any]) -> list[str]:
                 for text in ("field", "general"):
                     pairs = [cell["losses"][text] for cell in some]
                     before, after = (
-                        spread([one[when]["per_word"] for one in pairs]).mean for when in ("before", "after")
+                        spread([pair[when]["per_word"] for pair in pairs]).mean for when in ("before", "after")
                     )
                     line += f"; {text} {before:.3f} -> {after:.3f} nats per word ({len(some)} seeds)"
                 pieces = some[0]["fragmentation"]["field"]

@@ -70,13 +70,13 @@ def peer_of(kind: str, layers: int) -> transformers.PreTrainedModel:
         "num_attention_heads": 12,
         "pad_token_id": 1 if kind in ("xlm-roberta", "mpnet") else 0,
     }
-    own = {
+    fields = {
         "modernbert": {"intermediate_size": 1152, "max_position_embeddings": 8192},
         "electra": {"intermediate_size": 3072, "embedding_size": 128},
         "albert": {"intermediate_size": 3072, "embedding_size": 128},
     }.get(kind, {"intermediate_size": 3072, "max_position_embeddings": 514, "type_vocab_size": 1})
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(kind, **shape, **own)
+    config = transformers.AutoConfig.for_model(kind, **shape, **fields)
     fused = {} if kind == "mpnet" else {"attn_implementation": "sdpa"}
     return transformers.AutoModel.from_config(config, **fused).eval()
 
@@ -94,9 +94,9 @@ def theirs(model: transformers.PreTrainedModel, rows: Rows, batch: int) -> torch
     vectors = torch.empty(len(rows), model.config.hidden_size)
     order = np.argsort([len(row) for row in rows], kind="stable")
     for part in np.split(order, range(batch, len(order), batch)):
-        ids = [torch.from_numpy(rows[place]) for place in part]
+        ids = [torch.from_numpy(rows[index]) for index in part]
         padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=model.config.pad_token_id)
-        mask = torch.arange(padded.shape[1]) < torch.tensor([len(one) for one in ids])[:, None]
+        mask = torch.arange(padded.shape[1]) < torch.tensor([len(row) for row in ids])[:, None]
         hidden = model(input_ids=padded, attention_mask=mask.long()).last_hidden_state
         vectors[part] = (hidden * mask.unsqueeze(2)).sum(1) / mask.sum(1, keepdim=True)
     return vectors
@@ -108,7 +108,7 @@ def ours(model: torch.nn.Module, rows: Rows) -> torch.Tensor:
     order = np.argsort(lengths, kind="stable")
     vectors = torch.empty(len(rows), model.config.hidden_size)
     for part in cut_by_tokens(order, lengths, MICRO_TOKENS):
-        flat = np.concatenate([rows[place] for place in part])
+        flat = np.concatenate([rows[index] for index in part])
         batch = Batch.from_flat(flat, np.zeros_like(flat), lengths[part])
         vectors[part] = pool_rows(model(batch), batch.lengths)
     return vectors
@@ -117,7 +117,7 @@ def ours(model: torch.nn.Module, rows: Rows) -> torch.Tensor:
 def best_batch(model: transformers.PreTrainedModel, rows: Rows) -> int:
     """The batch size that takes the peer the least time."""
     seconds = {}
-    for size in [one for one in BATCHES if one <= len(rows)]:
+    for size in [size for size in BATCHES if size <= len(rows)]:
         start = time.process_time()
         theirs(model, rows, size)
         seconds[size] = time.process_time() - start
@@ -133,8 +133,8 @@ def measured(kind: str, length: int, layers: int, rounds: int) -> dict[str, Any]
     runtime = choose_inference("cpu", "fp32")
     prepare(encoder, runtime)
     batch = 1 if len(rows) == 1 else best_batch(peer, rows)
-    expected, found = theirs(peer, rows, batch), ours(encoder, rows)
-    difference = float((expected - found).abs().max())
+    expected, actual = theirs(peer, rows, batch), ours(encoder, rows)
+    difference = float((expected - actual).abs().max())
     assert difference < ROOM, f"vectors differ by {difference}"
     sides: dict[str, Callable[[], Any]] = {
         "ours": lambda: ours(encoder, rows),
@@ -146,7 +146,7 @@ def measured(kind: str, length: int, layers: int, rounds: int) -> dict[str, Any]
             with mock.patch.object(attention, "is_blocked", return_value=False):
                 return ours(encoder, rows)
 
-        assert float((masked() - found).abs().max()) < ROOM, "blocks change nothing"
+        assert float((masked() - actual).abs().max()) < ROOM, "blocks change nothing"
         sides["ours with masks"] = masked
     seconds = interleave(sides, rounds, clock=time.process_time)
     tokens = sum(map(len, rows))
@@ -158,7 +158,7 @@ def measured(kind: str, length: int, layers: int, rounds: int) -> dict[str, Any]
         "batch_of_transformers": batch,
         "products": runtime.products,
         "largest_difference": difference,
-        "tokens_per_second": {name: spread([tokens / one for one in times]) for name, times in seconds.items()},
+        "tokens_per_second": {name: spread([tokens / elapsed for elapsed in times]) for name, times in seconds.items()},
         "times_as_fast": {
             name: ratio_summary(seconds["ours"], times) for name, times in seconds.items() if name != "ours"
         },
@@ -173,20 +173,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--lengths", type=int, nargs="+", choices=tuple(ROWS), default=list(ROWS))
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     described = machine()
     name = f"architectures_speed_{machine_label(described)}_torch-{torch.__version__}"
     path = RESULTS / f"{name}.json"
     cells = json.loads(path.read_text())["cells"] if path.exists() else []
     for kind, length in CELLS:
-        done = any((one["architecture"], one["length"]) == (kind, length) for one in cells)
-        if done or length not in given.lengths:
+        done = any((cell["architecture"], cell["length"]) == (kind, length) for cell in cells)
+        if done or length not in options.lengths:
             continue
         print(kind, length, flush=True)
-        cells.append(measured(kind, length, given.layers, given.rounds))
+        cells.append(measured(kind, length, options.layers, options.rounds))
         print("  ", cells[-1]["times_as_fast"], flush=True)
-        write_result(name, {"machine": described, "layers": given.layers, "threads": 1, "cells": cells})
+        write_result(name, {"machine": described, "layers": options.layers, "threads": 1, "cells": cells})
 
 
 if __name__ == "__main__":

@@ -67,18 +67,18 @@ def inputs(shape: tuple[int, int, int, int], dtype: torch.dtype) -> list[Tensor]
     rows, length, heads, width = shape
     source = torch.Generator().manual_seed(1)
     drawn = [torch.randn(rows * length, heads * width, generator=source).to(dtype) for _ in range(4)]
-    return [one.view(rows, length, heads, width).transpose(1, 2) for one in drawn]
+    return [tensor.view(rows, length, heads, width).transpose(1, 2) for tensor in drawn]
 
 
 def milliseconds(attention: Attention, tensors: list[Tensor], *, with_gradients: bool) -> float:
     """The time of one call, after a first one."""
-    *given, gradient = tensors
-    given = [one.detach().requires_grad_(with_gradients) for one in given]
+    *operands, gradient = tensors
+    operands = [operand.detach().requires_grad_(with_gradients) for operand in operands]
 
     def call() -> None:
-        context = attention(*given)
+        context = attention(*operands)
         if with_gradients:
-            torch.autograd.grad(context, given, gradient)
+            torch.autograd.grad(context, operands, gradient)
 
     call()
     start, calls = time.process_time(), 0
@@ -93,27 +93,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--precision", choices=sorted(MOST_ERROR), default="bf16")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     about, cases = machine(), {}
-    is_bf16 = given.precision == "bf16"
+    is_bf16 = options.precision == "bf16"
     ours: Attention = products if is_bf16 else by_sequence
     shapes = itertools.product(SHAPES, (False, True)) if is_bf16 else itertools.product(SHAPES_IN_FP32, (False,))
     for shape, with_gradients in shapes:
         tensors = inputs(shape, torch.bfloat16 if is_bf16 else torch.float32)
-        exact = fused(*(one.double() for one in tensors[:3]))
+        exact = fused(*(tensor.double() for tensor in tensors[:3]))
         for attention in (ours, fused):
             error = float((attention(*tensors[:3]).double() - exact).norm() / exact.norm())
-            assert error < MOST_ERROR[given.precision], (attention, shape, error)
+            assert error < MOST_ERROR[options.precision], (attention, shape, error)
         taken = [
-            [milliseconds(one, tensors, with_gradients=with_gradients) for one in (ours, fused)]
-            for _ in range(given.rounds)
+            [milliseconds(attention, tensors, with_gradients=with_gradients) for attention in (ours, fused)]
+            for _ in range(options.rounds)
         ]
-        ratios = sorted(other / one for one, other in taken)
+        ratios = sorted(other / own_time for own_time, other in taken)
         name = f"{shape[0]} sequences of {shape[1]} tokens, {shape[2]} heads of {shape[3]}"
         name += ", with gradients" if with_gradients else ""
         cases[name] = {
-            "products": round(statistics.median(one for one, _ in taken), 3),
+            "products": round(statistics.median(own_time for own_time, _ in taken), 3),
             "fused": round(statistics.median(other for _, other in taken), 3),
             "ratio": [round(statistics.median(ratios), 2), round(ratios[0], 2), round(ratios[-1], 2)],
         }

@@ -196,15 +196,15 @@ def main() -> None:
                             speed = training_speed(side, commands[command], work, options.seconds)
                         speeds[command][state][side].append(round(speed, 2))
                         print(f"round {number + 1}, {command}, {state}, {side}: {speed:,.1f} per second", flush=True)
-    found = {command: summary(of_command, sides) for command, of_command in speeds.items()}
-    for command, shares in found.items():
+    summaries = {command: summary(of_command, sides) for command, of_command in speeds.items()}
+    for command, shares in summaries.items():
         for side, values in shares.items():
             lost, reached = values["idle_speed_lost"], values["fair_share_reached"]
             print(f"{command}, {side}: {lost:.1%} of the idle speed lost, {reached:.0%} of the fair share reached")
     if not options.no_result:
         name = f"busy_machine_{machine_label(described)}_torch-{described['packages']['torch']}"
         settings = {"seconds": options.seconds, "rounds": options.rounds}
-        write_result(name, {"machine": described, **settings, "summary": found, "per_second": speeds})
+        write_result(name, {"machine": described, **settings, "summary": summaries, "per_second": speeds})
 
 
 def summary(speeds: dict[str, dict[str, list[float]]], sides: list[str]) -> dict[str, dict[str, Any]]:

@@ -63,16 +63,16 @@ def digests(folder: Path) -> dict[str, str]:
 
 def processes() -> dict[int, list[str]]:
     """The fields of /proc/PID/stat, after the name, of this process and of all that it started, directly or not."""
-    found = {}
+    statuses = {}
     for entry in Path("/proc").iterdir():
         try:
-            found[int(entry.name)] = (entry / "stat").read_text().rsplit(")")[-1].split()
+            statuses[int(entry.name)] = (entry / "stat").read_text().rsplit(")")[-1].split()
         except (OSError, ValueError):
             continue
     ours = {os.getpid()}
-    while more := {process for process, fields in found.items() if int(fields[1]) in ours} - ours:
+    while more := {process for process, fields in statuses.items() if int(fields[1]) in ours} - ours:
         ours |= more
-    return {process: found[process] for process in ours if process in found}
+    return {process: statuses[process] for process in ours if process in statuses}
 
 
 class ProcessorSeconds(threading.Thread):
@@ -115,7 +115,7 @@ class ProcessorSeconds(threading.Thread):
 
 def worker_gigabytes(ray: Any) -> float:
     """The largest resident memory of a process that Ray started for this cluster."""
-    raylets = {one.process.pid for one in ray._private.worker._global_node.all_processes["raylet"]}
+    raylets = {process.process.pid for process in ray._private.worker._global_node.all_processes["raylet"]}
     sizes = [int(fields[21]) for fields in processes().values() if int(fields[1]) in raylets]
     return max(sizes) * resource.getpagesize() / 1e9
 
@@ -124,9 +124,9 @@ def measure(arguments: argparse.Namespace) -> None:
     """Runs the benchmark and writes its result file."""
     tokenizer = WordPieceTokenizer(Vocabulary.load(arguments.vocab))
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "text").mkdir()
-        size = take_text(arguments.text, place / "text", arguments.megabytes)
+        folder = Path(name)
+        (folder / "text").mkdir()
+        size = take_text(arguments.text, folder / "text", arguments.megabytes)
         os.environ |= environment()
         import ray
         import ray.data
@@ -139,9 +139,9 @@ def measure(arguments: argparse.Namespace) -> None:
             _node_ip_address="127.0.0.1",
         )
         begun = time.perf_counter() - start
-        (place / "tiny.txt").write_text("A short text.\n\nAnother one.\n")
+        (folder / "tiny.txt").write_text("A short text.\n\nAnother one.\n")
         start = time.perf_counter()
-        build_corpus_on("ray", [place / "tiny.txt"], tokenizer, place / "tiny")
+        build_corpus_on("ray", [folder / "tiny.txt"], tokenizer, folder / "tiny")
         first = time.perf_counter() - start
         result: dict[str, Any] = {
             "machine": machine(),
@@ -155,38 +155,38 @@ def measure(arguments: argparse.Namespace) -> None:
             spent: dict[str, list[float]] = {"local": [], "ray": []}
 
             def built(side: str, workers: int = workers, spent: dict[str, list[float]] = spent) -> None:
-                shutil.rmtree(place / side, ignore_errors=True)
+                shutil.rmtree(folder / side, ignore_errors=True)
                 with ProcessorSeconds() as processor:
                     if side == "local":
-                        build_corpus([place / "text"], tokenizer, place / side, workers=workers)
+                        build_corpus([folder / "text"], tokenizer, folder / side, workers=workers)
                     else:
-                        build_corpus_on("ray", [place / "text"], tokenizer, place / side, workers=workers)
+                        build_corpus_on("ray", [folder / "text"], tokenizer, folder / side, workers=workers)
                 spent[side].append(round(processor.seconds, 1))
 
             sides = {"local": lambda: built("local"), "ray": lambda: built("ray")}
             seconds = interleave(sides, arguments.rounds)
-            expected = expected or digests(place / "local")
-            assert digests(place / "ray") == digests(place / "local") == expected
-            rates = {side: [round(size / 1e6 / one, 2) for one in times] for side, times in seconds.items()}
+            expected = expected or digests(folder / "local")
+            assert digests(folder / "ray") == digests(folder / "local") == expected
+            rates = {side: [round(size / 1e6 / elapsed, 2) for elapsed in times] for side, times in seconds.items()}
             run: dict[str, Any] = {"workers": workers, "megabytes_per_second": rates, "processor_seconds": spent}
             start = time.perf_counter()
-            shutil.rmtree(place / "tiny")
-            build_corpus_on("ray", [place / "tiny.txt"], tokenizer, place / "tiny", workers=workers)
+            shutil.rmtree(folder / "tiny")
+            build_corpus_on("ray", [folder / "tiny.txt"], tokenizer, folder / "tiny", workers=workers)
             run["seconds_of_a_corpus_of_two_lines_on_ray"] = round(time.perf_counter() - start, 2)
             result["runs"].append(run)
             print(json.dumps(run), flush=True)
         result["worker_gigabytes"] = round(worker_gigabytes(ray), 2)
-        manifest = json.loads((place / "local" / "corpus.json").read_text())
-        one = place / "text" / "0.txt"
-        build_corpus([one], tokenizer, place / "alone", workers=max(arguments.workers))
-        items = list(encode_blocks(read_blocks([one], ReadingSettings()), tokenizer, workers=max(arguments.workers)))
+        manifest = json.loads((folder / "local" / "corpus.json").read_text())
+        alone = folder / "text" / "0.txt"
+        build_corpus([alone], tokenizer, folder / "alone", workers=max(arguments.workers))
+        items = list(encode_blocks(read_blocks([alone], ReadingSettings()), tokenizer, workers=max(arguments.workers)))
         start = time.perf_counter()
-        build_corpus([one], tokenizer, place / "joined", encode=lambda _: iter(items))
-        result["joining_megabytes_per_second"] = round(one.stat().st_size / 1e6 / (time.perf_counter() - start), 2)
-        assert digests(place / "joined") == digests(place / "alone")
+        build_corpus([alone], tokenizer, folder / "joined", encode=lambda _: iter(items))
+        result["joining_megabytes_per_second"] = round(alone.stat().st_size / 1e6 / (time.perf_counter() - start), 2)
+        assert digests(folder / "joined") == digests(folder / "alone")
         result["driver_gigabytes"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)
         result["words"] = manifest["read"]["words"]
-        result["corpus_bytes"] = sum(path.stat().st_size for path in (place / "local").rglob("*") if path.is_file())
+        result["corpus_bytes"] = sum(path.stat().st_size for path in (folder / "local").rglob("*") if path.is_file())
         result["equal_files"] = len(expected)
         ray.shutdown()
     label = machine_label(result["machine"])

@@ -101,8 +101,8 @@ def encode_peer(folder: Path, work: Path, out: Path) -> None:
     lines = (work / "all.txt").read_bytes().decode().removesuffix("\n").split("\n")
     with open(out, "w", encoding="utf-8") as file:
         for begin in range(0, len(lines), 1000):
-            for one in peer.encode_batch_fast(lines[begin : begin + 1000], add_special_tokens=False):
-                file.write(f"{' '.join(one.tokens)}\n")
+            for encoding in peer.encode_batch_fast(lines[begin : begin + 1000], add_special_tokens=False):
+                file.write(f"{' '.join(encoding.tokens)}\n")
 
 
 FUNCTIONS = {"vocab": learn, "corpus": build, "tokenize": encode, "embed": embed, "predict": classify}
@@ -138,8 +138,8 @@ def same(name: str, work: Path, command: Path, function: Path) -> bool:
     if name == "vocab":
         return command.read_bytes() == function.read_bytes()
     if name == "corpus":
-        found = sorted(path.relative_to(command) for path in command.rglob("*") if path.is_file())
-        return bool(found) and all((command / one).read_bytes() == (function / one).read_bytes() for one in found)
+        files = sorted(path.relative_to(command) for path in command.rglob("*") if path.is_file())
+        return bool(files) and all((command / file).read_bytes() == (function / file).read_bytes() for file in files)
     if name == "embed":
         ours, theirs = np.load(command), np.load(function)
         return ours.shape == theirs.shape and bool(np.allclose(ours, theirs, rtol=0, atol=1e-4))
@@ -193,8 +193,8 @@ def measure(name: str, folder: Path, work: Path, rounds: int) -> dict[str, Any]:
             times[side].append(run(*runs[side]))
         assert same(name, work, outs["command"], outs["function"]), f"the outputs of {name} differ"
         print(" ", name, "round", number + 1, {side: round(both[-1][0], 2) for side, both in times.items()}, flush=True)
-    processor = {side: [one for one, _ in both] for side, both in times.items()}
-    clock = {side: [one for _, one in both] for side, both in times.items()}
+    processor = {side: [seconds for seconds, _ in both] for side, both in times.items()}
+    clock = {side: [seconds for _, seconds in both] for side, both in times.items()}
     result: dict[str, Any] = {
         "processor_seconds": {side: spread(values) for side, values in processor.items()},
         "seconds": {side: spread(values) for side, values in clock.items()},

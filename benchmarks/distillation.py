@@ -58,48 +58,48 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 def prepared(task: str, data: Path, work: Path) -> Path:
     """The folder of a task with its files."""
-    place = work / task
-    if not (place / "dev.tsv").is_file():
-        place.mkdir(parents=True, exist_ok=True)
+    folder = work / task
+    if not (folder / "dev.tsv").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
         train, dev = rows_of(task, data)
         train = [(" ".join(text.split()), label) for text, label in train]
         order = generator(1, f"distillation {task}").permutation(len(train)).tolist()
-        write_rows(place / "train.tsv", [train[number] for number in order[:LABELLED]])
-        write_rows(place / "more.tsv", [train[number] for number in order[LABELLED : LABELLED + UNLABELLED]])
+        write_rows(folder / "train.tsv", [train[number] for number in order[:LABELLED]])
+        write_rows(folder / "more.tsv", [train[number] for number in order[LABELLED : LABELLED + UNLABELLED]])
         kept = generator(2, f"distillation {task}").permutation(len(dev))[:MOST_DEV]
-        write_rows(place / "dev.tsv", [dev[number] for number in sorted(kept.tolist())])
-    return place
+        write_rows(folder / "dev.tsv", [dev[number] for number in sorted(kept.tolist())])
+    return folder
 
 
 def task_cells(task: str, options: argparse.Namespace) -> None:
     """Trains teacher and students of a task, as far as they are not there, and writes WORK/TASK/cells.json."""
-    place, begun = prepared(task, options.data, options.work), time.process_time()
-    train, dev, more = (place / f"{name}.tsv" for name in ("train", "dev", "more"))
-    teacher, student, spread = place / "teacher", place / "student", place / "spread"
+    folder, begun = prepared(task, options.data, options.work), time.process_time()
+    train, dev, more = (folder / f"{name}.tsv" for name in ("train", "dev", "more"))
+    teacher, student, spread = folder / "teacher", folder / "student", folder / "spread"
     shared: dict[str, Any] = {"train": train, "dev": dev, "keep": "last", "evaluate_every": 10**6}
     if not (teacher / "report.json").is_file():
         bertsmith.finetune(
             options.model, "classification", teacher, seeds=1, baselines=False, resume=teacher.is_dir(), **shared
         )
-    taught: dict[str, Any] = {"unlabelled": more, "epochs": EPOCHS, "learning_rate": RATE, "logits": place / "logits"}
+    taught: dict[str, Any] = {"unlabelled": more, "epochs": EPOCHS, "learning_rate": RATE, "logits": folder / "logits"}
     report = bertsmith.distill(
         teacher, student, seeds=options.seeds, without_teacher=True, resume=student.is_dir(), **shared, **taught
     )
     cells: dict[str, Any] = {"rows": report.to_dict()["rows"], "metric": report.metric}
     for name, run in (("student", student), ("without teacher", student / "without-teacher")):
-        cells[name] = [one["scores"][report.metric] for one in read_json(run / "report.json")["runs"]]
+        cells[name] = [run_report["scores"][report.metric] for run_report in read_json(run / "report.json")["runs"]]
     cells["pruned heads"] = pruned_scores(teacher / "model", train, dev)
     cells["processor_seconds"] = round(time.process_time() - begun, 1)
-    write_json(place / "cells.json", cells)
+    write_json(folder / "cells.json", cells)
     layers = load_any(teacher).config.num_hidden_layers
     even = student_of(load_any(teacher), layers=None, spread=True).layers
-    found = bertsmith.distill(
+    distilled = bertsmith.distill(
         teacher, spread, layers=",".join(map(str, even)), start="random", seeds=1, without_teacher=False, times=False,
         resume=spread.is_dir(), **shared, **taught,
     )  # fmt: skip
-    cells["evenly spread layers"] = {"layers": even, "of": layers, "score": found.rows[1]["score"]}
+    cells["evenly spread layers"] = {"layers": even, "of": layers, "score": distilled.rows[1]["score"]}
     cells["processor_seconds"] = round(time.process_time() - begun, 1)
-    write_json(place / "cells.json", cells)
+    write_json(folder / "cells.json", cells)
     print(task, json.dumps(cells), flush=True)
 
 
@@ -109,11 +109,11 @@ def pruned_scores(model: Path, train: Path, dev: Path) -> dict[str, float]:
     spec = require_spec(folder)
     examples = {path: list(read_examples("classification", path).examples) for path in (train, dev)}
     importance = head_importance(folder, examples[train][:100])
-    found = {}
+    scores = {}
     for share in PRUNED:
         predictor = load_predictor(without_heads(folder, importance, share), device="cpu")
-        found[f"{share:.0%}"] = scored(predictor, spec, examples[dev])["score"]
-    return found
+        scores[f"{share:.0%}"] = scored(predictor, spec, examples[dev])["score"]
+    return scores
 
 
 def latency(options: argparse.Namespace) -> dict[str, Any]:
@@ -128,19 +128,19 @@ def latency(options: argparse.Namespace) -> dict[str, Any]:
     texts = [" ".join(draws.choice(words, TOKENS).tolist()) for _ in range(ROWS)]
     systems, sizes = {}, {}
     for name in ("12x768", "4x312"):
-        place = options.work / "latency" / name
-        if not place.is_dir():
+        folder = options.work / "latency" / name
+        if not folder.is_dir():
             head = task_for(spec).head
             loaded = load_for_task(student_of(base, name).folder, head, keep_head=False)
             metadata = ModelMetadata(task="classification", labels=spec.labels, spec=spec.to_dict())
-            save_pretrained(place, loaded.model, tokenizer, metadata, trained=("classifier", "pooler"))
+            save_pretrained(folder, loaded.model, tokenizer, metadata, trained=("classifier", "pooler"))
         sizes[name] = {
-            "parameters": sum(tensor.numel() for tensor in load_any(place).tensors.values()),
-            "bytes": weight_bytes(place),
+            "parameters": sum(tensor.numel() for tensor in load_any(folder).tensors.values()),
+            "bytes": weight_bytes(folder),
         }
 
-        def load(precision: str, place: Path = place) -> Any:
-            predictor = load_predictor(place, device="cpu", precision=precision)
+        def load(precision: str, folder: Path = folder) -> Any:
+            predictor = load_predictor(folder, device="cpu", precision=precision)
             examples = [example_of(number, text) for number, text in enumerate(texts)]
             return lambda count: predictor.predict(examples[:count])
 

@@ -79,7 +79,7 @@ def tables(task: str, data: Path) -> tuple[list[str], list[str], list[str]]:
     elif task == "reuters-8":
         files = [data / f"cls/reuters_r8/r8-{name}-all-terms.txt" for name in ("train", "test")]
         news = [path.read_text(encoding="utf-8").splitlines()[1:] for path in files]
-        parts = [[(text, label) for label, text in (one.split("\t", 1) for one in part)] for part in news]
+        parts = [[(text, label) for label, text in (line.split("\t", 1) for line in part)] for part in news]
     else:
         parts = list(rows_of(task, data))
     train, dev = ([f"{' '.join(text.split())}\t{label}" for text, label in part] for part in parts)
@@ -88,11 +88,11 @@ def tables(task: str, data: Path) -> tuple[list[str], list[str], list[str]]:
 
 def prepared(task: str, data: Path, work: Path) -> dict[str, Path]:
     """The files of a task: train (labelled), more (without labels) and dev."""
-    place = work / task
+    folder = work / task
     ending = "conll" if TASKS[task][0] == "ner" else "tsv"
-    files = {name: place / f"{name}.{ending}" for name in ("train", "more", "dev")}
+    files = {name: folder / f"{name}.{ending}" for name in ("train", "more", "dev")}
     if not files["dev"].is_file():
-        place.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         header, train, dev = tables(task, data)
         _, of_class, most, unlabelled = TASKS[task]
         order = [train[number] for number in generator(1, f"few labels of {task}").permutation(len(train)).tolist()]
@@ -110,8 +110,8 @@ def prepared(task: str, data: Path, work: Path) -> dict[str, Path]:
 
 def task_cells(task: str, options: argparse.Namespace) -> None:
     """Trains what is missing of a task, and writes WORK/TASK/cells.json."""
-    place, files = options.work / task, prepared(task, options.data, options.work)
-    cells: dict[str, Any] = read_json(place / CELLS) if (place / CELLS).is_file() else {}
+    folder, files = options.work / task, prepared(task, options.data, options.work)
+    cells: dict[str, Any] = read_json(folder / CELLS) if (folder / CELLS).is_file() else {}
     name, base = TASKS[task][0], lower_half(options.model, options.work / "lower-half")
     shared: dict[str, Any] = {
         "train": files["train"], "dev": files["dev"], "keep": "last", "evaluate_every": 10**6, "seeds": 1,
@@ -119,20 +119,20 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
     }  # fmt: skip
 
     def teacher() -> dict[str, Any]:
-        return score_of(bertsmith.finetune(options.model, name, place / "teacher", baselines=False,
-                                           resume=(place / "teacher").is_dir(), **shared).report)  # fmt: skip
+        return score_of(bertsmith.finetune(options.model, name, folder / "teacher", baselines=False,
+                                           resume=(folder / "teacher").is_dir(), **shared).report)  # fmt: skip
 
     def taught(seed: int) -> dict[str, Any]:
-        out = place / f"taught-{seed}"
+        out = folder / f"taught-{seed}"
         bertsmith.distill(
-            place / "teacher", out, student=str(base), unlabelled=files["more"], epochs=EPOCHS, learning_rate=RATE,
-            logits=place / "logits", without_teacher=True, times=False, seed=seed, resume=out.is_dir(), **shared,
+            folder / "teacher", out, student=str(base), unlabelled=files["more"], epochs=EPOCHS, learning_rate=RATE,
+            logits=folder / "logits", without_teacher=True, times=False, seed=seed, resume=out.is_dir(), **shared,
         )  # fmt: skip
         alone = read_json(out / WITHOUT / "report.json")
         return {**score_of(read_json(out / "report.json")), "as many steps": score_of(alone)["score"]}
 
     def alone(seed: int) -> dict[str, Any]:
-        out = place / f"alone-{seed}"
+        out = folder / f"alone-{seed}"
         return score_of(bertsmith.finetune(base, name, out, baselines=False, seed=seed, resume=out.is_dir(),
                                            **shared).report)  # fmt: skip
 
@@ -145,18 +145,18 @@ def task_cells(task: str, options: argparse.Namespace) -> None:
         if cell not in cells:
             begun = time.process_time()
             cells[cell] = {**compute(), "processor_seconds": round(time.process_time() - begun, 1)}
-            write_json(place / CELLS, cells)
+            write_json(folder / CELLS, cells)
             print(task, cell, json.dumps(cells[cell]), flush=True)
 
 
-def lower_half(model: Path, place: Path) -> Path:
+def lower_half(model: Path, path: Path) -> Path:
     """A model folder with the lower half of the layers of a model."""
-    if not place.is_dir():
+    if not path.is_dir():
         folder = load_any(model)
         half = with_layers(folder, tuple(range(1, folder.config.num_hidden_layers // 2 + 1)))
         loaded = load_pretrained(half, seed=1)
-        save_pretrained(place, loaded.model, loaded.tokenizer, half.metadata, trained=half.parts)
-    return place
+        save_pretrained(path, loaded.model, loaded.tokenizer, half.metadata, trained=half.parts)
+    return path
 
 
 def score_of(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def summary(options: argparse.Namespace) -> None:
         spread = max(deviation(scores) for scores in arms.values())
         gain = means["taught"] - max(score for name, score in means.items() if name != "taught")
         teacher = cells["teacher"]
-        found = {
+        row = {
             "teacher": teacher["score"],
             "metric": teacher["metric"],
             "labelled": teacher["examples"],
@@ -190,8 +190,8 @@ def summary(options: argparse.Namespace) -> None:
             "spread": round(spread, 4),
             "processor_seconds": round(sum(cell["processor_seconds"] for cell in cells.values()), 1),
         }
-        tasks[path.parent.name] = found
-        print(path.parent.name, json.dumps(found))
+        tasks[path.parent.name] = row
+        print(path.parent.name, json.dumps(row))
     name = f"distillation_few_labels_{machine_label(described)}_torch-{described['packages']['torch']}"
     before = RESULTS / f"{name}.json"
     tasks = {**(read_json(before)["tasks"] if before.is_file() else {}), **tasks}

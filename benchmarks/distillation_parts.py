@@ -67,11 +67,11 @@ def main() -> None:
             continue
         start = time.process_time()
         with quiet():
-            found = compute()
-        done[key] = {**found, "processor_seconds": round(time.process_time() - start, 1)}
+            results = compute()
+        done[key] = {**results, "processor_seconds": round(time.process_time() - start, 1)}
         print(key, done[key], flush=True)
         settings = {"steps": options.steps, "rows": ROWS, "length": LENGTH, "novels": options.novels}
-        of_students = {student: {**given, "with_teacher_epochs": EPOCHS} for student, given in STUDENTS.items()}
+        of_students = {student: {**options, "with_teacher_epochs": EPOCHS} for student, options in STUDENTS.items()}
         write_result(name, {"machine": described, "losses": settings, "students": of_students, "cells": done})
     for arm in dict.fromkeys(key.rsplit(", seed", 1)[0] for key in done):
         some = [cell for key, cell in done.items() if key.startswith(f"{arm}, seed")]
@@ -93,17 +93,17 @@ def losses(options: argparse.Namespace) -> Cells:
     }  # fmt: skip
 
     def trained(arm: str, seed: int) -> Path:
-        place = options.work / f"{arm}-{seed}".replace(" ", "-")
+        out = options.work / f"{arm}-{seed}".replace(" ", "-")
         if arm == ALONE:
             start = trained("all three", seed).parent / START
             bertsmith.pretrain(
-                corpus, place, init=str(start), seed=seed, resume=place.is_dir(), **{**dict(RECIPE), **shared}
+                corpus, out, init=str(start), seed=seed, resume=out.is_dir(), **{**dict(RECIPE), **shared}
             )
         else:
             bertsmith.distill_corpus(
-                TEACHER, corpus, place, method="distilbert", seed=seed, resume=place.is_dir(), **WEIGHTS[arm], **shared
+                TEACHER, corpus, out, method="distilbert", seed=seed, resume=out.is_dir(), **WEIGHTS[arm], **shared
             )
-        return place / "model"
+        return out / "model"
 
     yield "losses, teacher, seed 1", lambda: _scores(TEACHER, rows, tasks)
     for seed in options.seeds:
@@ -125,22 +125,22 @@ def students(options: argparse.Namespace) -> Cells:
     """The cells of the other students."""
 
     def taught(task: str, student: str) -> dict[str, Any]:
-        place = prepared(task, options.data, options.work)
-        shared = {"train": place / "train.tsv", "dev": place / "dev.tsv", "keep": "last", "evaluate_every": 10**6}
-        teacher, out = place / "teacher", place / student
+        folder = prepared(task, options.data, options.work)
+        shared = {"train": folder / "train.tsv", "dev": folder / "dev.tsv", "keep": "last", "evaluate_every": 10**6}
+        teacher, out = folder / "teacher", folder / student
         if not (teacher / "report.json").is_file():
             bertsmith.finetune(
                 options.model, "classification", teacher, seeds=1, baselines=False, resume=teacher.is_dir(), **shared
             )
         report = bertsmith.distill(
-            teacher, out, student=student, unlabelled=place / "more.tsv", logits=place / "logits",
+            teacher, out, student=student, unlabelled=folder / "more.tsv", logits=folder / "logits",
             resume=out.is_dir(), **{**shared, **STUDENTS[student]} if student != "n-grams" else
             {"train": shared["train"], "dev": shared["dev"]},
         )  # fmt: skip
         rows = {row["name"]: row for row in report.to_dict()["rows"]}
-        found = {name: round(row["score"], 4) for name, row in rows.items()}
+        scores = {name: round(row["score"], 4) for name, row in rows.items()}
         waits = rows["student"]["cost"]["milliseconds"]["fp32"]["one"]
-        return {**found, "parameters": rows["student"]["cost"]["parameters"], "milliseconds": waits}
+        return {**scores, "parameters": rows["student"]["cost"]["parameters"], "milliseconds": waits}
 
     for task in options.tasks.split(","):
         for student in STUDENTS:

@@ -139,8 +139,8 @@ class SentenceTransformers(System):
 
     def encode(self, prepared: list[Ids], manner: Manner) -> Vectors:
         """The vectors."""
-        found = self.model.encode(prepared, batch_size=manner.batch, show_progress_bar=False, convert_to_tensor=True)
-        vectors: Vectors = found.float().numpy()
+        tensors = self.model.encode(prepared, batch_size=manner.batch, show_progress_bar=False, convert_to_tensor=True)
+        vectors: Vectors = tensors.float().numpy()
         return vectors
 
     def answer(self, rows: list[Any]) -> Vectors:
@@ -319,10 +319,10 @@ def one_or_many(threads: int) -> list[dict[str, Any]]:
 def versions(systems: Sequence[type[System]]) -> dict[str, str]:
     """The versions of the packages of some runtimes."""
     names = {name.replace("_", "-") for system in systems for name in system.packages} | {"nncf"}
-    found = {}
+    installed = {}
     for name in sorted(names):
         try:
-            found[name] = importlib.metadata.version(name)
+            installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

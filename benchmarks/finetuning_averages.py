@@ -55,19 +55,19 @@ def job_of(cells: Cells, size: int, seed: int) -> FinetuningJob:
 def cell(cells: Cells, size: int, seed: int) -> dict[str, float]:
     """The scores of one draw of labels."""
     with tempfile.TemporaryDirectory() as folder, quiet():
-        place, job = Path(folder), job_of(cells, size, seed)
-        results = [job.train_once(place / f"f{number}", 10 * seed + number) for number in range(TRAININGS)]
-        base = load_any(place / "f0" / "model")
+        path, job = Path(folder), job_of(cells, size, seed)
+        results = [job.train_once(path / f"f{number}", 10 * seed + number) for number in range(TRAININGS)]
+        base = load_any(path / "f0" / "model")
 
         def score(weights: Weights) -> float:
             model = load_for_task(dataclasses.replace(base, tensors=dict(weights)), job.head, keep_head=True).model
-            job.write_model(place / "scored", model, job.task.spec, results[0])
-            scores, _ = load_predictor(place / "scored", device="cpu").evaluate(cells.scored)
+            job.write_model(path / "scored", model, job.task.spec, results[0])
+            scores, _ = load_predictor(path / "scored", device="cpu").evaluate(cells.scored)
             return round(float(scores[cells.spec.metric]), 4)
 
         state = job.started_model(seed).state_dict()
         start: Weights = {name: state[name] for name in base.tensors}
-        trained: list[Weights] = [load_any(place / f"f{number}" / "model").tensors for number in range(TRAININGS)]
+        trained: list[Weights] = [load_any(path / f"f{number}" / "model").tensors for number in range(TRAININGS)]
         return {
             "start": score(start),
             **{f"f{number}": score(weights) for number, weights in enumerate(trained)},
@@ -86,24 +86,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--size", type=int, default=100, help="labels")
     parser.add_argument("--seeds", default="1,2")
     parser.add_argument("--out", type=Path, help="the result file [in results/]")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     about = machine()
     label = f"finetuning_averages_{machine_label(about)}_torch-{about['packages']['torch']}.jsonl"
-    out, name = given.out or RESULTS / label, Path(given.model).resolve().parent.name
-    name = given.model if given.model == "starter" else name
+    out, name = options.out or RESULTS / label, Path(options.model).resolve().parent.name
+    name = options.model if options.model == "starter" else name
     done = (
-        {(one["model"], one["task"], one["seed"], one["size"]) for one in read_json_lines(out)}
+        {(line["model"], line["task"], line["seed"], line["size"]) for line in read_json_lines(out)}
         if out.exists()
         else set()
     )
-    for seed in map(int, given.seeds.split(",")):
-        for task in given.tasks.split(","):
-            if (name, task, seed, given.size) in done:
+    for seed in map(int, options.seeds.split(",")):
+        for task in options.tasks.split(","):
+            if (name, task, seed, options.size) in done:
                 continue
-            scores = cell(Cells(given.data, given.model, task), given.size, seed)
+            scores = cell(Cells(options.data, options.model, task), options.size, seed)
             with out.open("a", encoding="utf-8") as file:
-                line = json.dumps({"model": name, "task": task, "seed": seed, "size": given.size, **scores})
+                line = json.dumps({"model": name, "task": task, "seed": seed, "size": options.size, **scores})
                 file.write(line + "\n")
                 print(line, flush=True)
 

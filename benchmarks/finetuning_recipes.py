@@ -129,11 +129,11 @@ class Cells:
         values = resolved(name, situation, {"seed": seed, "baselines": False, **changes})
         parts = split_settings(values, [FinetuningSettings, RecipeSettings])
         began, wall = time.process_time(), time.perf_counter()
-        with tempfile.TemporaryDirectory() as place, quiet():
+        with tempfile.TemporaryDirectory() as folder, quiet():
             settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-            result = finetune(self.folder, self.spec, data, Path(place) / "run", settings, rates, seeds=self.trainings)
+            result = finetune(self.folder, self.spec, data, Path(folder) / "run", settings, rates, seeds=self.trainings)
             taken = time.process_time() - began, time.perf_counter() - wall
-            predictor = load_predictor(Path(place) / "run" / "model", device="cpu")
+            predictor = load_predictor(Path(folder) / "run" / "model", device="cpu")
             scores, predictions = predictor.evaluate(self.scored)
         run = result.runs[0]
         several = {"kept": result.report["best"], "trainings": len(result.runs)} if len(result.runs) > 1 else {}
@@ -141,7 +141,7 @@ class Cells:
             **several,
             "scores": {key: round(float(value), 4) for key, value in scores.items()},
             "collapsed": predictor.task.is_collapsed(predictions, self.scored),
-            "starts": int(result.report["collapsed"]) + sum(not one.collapsed for one in result.runs),
+            "starts": int(result.report["collapsed"]) + sum(not run.collapsed for run in result.runs),
             "dev": round(float(run.scores[self.spec.metric]), 4),
             "steps": run.steps,
             "learning_rate": run.learning_rate,
@@ -153,11 +153,11 @@ class Cells:
     def cheap(self, size: int, seed: int) -> Iterator[dict[str, Any]]:
         """The results of the baselines."""
         data = TaskData(train=drawn(self.pool, size, [seed, size]), dev=self.scored)
-        with tempfile.TemporaryDirectory() as place, quiet():
+        with tempfile.TemporaryDirectory() as folder, quiet():
             job = FinetuningJob.prepare(self.folder, self.spec, data, FinetuningSettings(), RecipeSettings())
-            for one in baselines_of(job, Path(place), resume=False).results:
-                scores = {key: round(float(value), 4) for key, value in one["scores"].items()}
-                yield {"arm": one["name"], "scores": scores, "collapsed": False, "seconds": one["seconds"]}
+            for baseline in baselines_of(job, Path(folder), resume=False).results:
+                scores = {key: round(float(value), 4) for key, value in baseline["scores"].items()}
+                yield {"arm": baseline["name"], "scores": scores, "collapsed": False, "seconds": baseline["seconds"]}
 
     def setfit(self, size: int, seed: int) -> dict[str, Any]:
         """The result of SetFit on all drawn rows; it needs no dev examples."""
@@ -167,42 +167,44 @@ class Cells:
         from datasets import Dataset
 
         torch.manual_seed(seed)
-        rows = [one for one in drawn(self.pool, size, [seed, size]) if isinstance(one, TextExample)]
+        rows = [example for example in drawn(self.pool, size, [seed, size]) if isinstance(example, TextExample)]
         names = sorted({str(row.label) for row in rows})
         columns = {"text": [row.first for row in rows], "label": [names.index(str(row.label)) for row in rows]}
         began, wall = time.process_time(), time.perf_counter()
         model = SetFitModel.from_pretrained(str(self.folder.path), labels=names)
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as folder:
             settings = TrainingArguments(
-                output_dir=place, batch_size=16, num_epochs=1, num_iterations=20, body_learning_rate=2e-5, seed=seed,
+                output_dir=folder, batch_size=16, num_epochs=1, num_iterations=20, body_learning_rate=2e-5, seed=seed,
                 report_to="none",
             )  # fmt: skip
             Trainer(model=model, args=settings, train_dataset=Dataset.from_dict(columns)).train()
         taken = time.process_time() - began, time.perf_counter() - wall
-        scored = [one for one in self.scored if isinstance(one, TextExample)]
-        found = [str(label) for label in model.predict([one.first for one in scored])]
-        return {**self._of_labels(found), "processor_seconds": round(taken[0], 1), "seconds": round(taken[1], 1)}
+        scored = [example for example in self.scored if isinstance(example, TextExample)]
+        predicted = [str(label) for label in model.predict([example.first for example in scored])]
+        return {**self._of_labels(predicted), "processor_seconds": round(taken[0], 1), "seconds": round(taken[1], 1)}
 
     def our_setfit(self, size: int, seed: int) -> dict[str, Any]:
         """The result of our recipe of that name on all drawn rows; it needs no dev examples either."""
-        rows = [one for one in drawn(self.pool, size, [seed, size]) if isinstance(one, TextExample)]
+        rows = [example for example in drawn(self.pool, size, [seed, size]) if isinstance(example, TextExample)]
         began, wall = time.process_time(), time.perf_counter()
-        with tempfile.TemporaryDirectory() as place, quiet():
-            train = Path(place) / "train.jsonl"
-            train.write_text("".join(json.dumps({"text": one.first, "label": one.label}) + "\n" for one in rows))
+        with tempfile.TemporaryDirectory() as folder, quiet():
+            train = Path(folder) / "train.jsonl"
+            train.write_text(
+                "".join(json.dumps({"text": example.first, "label": example.label}) + "\n" for example in rows)
+            )
             options: dict[str, Any] = {"recipe": "setfit", "seeds": 1, "seed": seed, "baselines": False}
-            bertsmith.finetune(str(self.folder.path), "classification", Path(place) / "run", train=train, **options)
+            bertsmith.finetune(str(self.folder.path), "classification", Path(folder) / "run", train=train, **options)
             taken = time.process_time() - began, time.perf_counter() - wall
-            predictor = load_predictor(Path(place) / "run" / "model", device="cpu")
-            found = [str(one.label) for one in predictor.predict(self.scored)]
-        return {**self._of_labels(found), "processor_seconds": round(taken[0], 1), "seconds": round(taken[1], 1)}
+            predictor = load_predictor(Path(folder) / "run" / "model", device="cpu")
+            predicted = [str(prediction.label) for prediction in predictor.predict(self.scored)]
+        return {**self._of_labels(predicted), "processor_seconds": round(taken[0], 1), "seconds": round(taken[1], 1)}
 
-    def _of_labels(self, found: Sequence[str]) -> dict[str, Any]:
+    def _of_labels(self, predicted: Sequence[str]) -> dict[str, Any]:
         """The score of the labels of all scored texts."""
-        gold = [str(one.label) for one in self.scored if isinstance(one, TextExample)]
+        gold = [str(example.label) for example in self.scored if isinstance(example, TextExample)]
         metric = matthews_corrcoef if self.spec.metric == "matthews" else accuracy_score
-        score = round(float(metric(gold, found)), 4)
-        return {"scores": {self.spec.metric: score}, "collapsed": len(set(found)) == 1}
+        score = round(float(metric(gold, predicted)), 4)
+        return {"scores": {self.spec.metric: score}, "collapsed": len(set(predicted)) == 1}
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
@@ -234,39 +236,44 @@ def main() -> None:
     parser.add_argument("--name", help="the name of the arm, with --set")
     parser.add_argument("--out", type=Path, help="the result file")
     parser.add_argument("--table", action="store_true", help="print the means of the result file and stop")
-    given = parser.parse_args()
+    options = parser.parse_args()
     about = machine()
     label = f"finetuning_recipes_{machine_label(about)}_torch-{about['packages']['torch']}.jsonl"
-    out = given.out or RESULTS / label
+    out = options.out or RESULTS / label
     lines = read_json_lines(out) if out.exists() else []
-    if given.table:
+    if options.table:
         print(table(lines))
         return
     done = {(line["task"], line["size"], line["seed"], line["asked"]) for line in lines}
-    changes = {name: _value(text) for name, _, text in (one.partition("=") for one in given.set)}
-    for size in map(int, given.sizes.split(",")):
-        for seed in map(int, given.seeds.split(",")):
-            for task in given.tasks.split(","):
+    changes = {name: _value(text) for name, _, text in (change.partition("=") for change in options.set)}
+    for size in map(int, options.sizes.split(",")):
+        for seed in map(int, options.seeds.split(",")):
+            for task in options.tasks.split(","):
                 cells = None
-                for arm in given.arms.split(","):
-                    name = given.name if given.name and arm != CHEAP else arm
+                for arm in options.arms.split(","):
+                    name = options.name if options.name and arm != CHEAP else arm
                     if (task, size, seed, name) in done:
                         continue
                     cells = cells or Cells(
-                        given.data, given.model, task, is_untrained=given.untrained, trainings=given.trainings
+                        options.data, options.model, task, is_untrained=options.untrained, trainings=options.trainings
                     )
                     cell = {"task": task, "size": size, "seed": seed, "asked": name, "metric": cells.spec.metric}
                     if arm == CHEAP:
-                        found = list(cells.cheap(size, seed))
+                        measured = list(cells.cheap(size, seed))
                     elif arm == SETFIT:
-                        found = [{"arm": SETFIT, **cells.setfit(size, seed)}]
+                        measured = [{"arm": SETFIT, **cells.setfit(size, seed)}]
                     elif arm == OUR_SETFIT:
-                        found = [{"arm": OUR_SETFIT, **cells.our_setfit(size, seed)}]
+                        measured = [{"arm": OUR_SETFIT, **cells.our_setfit(size, seed)}]
                     else:
-                        found = [{"arm": name, **cells.recipe(arm, size, seed, changes)}]
+                        measured = [{"arm": name, **cells.recipe(arm, size, seed, changes)}]
                     with out.open("a", encoding="utf-8") as file:
-                        for one in found:
-                            line = {**cell, **one, "model": Path(given.model).name, "day": time.strftime("%Y-%m-%d")}
+                        for arm_scores in measured:
+                            line = {
+                                **cell,
+                                **arm_scores,
+                                "model": Path(options.model).name,
+                                "day": time.strftime("%Y-%m-%d"),
+                            }
                             file.write(json.dumps(line) + "\n")
                             print(json.dumps(line), flush=True)
 

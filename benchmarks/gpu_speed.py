@@ -191,17 +191,17 @@ def compare_losses(config: BertConfig, lengths: np.ndarray, runtime: Runtime, we
     plain = without_dropout(config)
     task = task_of(plain, lengths, runtime, weights, None)
     peer = peer_of(plain, weights, runtime.device)
-    found = {"ours": 0.0, "transformers": 0.0}
+    losses = {"ours": 0.0, "transformers": 0.0}
     with torch.no_grad():
         parts = task.plan(0, 0, 1).micro_batches
-        found["ours"] = sum(float(task.loss(task.model, part)[0]) for part in parts)
+        losses["ours"] = sum(float(task.loss(task.model, part)[0]) for part in parts)
         inputs = peer_inputs(task)
         predictions = sum(int((part["labels"] >= 0).sum()) for part in inputs)
         for part in inputs:
             with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
-                found["transformers"] += float(peer(**part).loss) * int((part["labels"] >= 0).sum()) / predictions
-    assert abs(found["ours"] - found["transformers"]) < MOST_LOSS_DIFFERENCE, found
-    return found
+                losses["transformers"] += float(peer(**part).loss) * int((part["labels"] >= 0).sum()) / predictions
+    assert abs(losses["ours"] - losses["transformers"]) < MOST_LOSS_DIFFERENCE, losses
+    return losses
 
 
 def timed(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
@@ -218,9 +218,9 @@ def train_line(arguments: argparse.Namespace, runtime: Runtime, *, with_peer: bo
     lengths = np.full(arguments.rows, 128) if with_peer else packed_lengths(arguments.rows)
     config = BertConfig.named(size, vocab_size=PIECES)
     weights = weights_of(config)
-    found: dict[str, Any] = {"size": size, "rows": arguments.rows, "mean_length": round(float(lengths.mean()), 1)}
+    result: dict[str, Any] = {"size": size, "rows": arguments.rows, "mean_length": round(float(lengths.mean()), 1)}
     if with_peer and not arguments.without_peer:
-        found["losses_without_dropout"] = compare_losses(config, lengths, runtime, weights)
+        result["losses_without_dropout"] = compare_losses(config, lengths, runtime, weights)
     sides: dict[str, Callable[[], Any]] = {}
     tasks = []
     for name in ("ours", "ours compiled"):
@@ -240,11 +240,13 @@ def train_line(arguments: argparse.Namespace, runtime: Runtime, *, with_peer: bo
     seconds = timed(sides, arguments.rounds)
     peak = peak_of_device(runtime.torch_device, runtime.precision)
     work = tasks[0].operations(plan)
-    found |= {
+    result |= {
         "micro_batches": len(plan.micro_batches),
         "real_tokens": plan.tokens,
         "tflop_per_step": round(work / 1e12, 4),
-        "tokens_per_second": {name: spread([plan.tokens / one for one in times]) for name, times in seconds.items()},
+        "tokens_per_second": {
+            name: spread([plan.tokens / elapsed for elapsed in times]) for name, times in seconds.items()
+        },
         "utilization": {
             name: None if peak is None else round(work / float(np.median(times)) / peak, 4)
             for name, times in seconds.items()
@@ -252,12 +254,12 @@ def train_line(arguments: argparse.Namespace, runtime: Runtime, *, with_peer: bo
         "seconds": seconds,
     }
     if runtime.device != "cpu":
-        found["most_memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
+        result["most_memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 2)
     best = min((name for name in seconds if name.startswith("ours")), key=lambda name: float(np.median(seconds[name])))
-    found["ratios"] = {
+    result["ratios"] = {
         f"{best} against {name}": ratio_summary(seconds[best], seconds[name]) for name in seconds if name != best
     }
-    return found
+    return result
 
 
 def embed_line(arguments: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
@@ -282,12 +284,14 @@ def embed_line(arguments: argparse.Namespace, runtime: Runtime) -> dict[str, Any
         "width": config.hidden_size,
         "rows": len(rows),
         "real_tokens": int(lengths.sum()),
-        "tokens_per_second": {n: spread([int(lengths.sum()) / one for one in times]) for n, times in seconds.items()},
+        "tokens_per_second": {
+            n: spread([int(lengths.sum()) / elapsed for elapsed in times]) for n, times in seconds.items()
+        },
         "seconds": seconds,
     }
 
 
-def main(given: list[str] | None = None) -> dict[str, Any]:
+def main(command_line: list[str] | None = None) -> dict[str, Any]:
     """Runs the lines and writes their results, which it also returns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
@@ -305,7 +309,7 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
     )
     parser.add_argument("--without-peer", action="store_true", help="measure ours alone; transformers is not needed")
     parser.add_argument("--write", action="store_true", help="write the result of a CPU, too")
-    arguments = parser.parse_args(given)
+    arguments = parser.parse_args(command_line)
     if not arguments.without_peer and importlib.util.find_spec("transformers") is None:
         parser.error("transformers is not installed; add --without-peer to measure ours alone")
     runtime = choose(arguments.device, arguments.precision)
@@ -318,18 +322,18 @@ def main(given: list[str] | None = None) -> dict[str, Any]:
     for line in arguments.line or LINES:
         print(line, flush=True)
         with quiet():
-            found = (
+            result = (
                 embed_line(arguments, runtime)
                 if line == "embed"
                 else train_line(arguments, runtime, with_peer=line == "base")
             )
         backend = None if arguments.eager else arguments.backend
-        found |= {"device": runtime.device, "precision": runtime.precision, "backend": backend}
-        print(f"  {found['tokens_per_second']}, utilization {found.get('utilization')}", flush=True)
-        results[line] = found
+        result |= {"device": runtime.device, "precision": runtime.precision, "backend": backend}
+        print(f"  {result['tokens_per_second']}, utilization {result.get('utilization')}", flush=True)
+        results[line] = result
         if runtime.device != "cpu" or arguments.write:
             name = f"gpu_speed_{line}_{label}_torch-{described['packages']['torch']}"
-            write_result(name, {"machine": described, **found})
+            write_result(name, {"machine": described, **result})
     return results
 
 

@@ -44,7 +44,7 @@ def interleave(
 
 def ratio_summary(ours: Sequence[float], peer: Sequence[float]) -> dict[str, float]:
     """The speed-up of ours: median, lowest and highest over the rounds."""
-    ratios = [theirs / own for own, theirs in zip(ours, peer, strict=True)]
+    ratios = [theirs / our_time for our_time, theirs in zip(ours, peer, strict=True)]
     return {
         "median": round(statistics.median(ratios), 3),
         "lowest": round(min(ratios), 3),

@@ -81,8 +81,8 @@ def main() -> None:
     for arm in options.arms:
         cells = [done[f"{arm}, seed {seed}"]["scores"] for seed in options.seeds]
         for score in cells[0]:
-            found = spread([cell[score] for cell in cells])
-            print(f"{arm}: {score} {found.mean:.3f} ± {found.deviation:.3f}")
+            scores = spread([cell[score] for cell in cells])
+            print(f"{arm}: {score} {scores.mean:.3f} ± {scores.deviation:.3f}")
 
 
 def _cell(arm: str, seed: int, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def _cell(arm: str, seed: int, options: argparse.Namespace, folder: Path) -> dic
     rows = _questions(options.data / "cls/nltk/qc/train.txt")
     order = generator(seed, "questions of a hierarchy").permutation(len(rows)).tolist()
     sides = {
-        "train": [rows[place] for place in order[options.dev : options.dev + options.train]],
-        "dev": [rows[place] for place in order[: options.dev]],
+        "train": [rows[index] for index in order[options.dev : options.dev + options.train]],
+        "dev": [rows[index] for index in order[: options.dev]],
         "test": _questions(options.data / "cls/nltk/qc/test.txt"),
     }
     files = {side: folder / f"{side}.tsv" for side in sides}
@@ -115,8 +115,8 @@ def _cell(arm: str, seed: int, options: argparse.Namespace, folder: Path) -> dic
         )  # fmt: skip
         seconds = time.process_time() - start
         predictor = load_predictor(folder / "run", device="cpu")
-        found = {"dev": list(predictor.predict(dev)), "test": list(predictor.predict(test))}
-    return {"scores": _scores(predictor.task.spec, dev, test, found), "seconds": round(seconds, 1)}
+        predictions = {"dev": list(predictor.predict(dev)), "test": list(predictor.predict(test))}
+    return {"scores": _scores(predictor.task.spec, dev, test, predictions), "seconds": round(seconds, 1)}
 
 
 def _of_words(spec: TaskSpec, train: Sequence[TextExample]) -> Callable[[Sequence[TextExample]], list[LabelPrediction]]:
@@ -127,8 +127,8 @@ def _of_words(spec: TaskSpec, train: Sequence[TextExample]) -> Callable[[Sequenc
     models = [LogisticRegression(C=PENALTY, solver="liblinear").fit(columns, of_label) for of_label in gold.T]
 
     def ask(examples: Sequence[TextExample]) -> list[LabelPrediction]:
-        found = vectorizer.transform([example.first for example in examples])
-        logits = np.stack([model.decision_function(found) for model in models], axis=1)
+        vectors = vectorizer.transform([example.first for example in examples])
+        logits = np.stack([model.decision_function(vectors) for model in models], axis=1)
         chances = ClassificationTask(spec).probabilities(logits)
         return [
             LabelPrediction(
@@ -144,11 +144,13 @@ def _of_words(spec: TaskSpec, train: Sequence[TextExample]) -> Callable[[Sequenc
     return ask
 
 
-def _scores(spec: Any, dev: list[Example], test: list[TextExample], found: dict[str, list[Any]]) -> dict[str, float]:
+def _scores(
+    spec: Any, dev: list[Example], test: list[TextExample], predictions: dict[str, list[Any]]
+) -> dict[str, float]:
     """The scores of predictions for the test questions."""
-    every = {label: place for place, label in enumerate(spec.labels)}
+    every = {label: index for index, label in enumerate(spec.labels)}
     fine = [label for label in spec.labels if ":" in label]
-    chances = np.array([one.probabilities for one in found["test"]])
+    chances = np.array([prediction.probabilities for prediction in predictions["test"]])
     of_fine = chances[:, [every[label] for label in fine]]
     asked = [example.label if isinstance(example.label, str) else example.label[0] for example in test]
     # A kind that no training question has is one more label, which is never predicted.
@@ -156,11 +158,11 @@ def _scores(spec: Any, dev: list[Example], test: list[TextExample], found: dict[
     gold = label_matrix([(kind,) for kind in asked], names)
     padded = np.pad(of_fine, ((0, 0), (0, len(names) - len(fine))))
     at = scores_at(gold, padded)
-    coarse = [_coarse(fine[place]) for place in of_fine.argmax(axis=1)]
+    coarse = [_coarse(fine[index]) for index in of_fine.argmax(axis=1)]
     if spec.parents:
         above = sorted(set(spec.labels) - set(fine))
-        coarse = [above[place] for place in chances[:, [every[label] for label in above]].argmax(axis=1)]
-    numbers = {name: place for place, name in enumerate(sorted({_coarse(kind) for kind in names}))}
+        coarse = [above[index] for index in chances[:, [every[label] for label in above]].argmax(axis=1)]
+    numbers = {name: number for number, name in enumerate(sorted({_coarse(kind) for kind in names}))}
     result = {
         "fine, first": at["recall@1"],
         "fine, among 5": at["recall@5"],
@@ -175,8 +177,10 @@ def _scores(spec: Any, dev: list[Example], test: list[TextExample], found: dict[
                 )
                 untuned = dataclasses.replace(spec, metric=metric, settings=settings, threshold=None)
                 task: Any = task_for(untuned)
-                tuned: Any = task_for(task.tuned(dev, found["dev"]))
-                chosen = label_matrix([one.chosen for one in tuned.averaged([found["test"]])], names)
+                tuned: Any = task_for(task.tuned(dev, predictions["dev"]))
+                chosen = label_matrix(
+                    [prediction.chosen for prediction in tuned.averaged([predictions["test"]])], names
+                )
                 score = multi_label_scores(gold[:, present], chosen[:, present])
                 if metric == "micro_f1":
                     score = multi_label_scores(gold, chosen)

@@ -26,5 +26,5 @@ def rows_of(task: str, data: Path) -> tuple[list[Row], list[Row]]:
             lines = (data / f"glue/SST-2/{name}.tsv").read_text(encoding="utf-8").splitlines()[1:]
             parts.append([(text.strip(), label) for text, label in (line.split("\t") for line in lines)])
         return parts[0], parts[1]
-    found = json.loads((data / "cls/clinc150/data_full.json").read_text(encoding="utf-8"))
-    return [(text, label) for text, label in found["train"]], [(text, label) for text, label in found["val"]]
+    rows = json.loads((data / "cls/clinc150/data_full.json").read_text(encoding="utf-8"))
+    return [(text, label) for text, label in rows["train"]], [(text, label) for text, label in rows["val"]]

@@ -41,9 +41,9 @@ class Cells:
         self._done.add(cell)
 
 
-def run_of(place: Path, steps: int) -> Path:
+def run_of(folder: Path, steps: int) -> Path:
     """The run folder of a pre-training of that many steps."""
-    return place / f"run-{steps}"
+    return folder / f"run-{steps}"
 
 
 def from_scratch(corpus: Corpus, folder: Path) -> Path:
@@ -79,18 +79,18 @@ def coverage(tokenizer: Tokenizer, texts: Sequence[str]) -> dict[str, float]:
     """Pieces per character that is not a space, and the fraction of these characters that are lost in [UNK]."""
     pieces = characters = lost = 0
     for text in texts:
-        found = tokenizer.encode_with_offsets(text)
-        pieces += len(found.ids)
-        characters += sum(not one.isspace() for one in text)
-        unknown = found.ids == tokenizer.vocabulary.unk_id
-        lost += int((found.ends - found.starts)[unknown].sum())
+        encoded = tokenizer.encode_with_offsets(text)
+        pieces += len(encoded.ids)
+        characters += sum(not character.isspace() for character in text)
+        unknown = encoded.ids == tokenizer.vocabulary.unk_id
+        lost += int((encoded.ends - encoded.starts)[unknown].sum())
     return {"pieces_per_character": round(pieces / characters, 4), "lost": round(lost / characters, 4)}
 
 
 def accuracy(model: bertsmith.Model, texts: Sequence[str], gold: Sequence[str]) -> float:
     """The fraction of the texts that get their gold label."""
-    found = [one.label for one in model.classify(texts)]
-    return round(sum(one == label for one, label in zip(found, gold, strict=True)) / len(gold), 4)
+    predicted = [prediction.label for prediction in model.classify(texts)]
+    return round(sum(prediction == label for prediction, label in zip(predicted, gold, strict=True)) / len(gold), 4)
 
 
 def rows_of(path: Path, *, text_last: bool = False) -> tuple[list[str], list[str]]:
@@ -107,7 +107,7 @@ def linear_scores(train: Path, *, text_last: bool = False, limit: int | None = N
     texts, labels = rows_of(train, text_last=text_last)
     if limit is not None:
         chosen = np.random.default_rng(1).permutation(len(texts))[:limit]
-        texts, labels = [texts[place] for place in chosen], [labels[place] for place in chosen]
+        texts, labels = [texts[index] for index in chosen], [labels[index] for index in chosen]
     classifier.fit(features.fit_transform(texts), labels)
 
     def score(path: Path) -> float:

@@ -145,8 +145,8 @@ def measure_rules(cells: Cells, texts: Texts, data: Path, folder: Path) -> None:
     ):
 
         def measure(rules: str = rules, options: dict[str, Any] = options) -> dict[str, Any]:
-            place = write_languages(folder / rules, {name: training(lines) for name, lines in every.items()})
-            learned = learn_vocabulary([place], PIECES, rules=rules, languages=True, **{"cased": True, **options})
+            text = write_languages(folder / rules, {name: training(lines) for name, lines in every.items()})
+            learned = learn_vocabulary([text], PIECES, rules=rules, languages=True, **{"cased": True, **options})
             return {"languages": {name: coverage(learned.tokenizer, testing(lines)) for name, lines in every.items()}}
 
         cells.run(f"rules {rules}{also}", measure)
@@ -166,8 +166,8 @@ def measure_splits(cells: Cells, texts: Texts) -> None:
         part = None if pattern is None else re.compile(f"{pattern}|[^\u0e00-\u0e7f]+")
 
         def words(text: str, part: re.Pattern[str] | None = part) -> list[str]:
-            found = basic_tokens(text, TextRules(lowercase=False))
-            return found if part is None else [match.group() for word in found for match in part.finditer(word)]
+            tokens = basic_tokens(text, TextRules(lowercase=False))
+            return tokens if part is None else [match.group() for word in tokens for match in part.finditer(word)]
 
         def measure(words: Callable[[str], list[str]] = words) -> dict[str, Any]:
             counts = Counter(word for text in training(texts["th"]) for word in words(text))
@@ -191,9 +191,9 @@ def measure_exponents(cells: Cells, texts: Texts, novel: Path | None, folder: Pa
     for exponent in (1.0, 0.7, 0.3, 0.0):
 
         def measure(exponent: float = exponent) -> dict[str, Any]:
-            place = write_languages(folder / str(exponent), read)
+            text = write_languages(folder / str(exponent), read)
             learned = learn_vocabulary(
-                [place], PIECES, cased=True, rules="unspaced", languages=True, language_exponent=exponent
+                [text], PIECES, cased=True, rules="unspaced", languages=True, language_exponent=exponent
             )
             sizes = {name: sum(map(len, lines)) for name, lines in read.items()}
             return {
@@ -214,19 +214,19 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
         write_text(folder / f"{name}-test.tsv", "\n".join(["text\tlabel", *testing(rows)]) + "\n")
     systems = {"multilingual": list(texts), **{name: [name] for name in MONOLINGUAL}}
     for system, languages in systems.items():
-        place = folder / system
+        path = folder / system
 
-        def prepare(place: Path = place, languages: Sequence[str] = languages) -> Corpus:
-            read = write_languages(place / "text", {name: training(texts[name]) for name in languages})
+        def prepare(path: Path = path, languages: Sequence[str] = languages) -> Corpus:
+            read = write_languages(path / "text", {name: training(texts[name]) for name in languages})
             learned = learn_vocabulary([read], PIECES, cased=True, rules="unspaced", languages=True)
             sampling, settings = SamplingSettings(languages=True), CorpusSettings(form="lines")
-            build_corpus([read], learned.tokenizer, place / "corpus", **vars(settings), **vars(sampling), workers=1)
-            return Corpus.open(place / "corpus")
+            build_corpus([read], learned.tokenizer, path / "corpus", **vars(settings), **vars(sampling), workers=1)
+            return Corpus.open(path / "corpus")
 
-        pre_train(cells, system, place, prepare, steps, whole_word=True)
+        pre_train(cells, system, path, prepare, steps, whole_word=True)
         for language in MONOLINGUAL if system == "multilingual" else languages:
             for seed in SEEDS:
-                classify_genre(cells, texts, place, steps, language, seed)
+                classify_genre(cells, texts, path, steps, language, seed)
     trained = folder / "multilingual"
     bare = from_scratch(Corpus.open(trained / "corpus"), folder / "from-scratch")
     for system, model in ((f"multilingual, {steps} steps", run_of(trained, steps) / "model"), ("from scratch", bare)):
@@ -240,8 +240,8 @@ def measure_transfer(cells: Cells, texts: Texts, steps: int, folder: Path) -> No
     def by_characters() -> dict[str, Any]:
         features = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True)
         features.fit([text for lines in texts.values() for text in training(lines)])
-        found = {name: features.transform(testing(lines)) for name, lines in texts.items()}  # sparse, of length 1
-        return {"accuracy": {name: hits((found["en"] @ rows.T).toarray()) for name, rows in found.items()}}
+        vectors = {name: features.transform(testing(lines)) for name, lines in texts.items()}  # sparse, of length 1
+        return {"accuracy": {name: hits((vectors["en"] @ rows.T).toarray()) for name, rows in vectors.items()}}
 
     def linear() -> dict[str, Any]:
         score = linear_scores(folder / "en-train.tsv")
@@ -305,21 +305,21 @@ def measure_chinese(cells: Cells, data: Path, steps: int, folder: Path) -> None:
 def pre_train(
     cells: Cells,
     name: str,
-    place: Path,
+    path: Path,
     prepare: Callable[[], Corpus],
     steps: int,
     corpus: Path | None = None,
     **masks: bool,
 ) -> None:
-    """Pre-trains a model in the run folder of PLACE, unless it is there."""
-    if (run_of(place, steps) / "model").exists():
+    """Pre-trains a model in the run folder of PATH, unless it is there."""
+    if (run_of(path, steps) / "model").exists():
         return
     prepare()
 
     def measure() -> dict[str, Any]:
         result = pretrain(
-            corpus or place / "corpus",
-            run_of(place, steps),
+            corpus or path / "corpus",
+            run_of(path, steps),
             size="tiny",
             steps=steps,
             tokens_per_step=4096,
@@ -332,14 +332,14 @@ def pre_train(
     cells.run(f"pretrain {name}, {steps} steps", measure)
 
 
-def classify_genre(cells: Cells, texts: Texts, place: Path, steps: int, language: str, seed: int) -> None:
+def classify_genre(cells: Cells, texts: Texts, path: Path, steps: int, language: str, seed: int) -> None:
     """Fine-tunes on one language; accuracy on the test sentences of it, and from English on all languages."""
-    folder, name = place.parent, place.name
+    folder, name = path.parent, path.name
 
     def measure() -> dict[str, Any]:
-        tuned = fine_tuned(run_of(place, steps) / "model", folder / f"{language}-train.tsv", seed)
+        tuned = fine_tuned(run_of(path, steps) / "model", folder / f"{language}-train.tsv", seed)
         tested = list(texts) if name == "multilingual" and language == "en" else [language]
-        return {"accuracy": {one: accuracy(tuned, *rows_of(folder / f"{one}-test.tsv")) for one in tested}}
+        return {"accuracy": {test: accuracy(tuned, *rows_of(folder / f"{test}-test.tsv")) for test in tested}}
 
     cells.run(f"genre {language} {name}, {steps} steps, seed {seed}", measure)
 

@@ -104,16 +104,16 @@ def main() -> None:
     if options.part:
         print(json.dumps(measure(options.part, options)))
         return
-    found = {}
+    results = {}
     for part in PARTS:
         ran = subprocess.run([sys.executable, *sys.argv, "--part", part], check=True, stdout=subprocess.PIPE, text=True)
-        found[part] = json.loads(ran.stdout.splitlines()[-1])
-        print(f"{part}: {found[part]}", flush=True)
+        results[part] = json.loads(ran.stdout.splitlines()[-1])
+        print(f"{part}: {results[part]}", flush=True)
     described = machine()
     name = f"{options.size}_model_{machine_label(described)}_{options.precision}"
     name += f"_torch-{described['packages']['torch']}"
     settings = {"size": options.size, "rows": options.rows, "rounds": options.rounds, "precision": options.precision}
-    write_result(name, {"machine": described, "settings": settings, "parts": found})
+    write_result(name, {"machine": described, "settings": settings, "parts": results})
 
 
 if __name__ == "__main__":

@@ -187,12 +187,12 @@ def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options
     }
 
 
-def cold_table(found: dict[str, Any]) -> str:
+def cold_table(result: dict[str, Any]) -> str:
     """A table of the systems by seconds, fastest first."""
     lines = [f"  {'':36}{'seconds':>10}{'worked':>10}  ours is x times as soon"]
-    for name, seconds in sorted(found["seconds"].items(), key=lambda item: item[1]["median"]):
-        ratio = found["times_as_soon"].get(name)
-        line = f"  {name:36}{seconds['median']:10.2f}{found['seconds_worked'][name]['median']:10.2f}"
+    for name, seconds in sorted(result["seconds"].items(), key=lambda item: item[1]["median"]):
+        ratio = result["times_as_soon"].get(name)
+        line = f"  {name:36}{seconds['median']:10.2f}{result['seconds_worked'][name]['median']:10.2f}"
         lines.append(line + (f"  {ratio['median']:.2f}" if ratio else ""))
     return "\n".join(lines)
 
@@ -264,17 +264,17 @@ def main() -> None:
             case = row_case(pools, tokenizer)
             for precision in options.precisions.split(","):
                 title = f"{model}, {precision}"
-                found = bench.case(case, precision)
-                found["milliseconds"] = {
+                result = bench.case(case, precision)
+                result["milliseconds"] = {
                     name: round(1000 * statistics.median(values) / case.rows, 3)
-                    for name, values in found["seconds"].items()
+                    for name, values in result["seconds"].items()
                 }
-                print(f"{title}, {case.name}\n{table(found)}\n  milliseconds: {found['milliseconds']}", flush=True)
-                warm[title] = found
+                print(f"{title}, {case.name}\n{table(result)}\n  milliseconds: {result['milliseconds']}", flush=True)
+                warm[title] = result
                 if options.cold:
-                    cold[title] = cold_starts(bench.files, precision, found, options)
+                    cold[title] = cold_starts(bench.files, precision, result, options)
                     print(f"{title}, from the start of a process\n{cold_table(cold[title])}", flush=True)
-                found |= {"day": time.strftime("%Y-%m-%d"), "rounds": options.rounds}
+                result |= {"day": time.strftime("%Y-%m-%d"), "rounds": options.rounds}
                 write_result(
                     name, {"machine": described, "rounds": options.rounds, "one_row": warm, "cold_start": cold}
                 )

@@ -154,11 +154,11 @@ class Bench:
         budget = float(share) * self.options.minutes * 60
         steps = steps or self._planned.get((arm, share)) or self._plan(arm, budget)
         self._planned[arm, share] = steps
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as folder:
             clock, started = Clock(), time.perf_counter()
-            model = self.train(arm, steps, seed, Path(place), clock)
+            model = self.train(arm, steps, seed, Path(folder), clock)
             wall = time.perf_counter() - started
-            found = {**self.scores(model), "settings": self._settings(arm, model)}
+            scores = {**self.scores(model), "settings": self._settings(arm, model)}
         if abs(clock.seconds / budget - 1) > TOLERANCE:
             print(f"  note: the steps took {clock.seconds:.1f} s of a budget of {budget:.1f} s")
         return {
@@ -168,7 +168,7 @@ class Bench:
             "seconds": round(clock.seconds, 2),
             "wall_seconds": round(wall, 2),
             "load_average": round(os.getloadavg()[0], 2),
-            **found,
+            **scores,
         }
 
     def key(self, arm: str, share: Fraction, seed: int) -> dict[str, Any]:
@@ -195,10 +195,10 @@ class Bench:
 
     def untrained_scores(self) -> dict[str, Any]:
         """The scores of a model with random parameters."""
-        with tempfile.TemporaryDirectory() as place:
-            return self.scores(self._base(Path(place)))
+        with tempfile.TemporaryDirectory() as folder:
+            return self.scores(self._base(Path(folder)))
 
-    def train(self, arm: str, steps: int, seed: int, place: Path, clock: Clock) -> Path | AnchorModel:
+    def train(self, arm: str, steps: int, seed: int, folder: Path, clock: Clock) -> Path | AnchorModel:
         """The model of an arm after some steps, or its folder."""
         if is_anchor(arm):
             return pretrain_anchor(
@@ -215,7 +215,7 @@ class Bench:
         if recipe := peer_recipe(arm):
             if self._grouped is None:
                 self._grouped = GroupedTexts(self.corpus, self.options.length)
-            base, out = self._base(place / "base"), place / "model"
+            base, out = self._base(folder / "base"), folder / "model"
             precision = self.options.precision if recipe.is_modernbert else "fp32"
             pretrain_peer(
                 self._grouped, base, out, recipe, steps=steps, seed=seed, mark=clock.mark, precision=precision
@@ -235,8 +235,8 @@ class Bench:
         if takes_recipe():
             settings["recipe"] = arm
         with quiet(), timed_steps(clock):
-            pretrain(self.folder, place / "run", **settings)
-        return place / "run" / "model"
+            pretrain(self.folder, folder / "run", **settings)
+        return folder / "run" / "model"
 
     def _settings(self, arm: str, model: Path | AnchorModel) -> dict[str, Any]:
         """The settings with which an arm trained a model, defaults included, without folders of here."""
@@ -258,21 +258,21 @@ class Bench:
         steps, limit = FIRST_GUESS, max(LEAST_TRIAL_SECONDS, TRIAL_SHARE * budget)
         for _ in range(2):
             clock = Clock(limit)
-            with tempfile.TemporaryDirectory() as place, contextlib.suppress(EnoughSeconds):
-                self.train(arm, steps, 0, Path(place), clock)
+            with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EnoughSeconds):
+                self.train(arm, steps, 0, Path(folder), clock)
             steps = clock.steps_in(budget)
         return steps
 
-    def _base(self, place: Path) -> Path:
+    def _base(self, folder: Path) -> Path:
         """A folder with the shape of the models and the tokenizer."""
         save_pretrained(
-            place,
+            folder,
             untrained(self.config, 0),
             self.corpus.tokenizer,
             ModelMetadata.from_dict({"task": "none"}),
             replace=True,
         )
-        return place
+        return folder
 
 
 @contextlib.contextmanager
@@ -398,8 +398,8 @@ def main() -> None:
     if any({key: line[key] for key in fixed} != fixed for line in lines):
         sys.exit(f"expected runs on the same corpus and rows in {path.name}; found others; move that file away")
     if not any("references" in line for line in lines):
-        found = {**baseline_scores(bench.held_out, bench.corpus), "untrained": bench.untrained_scores()}
-        append_line(path, {**fixed, "machine": described, "references": found})
+        references = {**baseline_scores(bench.held_out, bench.corpus), "untrained": bench.untrained_scores()}
+        append_line(path, {**fixed, "machine": described, "references": references})
     cells = [
         (arm, share, seed)
         for seed, arm in itertools.product(range(1, options.seeds + 1), options.arms)

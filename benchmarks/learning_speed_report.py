@@ -64,21 +64,21 @@ def speed_ups(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     Between two runs of `auto`, the loss is taken to be linear in the logarithm of the seconds.
     """
     ours = sorted((row for row in rows if row["arm"] == OURS), key=lambda row: row["seconds"])
-    found = {}
+    speeds = {}
     for peer in rows:
         if peer["arm"] == OURS or Fraction(peer["share"]) != 1 or not ours:
             continue
-        place = next((number for number, row in enumerate(ours) if row["loss"] <= peer["loss"]), None)
-        if place is None:
-            found[peer["arm"]] = "not reached"
-        elif place == 0:
-            found[peer["arm"]] = f"more than {peer['seconds'] / ours[0]['seconds']:.1f}"
+        first = next((number for number, row in enumerate(ours) if row["loss"] <= peer["loss"]), None)
+        if first is None:
+            speeds[peer["arm"]] = "not reached"
+        elif first == 0:
+            speeds[peer["arm"]] = f"more than {peer['seconds'] / ours[0]['seconds']:.1f}"
         else:
-            slower, faster = ours[place - 1], ours[place]
+            slower, faster = ours[first - 1], ours[first]
             way = (slower["loss"] - peer["loss"]) / (slower["loss"] - faster["loss"])
             seconds = slower["seconds"] * (faster["seconds"] / slower["seconds"]) ** way
-            found[peer["arm"]] = f"{peer['seconds'] / seconds:.1f}"
-    return found
+            speeds[peer["arm"]] = f"{peer['seconds'] / seconds:.1f}"
+    return speeds
 
 
 def table(rows: Sequence[dict[str, Any]], references: dict[str, Any]) -> str:
@@ -93,11 +93,11 @@ def table(rows: Sequence[dict[str, Any]], references: dict[str, Any]) -> str:
         )
 
     for name in BASELINES:
-        found = references[name]
-        add([name, "", "", "", f"{found['loss']:.3f}", "", f"{found['top5']:.3f}"], {})
-    found = references["untrained"]
-    scores = [f"{found[name]:.3f}" for name in ("loss", "accuracy", "top5")]
-    add(["untrained", "", "0", "0", *scores], found["probes"])
+        reference = references[name]
+        add([name, "", "", "", f"{reference['loss']:.3f}", "", f"{reference['top5']:.3f}"], {})
+    reference = references["untrained"]
+    scores = [f"{reference[name]:.3f}" for name in ("loss", "accuracy", "top5")]
+    add(["untrained", "", "0", "0", *scores], reference["probes"])
     for row in rows:
         loss = f"{row['loss']:.3f} ± {row['deviation']:.3f}"
         scores = [loss, f"{row['accuracy']:.3f}", f"{row['top5']:.3f}"]
@@ -116,15 +116,15 @@ def draw(rows: Sequence[dict[str, Any]], references: dict[str, Any], path: Path,
         losses, deviations = [row["loss"] for row in runs], [row["deviation"] for row in runs]
         if runs:
             axes[0].errorbar(seconds, losses, yerr=deviations, marker="o", capsize=3, label=arm)
-            for place, task in zip(axes[1:], tasks, strict=True):
-                place.plot(seconds, [row["probes"][task] for row in runs], marker="o", label=arm)
+            for axis, task in zip(axes[1:], tasks, strict=True):
+                axis.plot(seconds, [row["probes"][task] for row in runs], marker="o", label=arm)
     for name, style in zip(BASELINES, (":", "--"), strict=True):
         axes[0].axhline(references[name]["loss"], color="grey", linestyle=style, label=name)
-    for place, task in zip(axes[1:], tasks, strict=True):
-        place.axhline(references["untrained"]["probes"][task], color="grey", linestyle=":", label="untrained")
-    for place, label in zip(axes, ["held-out loss, nats", *(f"{task}, accuracy" for task in tasks)], strict=True):
-        place.set(xlabel="processor seconds", ylabel=label, xscale="log")
-        place.legend()
+    for axis, task in zip(axes[1:], tasks, strict=True):
+        axis.axhline(references["untrained"]["probes"][task], color="grey", linestyle=":", label="untrained")
+    for axis, label in zip(axes, ["held-out loss, nats", *(f"{task}, accuracy" for task in tasks)], strict=True):
+        axis.set(xlabel="processor seconds", ylabel=label, xscale="log")
+        axis.legend()
     figure.suptitle(title)
     figure.savefig(path, metadata={"Date": None})
 

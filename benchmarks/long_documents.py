@@ -45,7 +45,7 @@ def main() -> None:
     for way in options.ways:
         some = [cell for key, cell in done.items() if key.startswith(f"{way}, seed")]
         if some:
-            score, seconds = spread([one["accuracy"] for one in some]), spread([one["seconds"] for one in some])
+            score, seconds = spread([run["accuracy"] for run in some]), spread([run["seconds"] for run in some])
             print(f"{way}: accuracy {score.mean:.4f} ± {score.deviation:.4f}, {seconds.mean:.0f} processor seconds")
 
 
@@ -74,17 +74,17 @@ def _files(options: argparse.Namespace, folder: Path, seed: int) -> tuple[Path, 
         novels.setdefault(file.stem.split("_")[0], []).append(file)
     authors = [author for author, some in novels.items() if len(some) >= 2 and author != "Anon"][: options.authors]
     places = (folder / f"train-{seed}.tsv", folder / f"dev-{seed}.tsv")
-    for place, count, is_dev in zip(places, (options.train, options.dev), (False, True), strict=True):
+    for path, count, is_dev in zip(places, (options.train, options.dev), (False, True), strict=True):
         lines = ["text\tlabel"]
         for author in authors:
             of_side = novels[author][-1:] if is_dev else novels[author][:-1]
-            words = [one.read_text(encoding="utf-8", errors="ignore").split() for one in of_side]
+            words = [file.read_text(encoding="utf-8", errors="ignore").split() for file in of_side]
             draw = generator(0 if is_dev else seed, f"excerpts of {author}", is_dev)
             for _ in range(count):
                 novel = words[int(draw.integers(len(words)))]
                 begin = int(draw.integers(len(novel) - options.words))
                 lines.append(" ".join(novel[begin : begin + options.words]) + f"\t{author}")
-        place.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return places
 
 

@@ -53,8 +53,8 @@ def run_stories(task: str, seed: int, starts: int) -> dict[str, float]:
     make, count = TASKS[task]
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / name for name in ("train.txt", "test.txt")]
-        for path, number, own in zip(paths, (count, TEST), (seed, 1000 + seed), strict=True):
-            path.write_text("\n".join(make(number, own)) + "\n", encoding="utf-8")
+        for path, number, story_seed in zip(paths, (count, TEST), (seed, 1000 + seed), strict=True):
+            path.write_text("\n".join(make(number, story_seed)) + "\n", encoding="utf-8")
         begin = time.process_time()
         train_memory(paths[0], Path(folder) / "run", seed=seed, starts=starts, width=32, device="cpu")
         seconds = time.process_time() - begin

@@ -92,7 +92,9 @@ def _probe_task(train: Sequence[TextExample], test: Sequence[TextExample]) -> Pr
 
 
 def _sst2(path: Path) -> Sequence[TextExample]:
-    return [one for one in read_examples("sst-2", path, training=True).examples if isinstance(one, TextExample)]
+    return [
+        example for example in read_examples("sst-2", path, training=True).examples if isinstance(example, TextExample)
+    ]
 
 
 def _trec(path: Path) -> Sequence[TextExample]:

@@ -164,7 +164,7 @@ class Peer:
                 yield {"rows": [_plain(row)], "labels": label}
 
     def _question(self, example: Any, length: int, training: bool) -> Iterator[dict[str, Any]]:
-        found = self.tokenizer(
+        encoded = self.tokenizer(
             example.question,
             example.context,
             truncation="only_second",
@@ -173,17 +173,17 @@ class Peer:
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        for window in range(len(found["input_ids"])):
-            offsets, parts = found["offset_mapping"][window], found.sequence_ids(window)
+        for window in range(len(encoded["input_ids"])):
+            offsets, parts = encoded["offset_mapping"][window], encoded.sequence_ids(window)
             start = end = 0
             if training:
                 answer = example.answers[0]
                 last = answer.start + len(answer.text)
-                context = [place for place, part in enumerate(parts) if part == 1]
+                context = [position for position, part in enumerate(parts) if part == 1]
                 if offsets[context[0]][0] <= answer.start and offsets[context[-1]][1] >= last:
-                    start = max(place for place in context if offsets[place][0] <= answer.start)
-                    end = min(place for place in context if offsets[place][1] >= last)
-            row = {name: found[name][window] for name in ("input_ids", "token_type_ids", "attention_mask")}
+                    start = max(position for position in context if offsets[position][0] <= answer.start)
+                    end = min(position for position in context if offsets[position][1] >= last)
+            row = {name: encoded[name][window] for name in ("input_ids", "token_type_ids", "attention_mask")}
             yield {"rows": [row], "start": start, "end": end, "id": example.id, "offsets": offsets, "parts": parts}
 
     @torch.inference_mode()
@@ -192,11 +192,11 @@ class Peer:
         outputs: list[Any] = []
         for first in range(0, len(self.dev_features), batch):
             part = self.dev_features[first : first + batch]
-            found = model(**self._collate(part, None))
+            output = model(**self._collate(part, None))
             if self.spec.kind == "span":
-                outputs += list(zip(found.start_logits.numpy(), found.end_logits.numpy(), strict=True))
+                outputs += list(zip(output.start_logits.numpy(), output.end_logits.numpy(), strict=True))
             else:
-                outputs += list(found.logits.numpy())
+                outputs += list(output.logits.numpy())
         if self.spec.kind == "regression":
             return [float(row[0]) for row in outputs]
         if self.spec.kind in ("classification", "choice"):

@@ -89,9 +89,9 @@ class ModelFiles:
 
     def uncalibrated(self) -> "ModelFiles":
         """The same files without calibration texts."""
-        found = copy.copy(self)
-        found.calibration = []
-        return found
+        files = copy.copy(self)
+        files.calibration = []
+        return files
 
     def ctranslate2(self) -> Path:
         """The CTranslate2 folder, in fp32; CTranslate2 quantizes on loading."""
@@ -178,8 +178,8 @@ class Pooled(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
         """The vectors [rows, width]."""
-        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
-        states: Tensor = found.last_hidden_state
+        output = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        states: Tensor = output.last_hidden_state
         if self.pooling == "cls":
             return states[:, 0]
         kept = attention_mask[:, :, None].to(states.dtype)

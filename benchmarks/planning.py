@@ -54,8 +54,8 @@ def main() -> None:
     if arguments.clock == "processor":
         time.monotonic = time.process_time  # what the library measures with
     rounds = []
-    with tempfile.TemporaryDirectory() as place, bertsmith.quiet():
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as name, bertsmith.quiet():
+        folder = Path(name)
         write_text(folder / "text", 1)
         learned = bertsmith.learn_vocabulary([folder / "text"], 300)
         bertsmith.build_corpus([folder / "text"], learned.tokenizer, folder / "corpus", workers=1)
@@ -69,12 +69,12 @@ def main() -> None:
             seconds = time.monotonic() - start
             after = bertsmith.plan_pretraining(folder / "corpus", **settings)
             planned = (before.hours + after.hours) / 2 * 3600
-            both = [round(one.hours * 3600, 2) for one in (before, after)]
+            both = [round(plan.hours * 3600, 2) for plan in (before, after)]
             rounds.append(
                 {"planned": both, "real": round(seconds, 2), "planned_over_real": round(planned / seconds, 3)}
             )
             print(f"round {number + 1}: planned {planned:.1f} s, real {seconds:.1f} s", flush=True)
-    ratios = [one["planned_over_real"] for one in rounds]
+    ratios = [record["planned_over_real"] for record in rounds]
     described = machine()
     print(f"planned / real: {spread(ratios)}")
     write_result(

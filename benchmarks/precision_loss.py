@@ -41,11 +41,11 @@ def scored(
     Args:
         scales: of `int8-fixed`; None if they were not calibrated.
     """
-    wanted, given = precision.removesuffix("-fixed"), scales if precision == FIXED else None
+    wanted, fixed_scales = precision.removesuffix("-fixed"), scales if precision == FIXED else None
     if precision == FIXED and scales is None:
         return {"left_out": "no file to calibrate on"}
     try:
-        predictor = load_predictor(folder, device="cpu", precision=wanted, kept=(), scales=given)
+        predictor = load_predictor(folder, device="cpu", precision=wanted, kept=(), scales=fixed_scales)
     except ConfigError as error:
         return {"left_out": str(error)}
     if predictor.runtime.precision != wanted:
@@ -62,11 +62,11 @@ def compared(folder: Path, path: Path, calibration: Path | None, options: argpar
         raise SystemExit(f"{folder}: expected a model with a task head, as written by bertsmith finetune")
     name = options.task or spec.name
     examples, scales = list(read_examples(name, path).examples)[: options.limit], None
-    found: dict[str, Any] = {"task": spec.name, "metric": spec.metric, "file": path.name, "examples": len(examples)}
+    result: dict[str, Any] = {"task": spec.name, "metric": spec.metric, "file": path.name, "examples": len(examples)}
     if calibration is not None:
         fixed = calibrate(load_any(folder), read_examples(name, calibration).examples)
-        found["calibrated_on"], scales = f"{fixed.rows} rows of {calibration.name}", fixed.scales
-    found["precisions"] = runs = {}
+        result["calibrated_on"], scales = f"{fixed.rows} rows of {calibration.name}", fixed.scales
+    result["precisions"] = runs = {}
     for precision in options.precisions.split(","):
         runs[precision] = run = scored(folder, examples, precision, scales)
         if "scores" in run and "scores" in runs.get("fp32", {}):
@@ -75,7 +75,7 @@ def compared(folder: Path, path: Path, calibration: Path | None, options: argpar
             run["loss"] = round(lost, 5)
             run["loss_percent"] = round(100 * lost / abs(full), 3) if full else None
         print(f"{spec.name} ({folder.name}), {precision}: {run}", flush=True)
-    return found
+    return result
 
 
 def main() -> None:

@@ -41,59 +41,59 @@ from bertsmith.text.vocabularies.learn import learn_vocabulary
 ASIDE = 0.04  # of the documents
 
 
-def bench_of(given: argparse.Namespace, place: Path) -> Bench:
-    """The parts of learning_speed.py for the corpus in PLACE/CORPUS/corpus, which is built if it is not there."""
-    values = {"corpus": given.corpus, "minutes": given.minutes, "work": place, "data": given.data, "size": "tiny"}
+def bench_of(options: argparse.Namespace, work: Path) -> Bench:
+    """The parts of learning_speed.py for the corpus in WORK/CORPUS/corpus, which is built if it is not there."""
+    values = {"corpus": options.corpus, "minutes": options.minutes, "work": work, "data": options.data, "size": "tiny"}
     return Bench(parse([f"--{name}={value}" for name, value in values.items()]))
 
 
-def of_pieces(given: argparse.Namespace) -> dict[str, Bench]:
+def of_pieces(options: argparse.Namespace) -> dict[str, Bench]:
     """One bench per size of the vocabulary."""
-    found = {}
-    for size in map(int, given.sizes.split(",")):
+    benches = {}
+    for size in map(int, options.sizes.split(",")):
         with mock.patch.object(learning_speed, "VOCABULARY_SIZE", size):
-            found[f"{size:,} pieces"] = bench_of(given, given.work / f"pieces-{size}")
-    return found
+            benches[f"{size:,} pieces"] = bench_of(options, options.work / f"pieces-{size}")
+    return benches
 
 
-def documents_of(given: argparse.Namespace) -> list[Document]:
+def documents_of(options: argparse.Namespace) -> list[Document]:
     """The documents of the text."""
-    if given.corpus == "docstrings":
+    if options.corpus == "docstrings":
         with contextlib.closing(docstring_documents(workers=1)) as documents:
             return list(documents)
-    novels = sorted(given.data.glob("pretrain_gutenberg100/*.txt"))
+    novels = sorted(options.data.glob("pretrain_gutenberg100/*.txt"))
     return list(read_documents([path for path in novels if not path.name.startswith("README")]))
 
 
-def of_duplicates(given: argparse.Namespace) -> dict[str, Bench]:
+def of_duplicates(options: argparse.Namespace) -> dict[str, Bench]:
     """The text as it is, and without copies; both with the same held-out rows."""
-    work = given.work / "duplicates"
+    work = options.work / "duplicates"
     if not (work / "held-out").exists():
-        documents = documents_of(given)
+        documents = documents_of(options)
         order = np.random.default_rng(1).permutation(len(documents)).tolist()
         count = round(ASIDE * len(documents))
         aside, kept = ([documents[number] for number in sorted(part)] for part in (order[:count], order[count:]))
         text = work / "text.txt"
         work.mkdir(parents=True, exist_ok=True)
-        text.write_text("\n".join("\n".join([*one.sentences, ""]) for one in kept) + "\n", encoding="utf-8")
+        text.write_text("\n".join("\n".join([*document.sentences, ""]) for document in kept) + "\n", encoding="utf-8")
         rules = TextRules()
         tokenizer = WordPieceTokenizer(
             learn_vocabulary(count_files([text], rules).total, learning_speed.VOCABULARY_SIZE), rules
         )
         clean = CorpusSettings(remove_duplicates="near", remove_boilerplate=True)
         for name, settings in (("plain", CorpusSettings()), ("clean", clean)):
-            build_corpus(kept, tokenizer, work / name / given.corpus / "corpus", **vars(settings), workers=1)
+            build_corpus(kept, tokenizer, work / name / options.corpus / "corpus", **vars(settings), workers=1)
         build_corpus([*kept, *aside], tokenizer, work / "all", held_out=0, workers=1)
         new = near_duplicates(Corpus.open(work / "all")).of[len(kept) :] < 0
-        rest = [one for one, is_new in zip(aside, new, strict=True) if is_new]
+        rest = [document for document, is_new in zip(aside, new, strict=True) if is_new]
         print(f"{len(kept):,} documents; {len(aside):,} set aside, of which {len(rest):,} are no near-duplicates")
         build_corpus(rest, tokenizer, work / "held-out", held_out=0.98, workers=1)
-    found = {name: bench_of(given, work / name) for name in ("plain", "clean")}
-    for bench in found.values():
+    benches = {name: bench_of(options, work / name) for name in ("plain", "clean")}
+    for bench in benches.values():
         bench.held_out = HeldOutRows.of(
             Corpus.open(work / "held-out"), length=bench.options.length, rows=bench.options.rows
         )
-    return found
+    return benches
 
 
 def table(lines: Sequence[dict]) -> str:
@@ -118,20 +118,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/SST-2, cls/nltk/qc and the novels")
     parser.add_argument("--work", type=Path, required=True, help="folder that keeps the corpora")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     described = machine()
-    name = f"pretraining_corpora_{given.what}_{given.corpus}_{machine_label(described)}_torch-{torch.__version__}"
+    name = f"pretraining_corpora_{options.what}_{options.corpus}_{machine_label(described)}_torch-{torch.__version__}"
     path = RESULTS / f"{name}.jsonl"
-    benches = of_pieces(given) if given.what == "pieces" else of_duplicates(given)
-    for seed in range(1, given.seeds + 1):
+    benches = of_pieces(options) if options.what == "pieces" else of_duplicates(options)
+    for seed in range(1, options.seeds + 1):
         for variant, bench in benches.items():
             key = {"variant": variant, "seed": seed, "corpus_digest": bench.digest}
             if any(key.items() <= line.items() for line in read_lines(path)):
                 continue
-            found = {**bench.run("auto", Fraction(1), seed, None), **key, "tokens": bench.corpus.num_tokens}
-            print({name: value for name, value in found.items() if name != "settings"}, flush=True)
-            append_line(path, {**found, "machine": described})
+            result = {**bench.run("auto", Fraction(1), seed, None), **key, "tokens": bench.corpus.num_tokens}
+            print({name: value for name, value in result.items() if name != "settings"}, flush=True)
+            append_line(path, {**result, "machine": described})
     print(table(read_lines(path)))
 
 

@@ -51,8 +51,8 @@ def main() -> None:
     if not options.no_scratch:
         arms["from scratch"] = ""
     with tempfile.TemporaryDirectory() as folder:
-        for number, given in enumerate(options.intermediate):
-            task, form, files = parts_of(given)
+        for number, argument in enumerate(options.intermediate):
+            task, form, files = parts_of(argument)
             if task in {parts_of(other)[0] for other in options.task}:
                 sys.exit(f"expected an intermediate task that is not measured; found {task}; name another one")
             arms[f"first fine-tuned on {task}"] = _intermediate(form, files, options, Path(folder) / str(number))
@@ -63,8 +63,8 @@ def _measure(
     options: argparse.Namespace, arms: dict[str, str], name: str, described: dict[str, Any], command: dict[str, str]
 ) -> None:
     """Runs all arms on every task and writes the results after each."""
-    for given in options.task:
-        task, form, files = parts_of(given)
+    for argument in options.task:
+        task, form, files = parts_of(argument)
         rows = _curve(form, files, options, arms)
         path = RESULTS / f"{name}.json"
         before = read_json(path)["tasks"] if path.exists() else {}
@@ -72,9 +72,9 @@ def _measure(
         _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
 
 
-def parts_of(given: str) -> tuple[str, str, list[str]]:
+def parts_of(argument: str) -> tuple[str, str, list[str]]:
     """The name of a task, its format, and its files, from NAME=TRAIN,DEV or NAME:FORM=TRAIN,DEV."""
-    title, files = given.split("=", 1)
+    title, files = argument.split("=", 1)
     task, _, form = title.partition(":")
     return task, task_name(form or task), files.split(",")
 
@@ -90,8 +90,8 @@ def _intermediate(task: str, files: list[str], options: argparse.Namespace, path
         recipe = RecipeSettings(learning_rate=options.rate, bias_correction=True, epsilon=1e-8)
         settings = FinetuningSettings(epochs=options.epochs, dropout=0.1)
         job = FinetuningJob.prepare(options.model, spec, TaskData(train=chosen, dev=dev), settings, recipe)
-        found = job.train_once(path, seed=1)
-    print("intermediate", task, json.dumps({"labels": len(chosen), "scores": found.scores}), flush=True)
+        trained = job.train_once(path, seed=1)
+    print("intermediate", task, json.dumps({"labels": len(chosen), "scores": trained.scores}), flush=True)
     return str(path / MODEL_FOLDER)
 
 
@@ -135,9 +135,9 @@ def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[
                 with quiet(), tempfile.TemporaryDirectory() as folder:
                     start = source or _from_scratch(options.model, Path(folder) / "scratch", seed)
                     job = FinetuningJob.prepare(start, spec, TaskData(train=chosen, dev=dev), settings, recipe)
-                    found = job.train_once(Path(folder) / "run", seed)
-                values.append(found.scores[spec.metric])
-                seconds += found.seconds
+                    trained = job.train_once(Path(folder) / "run", seed)
+                values.append(trained.scores[spec.metric])
+                seconds += trained.seconds
             found_spread = spread(values)
             row[arm] = {
                 "mean": round(found_spread.mean, 4),

@@ -223,12 +223,12 @@ class _Joined:
 
     def document_sentences(self, index: int) -> Any:
         """The sentence starts of all parts, and the end."""
-        found, before = [np.zeros(1, dtype=np.int64)], 0
+        edges, before = [np.zeros(1, dtype=np.int64)], 0
         for part in self._parts(index):
             sentences = self.documents.document_sentences(part)
-            found.append(sentences[1:] + before)
+            edges.append(sentences[1:] + before)
             before += int(sentences[-1])
-        return np.concatenate(found)
+        return np.concatenate(edges)
 
 
 def joined(together: int) -> Patch:
@@ -260,25 +260,27 @@ def replaced_tokens(model: EncoderForPreTraining) -> None:
 
 
 def _detection_losses(
-    self: Pretraining, model: Any, found: PretrainingBatch, noise: Any
+    self: Pretraining, model: Any, micro_batch: PretrainingBatch, noise: Any
 ) -> tuple[Tensor, dict[str, Tensor]]:
     generated: _Generator = model.generator
-    batch, targets = found.batch, found.targets
+    batch, targets = micro_batch.batch, micro_batch.targets
     assert targets is not None
-    logits = generated.filler(batch, read=found.read, masked=found.predicted, dtype=self.runtime.dtype).mlm_logits
-    loss = GENERATOR_WEIGHT * F.cross_entropy(logits.float(), targets, reduction="sum") / found.step_predictions
-    draws = generator(self.data.seed, "replaced tokens", found.step, int(batch.row_ids[0]))
+    logits = generated.filler(
+        batch, read=micro_batch.read, masked=micro_batch.predicted, dtype=self.runtime.dtype
+    ).mlm_logits
+    loss = GENERATOR_WEIGHT * F.cross_entropy(logits.float(), targets, reduction="sum") / micro_batch.step_predictions
+    draws = generator(self.data.seed, "replaced tokens", micro_batch.step, int(batch.row_ids[0]))
     drawn = torch.from_numpy(draws.random(logits.shape, dtype=np.float32)).clamp_min(1e-20)
     pieces = (logits.detach().float() - (-drawn.log()).log()).argmax(-1)  # the Gumbel way to draw
-    assert found.predicted is not None
-    places = found.read.positions[found.predicted]
+    assert micro_batch.predicted is not None
+    places = micro_batch.read.positions[micro_batch.predicted]
     ids, truth = batch.token_ids.clone(), batch.token_ids.clone()
     truth[places] = targets
     ids[places] = pieces
     hidden = model.encoder(dataclasses.replace(batch, token_ids=ids), dtype=self.runtime.dtype)
     told = linear(hidden, generated.detector).float().squeeze(1)
     wrong = (ids != truth).float()
-    detection = F.binary_cross_entropy_with_logits(told, wrong, reduction="sum") / (found.step_rows * ROW_TOKENS)
+    detection = F.binary_cross_entropy_with_logits(told, wrong, reduction="sum") / (micro_batch.step_rows * ROW_TOKENS)
     loss = loss + DETECTION_WEIGHT * detection
     sums = {"mlm_nll": loss.detach(), "mlm_correct": torch.zeros(()), "mlm_count": torch.tensor(len(targets))}
     return loss, sums
@@ -450,9 +452,9 @@ def probes(model: EncoderForPreTraining, corpus: Corpus, tasks: Mapping[str, Pro
     if hasattr(model.mlm, "table"):
         del model.mlm.table, model.mlm.forward
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "model"
-        save_pretrained(place, model, corpus.tokenizer, ModelMetadata.from_dict({"task": "none"}))
-        return {name: task.accuracy(place) for name, task in tasks.items()}
+        path = Path(folder) / "model"
+        save_pretrained(path, model, corpus.tokenizer, ModelMetadata.from_dict({"task": "none"}))
+        return {name: task.accuracy(path) for name, task in tasks.items()}
 
 
 def main() -> None:

@@ -59,14 +59,14 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 def run(arm: str, options: argparse.Namespace, rows: HeldOutRows) -> dict[str, Any]:
     """The line of one run."""
     with tempfile.TemporaryDirectory() as folder:
-        place, start = Path(folder) / "run", time.process_time()
+        out, start = Path(folder) / "run", time.process_time()
         settings = {"size": options.size, "steps": options.steps, "max_length": options.length, **ARMS[arm]}
         quietly = {"evaluate_every": options.steps, "evaluate_at_start": False, "save_minutes": None}
         result = pretrain(
-            options.corpus, place, precision="fp32", evaluation_rows=1, seed=options.seed, **quietly, **settings
+            options.corpus, out, precision="fp32", evaluation_rows=1, seed=options.seed, **quietly, **settings
         )
         seconds = time.process_time() - start
-        scores = rows.scores(load_pretraining_heads(str(place / "model")).model)
+        scores = rows.scores(load_pretraining_heads(str(out / "model")).model)
     return {
         "arm": arm,
         "size": options.size,

@@ -58,27 +58,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", type=Path, help="folder with glue/SST-2, cls/nltk/qc and pretrain_gutenberg100")
     parser.add_argument("--work", type=Path, help="folder that keeps the corpus from one call to the next")
-    given = parser.parse_args()
-    shapes = given.shapes.split(",")
+    options = parser.parse_args()
+    shapes = options.shapes.split(",")
     if wrong := [shape for shape in shapes if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", shape)]:
         sys.exit(f"expected shapes such as 4x256; found {', '.join(wrong)}; correct --shapes")
     torch.set_num_threads(1)
     names = ["corpus", "minutes", "data", "work"]
     bench = Bench(
-        parse([f"--{name}={getattr(given, name)}" for name in names if getattr(given, name) is not None]),
+        parse([f"--{name}={getattr(options, name)}" for name in names if getattr(options, name) is not None]),
     )
     described = machine()
-    name = f"pretraining_shapes_{given.corpus}_{given.minutes:g}-minutes_{machine_label(described)}"
+    name = f"pretraining_shapes_{options.corpus}_{options.minutes:g}-minutes_{machine_label(described)}"
     path = RESULTS / f"{name}_torch-{torch.__version__}.jsonl"
     for shape in shapes:
-        key = {"shape": shape, "seed": given.seed, "corpus_digest": bench.digest}
+        key = {"shape": shape, "seed": options.seed, "corpus_digest": bench.digest}
         if any(key.items() <= line.items() for line in read_lines(path)):
             continue
         bench.take_shape(shape_of(shape, len(bench.corpus.vocabulary)))
-        found = bench.run("auto", Fraction(1), given.seed, None)
-        found = {**found, **key, "size": None, "parameters": bench.config.num_parameters(), "machine": described}
-        print({name: value for name, value in found.items() if name not in ("settings", "machine")}, flush=True)
-        append_line(path, found)
+        result = bench.run("auto", Fraction(1), options.seed, None)
+        result = {**result, **key, "size": None, "parameters": bench.config.num_parameters(), "machine": described}
+        print({name: value for name, value in result.items() if name not in ("settings", "machine")}, flush=True)
+        append_line(path, result)
     print(table([line for line in read_lines(path) if line["corpus_digest"] == bench.digest]))
 
 

@@ -58,8 +58,8 @@ def head_importance(folder: ModelFolder, examples: Sequence[Example]) -> npt.NDA
                     by_column = (weight.detach() * gradient).double().sum(0)  # [D], the inputs of the matrix
                     total[layer] += by_column.view(heads, -1).sum(1).abs()
             progress.advance(1)
-    found = total.numpy() / max(1, len(features))
-    return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-30))
+    importance = total.numpy() / max(1, len(features))
+    return np.asarray(importance / np.maximum(np.linalg.norm(importance, axis=1, keepdims=True), 1e-30))
 
 
 def without_heads(folder: ModelFolder, importance: npt.NDArray[np.float64], share: float) -> ModelFolder:
@@ -89,6 +89,6 @@ def heads_to_remove(importance: npt.NDArray[np.float64], share: float) -> list[t
     """
     layers, heads = importance.shape
     best = importance.argmax(axis=1)
-    order = [divmod(int(place), heads) for place in np.argsort(importance, axis=None, kind="stable")]
+    order = [divmod(int(index), heads) for index in np.argsort(importance, axis=None, kind="stable")]
     free = [(layer, head) for layer, head in order if head != best[layer]]
     return free[: round(share * layers * heads)]

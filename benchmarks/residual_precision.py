@@ -58,7 +58,7 @@ def autocast_linear(x: Tensor, layer: torch.nn.Linear, then: str | None = None) 
 def replaced(**changes: object) -> Iterator[None]:
     """Replaces attributes of the encoder layer or of its module for the duration of the block."""
     places = {name: transformer.Layer if name == "forward" else transformer for name in changes}
-    before = {name: getattr(place, name) for name, place in places.items()}
+    before = {name: getattr(module, name) for name, module in places.items()}
     try:
         for name, value in changes.items():
             setattr(places[name], name, value)
@@ -127,9 +127,9 @@ def main() -> None:
     exact, _ = step(model, batch, read, targets, "fp32")
     for _ in range(options.rounds):
         for way in WAYS:
-            found, spent = step(model, batch, read, targets, way)
+            gradient, spent = step(model, batch, read, targets, way)
             seconds[way].append(spent)
-            errors[way] = float((found - exact).norm() / exact.norm())
+            errors[way] = float((gradient - exact).norm() / exact.norm())
     print(f"{options.model or options.size}: {rows} rows of {length} tokens, {len(positions)} predicted")
     for way, spent in seconds.items():
         print(f"{way:38} error {errors[way]:8.3%}   {statistics.median(spent):7.3f} processor seconds")

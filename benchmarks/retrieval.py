@@ -68,9 +68,9 @@ def main() -> None:
         seconds["reading again"] = round(time.process_time() - start, 1)
     rows: dict[str, Any] = {}
     for system, ranking in rankings.items():
-        found = score_search(ranking, queries, passages, judgements)
-        rows[system] = {name: round(value, 4) for name, value in found.scores.items()}
-        print(system, found.num_queries, rows[system], flush=True)
+        scores = score_search(ranking, queries, passages, judgements)
+        rows[system] = {name: round(value, 4) for name, value in scores.scores.items()}
+        print(system, scores.num_queries, rows[system], flush=True)
     name = options.out or f"retrieval_{machine_label(described)}"
     result = {"machine": described, "model": Path(options.model).name, "rerank": options.rerank and options.rerank_note}
     measured = {"mean_cosine": round(cosine, 4), "processor_seconds": seconds, "systems": rows}

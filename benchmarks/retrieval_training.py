@@ -37,30 +37,30 @@ Pair = tuple[str, str]
 
 def pairs_of_collection(data: Path) -> list[Pair]:
     """Titles with the rest of their abstracts, and sentences with the other ones of their abstract."""
-    found, records = [], (data / "retrieval/cranfield/cran.all.1400.xml").read_text(encoding="utf-8")
+    pairs, records = [], (data / "retrieval/cranfield/cran.all.1400.xml").read_text(encoding="utf-8")
     for record in re.findall(r"<doc>(.*?)</doc>", records, re.DOTALL):
         fields = {name: re.search(f"<{name}>(.*?)</{name}>", record, re.DOTALL) for name in ("title", "text")}
-        title, text = (" ".join(one[1].split()) if one else "" for one in fields.values())
+        title, text = (" ".join(field[1].split()) if field else "" for field in fields.values())
         rest = text.removeprefix(title).strip()
         if title and rest:
-            found.append((title, rest))
-        sentences = [one for one in _SENTENCES.split(rest) if one]
+            pairs.append((title, rest))
+        sentences = [sentence for sentence in _SENTENCES.split(rest) if sentence]
         for number, sentence in enumerate(sentences):
             others = " ".join([*sentences[:number], *sentences[number + 1 :]])
             if others and len(sentence.split()) > 4:
-                found.append((sentence, others))
-    return found
+                pairs.append((sentence, others))
+    return pairs
 
 
 def pairs_of_questions(data: Path) -> list[Pair]:
     """Questions with their paragraphs."""
-    found = []
+    pairs = []
     for name in ("train-v1.1-partial", "dev-v1.1"):
         for article in json.loads((data / f"squad/{name}.json").read_text(encoding="utf-8"))["data"]:
             for paragraph in article["paragraphs"]:
                 context = " ".join(paragraph["context"].split())
-                found += [(" ".join(one["question"].split()), context) for one in paragraph["qas"]]
-    return found
+                pairs += [(" ".join(question["question"].split()), context) for question in paragraph["qas"]]
+    return pairs
 
 
 def write_pairs(path: Path, pairs: Sequence[Pair]) -> Path:
@@ -84,7 +84,7 @@ def main() -> None:
     if not start.exists():
         passages = read_text_set(options.data / "retrieval/cranfield/cran.all.1400.xml")
         text = options.work / "abstracts.txt"
-        text.write_text("\n".join(" ".join(one.split()) for one in passages.texts) + "\n", encoding="utf-8")
+        text.write_text("\n".join(" ".join(text.split()) for text in passages.texts) + "\n", encoding="utf-8")
         bertsmith.make_static_vectors("starter", start, layers="embeddings", text=str(text))
 
     def trained(base: Path, source: str, seed: int, out: Path) -> Path:
@@ -110,7 +110,12 @@ def main() -> None:
             continue
         cells[key] = searched(options.data, model_of(arm, seed))
         print(key, cells[key], flush=True)
-        settings = {"rate": RATE, "batch": BATCH, "epochs": EPOCHS, "pairs": {one: len(pairs[one]) for one in pairs}}
+        settings = {
+            "rate": RATE,
+            "batch": BATCH,
+            "epochs": EPOCHS,
+            "pairs": {source: len(pairs[source]) for source in pairs},
+        }
         if not options.rate:
             write_result(name, {"machine": described, "settings": settings, "cells": cells})
 
@@ -118,11 +123,11 @@ def main() -> None:
 def searched(data: Path, model: Path) -> dict[str, Any]:
     """The scores of a model on Cranfield: its vectors, BM25, both."""
     folder = data / "retrieval" / "cranfield"
-    found = score_searches(
+    searches = score_searches(
         folder / "cran.all.1400.xml", folder / "cran.qry.xml", folder / "cranqrel.trec.txt", judged_by="places",
         model=model,
     )  # fmt: skip
-    return {name: {key: round(scores.scores[key], 4) for key in SCORES} for name, scores in found.items()}
+    return {name: {key: round(scores.scores[key], 4) for key in SCORES} for name, scores in searches.items()}
 
 
 def _options() -> argparse.Namespace:

@@ -98,15 +98,15 @@ def peer(model: str, train: list[TextExample], dev: list[TextExample], seed: int
     no_decay = ("bias", "LayerNorm.weight")
     named = list(encoder.named_parameters())
     groups = [
-        {"params": [one for name, one in named if not name.endswith(no_decay)], "weight_decay": 0.01},
-        {"params": [one for name, one in named if name.endswith(no_decay)], "weight_decay": 0.0},
+        {"params": [parameter for name, parameter in named if not name.endswith(no_decay)], "weight_decay": 0.01},
+        {"params": [parameter for name, parameter in named if name.endswith(no_decay)], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(groups, lr=rate, eps=1e-6)
     schedule = get_linear_schedule_with_warmup(optimizer, round(0.1 * steps), steps)
     encoder.train()
     order = torch.randperm(len(train)).tolist()
     for step in range(steps):
-        batch = [train[place] for place in order[step * BATCH : (step + 1) * BATCH]]
+        batch = [train[index] for index in order[step * BATCH : (step + 1) * BATCH]]
         sides = [encoder.tokenize([getattr(pair, side) for pair in batch]) for side in ("first", "second")]
         loss = criterion(sides, torch.tensor([float(pair.label) / most for pair in batch]))
         loss.backward()
@@ -120,18 +120,18 @@ def peer(model: str, train: list[TextExample], dev: list[TextExample], seed: int
     return {"steps": steps, "seconds": round(seconds, 1), "spearman": score}
 
 
-def lowest_layers(model: Path, count: int, place: Path) -> Path:
+def lowest_layers(model: Path, count: int, folder: Path) -> Path:
     """A copy of a folder of sentence-transformers with the lowest layers of its BERT."""
-    shutil.copytree(model, place)
+    shutil.copytree(model, folder)
     tensors = safetensors.torch.load_file(model / "model.safetensors")
     layer = re.compile(r"encoder\.layer\.([0-9]+)\.")
     kept = {
-        name: tensor for name, tensor in tensors.items() if not (found := layer.search(name)) or int(found[1]) < count
+        name: tensor for name, tensor in tensors.items() if not (match := layer.search(name)) or int(match[1]) < count
     }
-    safetensors.torch.save_file(kept, place / "model.safetensors", metadata={"format": "pt"})
+    safetensors.torch.save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    (place / "config.json").write_text(json.dumps({**config, "num_hidden_layers": count}), encoding="utf-8")
-    return place
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": count}), encoding="utf-8")
+    return folder
 
 
 def peer_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Any]]:
@@ -154,9 +154,9 @@ def starter_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[s
     texts = [pair.first for pair in dev] + [pair.second for pair in dev]
 
     def of_words() -> dict[str, Any]:
-        found = TfidfVectorizer().fit_transform(texts).toarray()
+        vectors = TfidfVectorizer().fit_transform(texts).toarray()
         half = len(dev)
-        return {"spearman": float(spearman([pair.label for pair in dev], cosines(found[:half], found[half:])))}
+        return {"spearman": float(spearman([pair.label for pair in dev], cosines(vectors[:half], vectors[half:])))}
 
     yield "starter/TF-IDF", of_words
     yield "starter/mean of the last layer", lambda: {"spearman": dev_spearman(load_embedder("starter").embed, dev)}
@@ -216,10 +216,10 @@ def static_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[st
     )
 
     def made(weights: str | None = None) -> Path:
-        place = static if weights is None else folder / "static-with-text"
-        if not place.exists():
-            bertsmith.make_static_vectors(options.model, place, text=weights)
-        return place
+        out = static if weights is None else folder / "static-with-text"
+        if not out.exists():
+            bertsmith.make_static_vectors(options.model, out, text=weights)
+        return out
 
     def similar(source: Any) -> dict[str, Any]:
         embedder = load_embedder(source, device="cpu")
@@ -232,11 +232,11 @@ def static_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[st
         return {"spearman": dev_spearman(embedder.embed, dev), "seconds": round(float(np.median(times)), 4)}
 
     def searched(source: Any) -> dict[str, Any]:
-        found = score_searches(
+        searches = score_searches(
             cranfield / "cran.all.1400.xml", cranfield / "cran.qry.xml", cranfield / "cranqrel.trec.txt",
             judged_by="places", model=source,
         )  # fmt: skip
-        return {name: round(scores.scores["ndcg@10"], 4) for name, scores in found.items()}
+        return {name: round(scores.scores["ndcg@10"], 4) for name, scores in searches.items()}
 
     yield "static/STS-B/the model", lambda: similar(options.model)
     yield "static/STS-B/static", lambda: similar(made())
@@ -248,10 +248,10 @@ def scored_cells(options: argparse.Namespace, folder: Path) -> Iterator[tuple[st
     """The scores of models and their static vectors, next to those that MTEB computes."""
 
     def static(model: str, **settings: Any) -> Path:
-        place = folder / f"static of {Path(model).name}"
-        if not place.exists():
-            bertsmith.make_static_vectors(model, place, **settings)
-        return place
+        out = folder / f"static of {Path(model).name}"
+        if not out.exists():
+            bertsmith.make_static_vectors(model, out, **settings)
+        return out
 
     models = {
         TFIDF: lambda: TFIDF,
@@ -285,10 +285,10 @@ def main() -> None:
             for cell, compute in PARTS[part](options, Path(folder)):
                 if cell in done:
                     continue
-                found = {"cell": cell, **compute(), "threads": torch.get_num_threads(), "machine": described}
-                print(json.dumps({name: value for name, value in found.items() if name != "machine"}), flush=True)
+                result = {"cell": cell, **compute(), "threads": torch.get_num_threads(), "machine": described}
+                print(json.dumps({name: value for name, value in result.items() if name != "machine"}), flush=True)
                 with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(found) + "\n")
+                    file.write(json.dumps(result) + "\n")
 
 
 PARTS = {"peer": peer_cells, "starter": starter_cells, "static": static_cells, "evaluation": scored_cells}

@@ -95,9 +95,9 @@ def scored(task: str, rows: Table, model: Any, folder: Path) -> dict[str, Any]:
     seconds = round(time.process_time() - start, 2)
     examples = read_examples("classification" if task == CLUSTERING else task, path).examples
     score = score_clusters if task == CLUSTERING else score_vectors
-    found = score(embedder, examples)[0]  # type: ignore[operator]
+    scores = score(embedder, examples)[0]  # type: ignore[operator]
     theirs = by_mteb(task, rows[1:], embedder) if has_mteb() else {}
-    return {"examples": len(examples), "seconds": seconds, **side_by_side(found, theirs)}
+    return {"examples": len(examples), "seconds": seconds, **side_by_side(scores, theirs)}
 
 
 def searched(folder: Path, model: Any) -> dict[str, Any]:
@@ -202,11 +202,11 @@ def by_mteb(task: str, rows: Sequence[Sequence[str]], embedder: Remembered) -> d
         values = [float(label) if task == "similarity" else int(label in ("1", "entailment")) for label in columns[2]]
         wanted = "score" if task == "similarity" else "labels"
         table = {"sentence1": list(columns[0]), "sentence2": list(columns[1]), wanted: values}
-    found = mteb.get_task(name)._evaluate_subset(
+    scores = mteb.get_task(name)._evaluate_subset(
         GivenVectors(embedder, normalized=task == CLUSTERING), Dataset.from_dict(table), hf_split="test",
         hf_subset="default", encode_kwargs={"batch_size": 32}, timer=TimingStack(),
     )  # fmt: skip
-    return {ours: float(found[theirs]) for theirs, ours in IN_MTEB.items() if theirs in found}
+    return {ours: float(scores[theirs]) for theirs, ours in IN_MTEB.items() if theirs in scores}
 
 
 def ranked_by_mteb(
@@ -221,15 +221,15 @@ def ranked_by_mteb(
         if any(judgements.get(query, {}).values())
     }
     results = {
-        query: {passages[place]: score for place, score in ranking.row(number)}
+        query: {passages[passage]: score for passage, score in ranking.row(number)}
         for number, query in enumerate(queries)
         if query in judged
     }
-    found = calculate_retrieval_scores(results, judged, [10, 100])
+    scores = calculate_retrieval_scores(results, judged, [10, 100])
     return {
-        "ndcg@10": found.ndcg["NDCG@10"],
-        "recall@10": found.recall["Recall@10"],
-        "recall@100": found.recall["Recall@100"],
-        "map@100": found.map["MAP@100"],
-        "mrr@10": found.mrr["MRR@10"],
+        "ndcg@10": scores.ndcg["NDCG@10"],
+        "recall@10": scores.recall["Recall@10"],
+        "recall@100": scores.recall["Recall@100"],
+        "map@100": scores.map["MAP@100"],
+        "mrr@10": scores.mrr["MRR@10"],
     }

@@ -60,8 +60,8 @@ LEAST_SECONDS = 0.3  # of one measurement
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Median, lowest and highest, to three digits: a gradient may be tiny."""
-    found = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
-    return {name: float(f"{value:.3g}") for name, value in found.items()}
+    summary = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+    return {name: float(f"{value:.3g}") for name, value in summary.items()}
 
 
 class Lstm(nn.Module):
@@ -170,7 +170,7 @@ def batch_of(rows: Any) -> Batch:
 def speed(seeds: int) -> dict[str, Any]:
     """Tokens per second of two layers, forward and backward, by length."""
     width, depth = 256, 2
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "width": width,
         "layers": depth,
         "tokens_of_a_batch": TOKENS,
@@ -180,7 +180,7 @@ def speed(seeds: int) -> dict[str, Any]:
     kinds = ("LSTM", "convolution", "self-attention")
     models = {kind: build(kind, width, depth, 1) for kind in kinds}
     for kind, model in models.items():
-        found["parameters"][kind] = sum(one.numel() for one in model["body"].layers.parameters())
+        result["parameters"][kind] = sum(parameter.numel() for parameter in model["body"].layers.parameters())
     for length in LENGTHS:
         source = generator(1, "speed", length)
         batch = batch_of(source.integers(0, VOCABULARY, (TOKENS // length, length)))
@@ -188,9 +188,9 @@ def speed(seeds: int) -> dict[str, Any]:
         for _ in range(max(3, seeds)):
             for kind, model in models.items():
                 rates[kind].append(_tokens_per_second(model, batch))
-        found["tokens_per_second"][length] = {kind: spread(values) for kind, values in rates.items()}
+        result["tokens_per_second"][length] = {kind: spread(values) for kind, values in rates.items()}
         print(length, {kind: round(statistics.median(values)) for kind, values in rates.items()}, flush=True)
-    return found
+    return result
 
 
 def _tokens_per_second(model: nn.Module, batch: Batch) -> float:
@@ -208,12 +208,12 @@ def _tokens_per_second(model: nn.Module, batch: Batch) -> float:
 def depth(seeds: int, depths: Sequence[int], name: str, about: dict[str, Any]) -> None:
     """Writes the gradient at the first layer, and what was learned, by depth, to the result of this name."""
     width, length, steps = 64, 32, DEPTH_STEPS
-    found = earlier(
+    result = earlier(
         name, {"width": width, "length": length, "steps": steps, "chance": round(np.log(SYMBOLS), 3)}, seeds
     )
     for kind in KINDS:
         for layers in depths:
-            if str(layers) in found.get(kind, {}):
+            if str(layers) in result.get(kind, {}):
                 continue
             ratios, losses = [], []
             for seed in range(1, seeds + 1):
@@ -222,18 +222,21 @@ def depth(seeds: int, depths: Sequence[int], name: str, about: dict[str, Any]) -
                 curve = train(model, example, steps, WARMUPS.get(kind, WARMUP))
                 ratios.append(next(curve))
                 losses.append(list(curve)[-1])
-            found.setdefault(kind, {})[str(layers)] = {"gradient_first_to_last": spread(ratios), "loss": spread(losses)}
-            print(kind, layers, found[kind][str(layers)], flush=True)
-            write_result(name, {"machine": about, "seeds": seeds, **found})
+            result.setdefault(kind, {})[str(layers)] = {
+                "gradient_first_to_last": spread(ratios),
+                "loss": spread(losses),
+            }
+            print(kind, layers, result[kind][str(layers)], flush=True)
+            write_result(name, {"machine": about, "seeds": seeds, **result})
 
 
 def recall(seeds: int, longest: int, width: int, name: str, about: dict[str, Any]) -> None:
     """Writes the share of symbols that are recalled over a gap, gap by gap, to the result of this name."""
     layers, steps = 2, 400
-    found = earlier(name, {"width": width, "layers": layers, "steps": steps, "chance": 1 / SYMBOLS}, seeds)
+    result = earlier(name, {"width": width, "layers": layers, "steps": steps, "chance": 1 / SYMBOLS}, seeds)
     for gap in (gap for gap in GAPS if gap <= longest):
         for kind in ("LSTM", "convolution", "self-attention"):
-            if str(gap) in found.get(kind, {}):
+            if str(gap) in result.get(kind, {}):
                 continue
             shares, seconds = [], []
             for seed in range(1, seeds + 1):
@@ -244,9 +247,9 @@ def recall(seeds: int, longest: int, width: int, name: str, about: dict[str, Any
                 with torch.no_grad():
                     guessed = model["output"](model["body"](batch)[places]).argmax(-1)
                 shares.append(float((guessed == gold).float().mean()))
-            found.setdefault(kind, {})[str(gap)] = {"right": spread(shares), "seconds": spread(seconds)}
-            print(kind, gap, found[kind][str(gap)], flush=True)
-            write_result(name, {"machine": about, "seeds": seeds, **found})
+            result.setdefault(kind, {})[str(gap)] = {"right": spread(shares), "seconds": spread(seconds)}
+            print(kind, gap, result[kind][str(gap)], flush=True)
+            write_result(name, {"machine": about, "seeds": seeds, **result})
 
 
 def earlier(name: str, settings: dict[str, Any], seeds: int) -> dict[str, Any]:
@@ -300,7 +303,7 @@ def train(model: nn.Module, example: Callable[[int], Example], steps: int, warmu
 def _first_to_last(layers: Sequence[nn.Module]) -> float:
     """The norm of the gradient of the first layer, divided by that of the last one."""
     first, last = (
-        float(global_norm([one.grad for one in layer.parameters() if one.grad is not None]))
+        float(global_norm([parameter.grad for parameter in layer.parameters() if parameter.grad is not None]))
         for layer in (layers[0], layers[-1])
     )
     return first / last
@@ -315,16 +318,16 @@ def main() -> None:
     parser.add_argument("--longest-gap", type=int, default=max(GAPS))
     parser.add_argument("--width", type=int, default=64, help="of recall")
     parser.add_argument("--into", metavar="NAME", help="the result that is continued [that of this machine]")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     about = machine()
-    seeds = given.seeds
-    what = given.what if given.width == 64 else f"{given.what}_width-{given.width}"
-    name = given.into or f"sequence_layers_{what}_{machine_label(about)}_torch-{torch.__version__}"
-    if given.what == "recall":
-        recall(seeds, given.longest_gap, given.width, name, about)
-    elif given.what == "depth":
-        depth(seeds, given.depths, name, about)
+    seeds = options.seeds
+    suffix = options.what if options.width == 64 else f"{options.what}_width-{options.width}"
+    name = options.into or f"sequence_layers_{suffix}_{machine_label(about)}_torch-{torch.__version__}"
+    if options.what == "recall":
+        recall(seeds, options.longest_gap, options.width, name, about)
+    elif options.what == "depth":
+        depth(seeds, options.depths, name, about)
     else:
         write_result(name, {"machine": about, "seeds": seeds, **speed(seeds)})
 

@@ -93,7 +93,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     pools = read_pools(options.data)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in options.models.split(","):
         folder = options.minilm if name == "minilm" else options.work / "base"
         if name == "base":
@@ -110,14 +110,14 @@ def main() -> None:
             for mix in options.mixes.split(","):
                 texts = pools.texts[MIXES[mix]][: options.texts if mix == "short" else options.texts // 4]
                 title = f"{name}, {mix} mix, {options.precision}"
-                found[title] = measured(process, model, texts, options)
-                shown = {key: value for key, value in found[title].items() if key != "every_second"}
+                results[title] = measured(process, model, texts, options)
+                shown = {key: value for key, value in results[title].items() if key != "every_second"}
                 print(title, json.dumps(shown, indent=1), flush=True)
     described = machine()
     threads = f"{options.threads}-thread{'s' * (options.threads > 1)}_{options.precision}"
     out = f"server_overhead_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"
     settings = {"clients": options.clients, "rounds": options.rounds, "threads": options.threads}
-    write_result(options.out or out, {"machine": described, **settings, "cases": found})
+    write_result(options.out or out, {"machine": described, **settings, "cases": results})
 
 
 def _options() -> argparse.Namespace:

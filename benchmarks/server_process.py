@@ -54,8 +54,8 @@ def served(models: Sequence[str | Path], *options: str, threads: int) -> Iterato
         said = []
         for line in process.stderr:
             said.append(line)
-            if found := _ADDRESS.search(line):
-                yield Process(found[1], int(found[2]), process.pid)
+            if address := _ADDRESS.search(line):
+                yield Process(address[1], int(address[2]), process.pid)
                 break
         else:
             raise SystemExit("".join(said))

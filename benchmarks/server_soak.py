@@ -126,12 +126,12 @@ def sums(metrics: str, names: Sequence[str]) -> dict[str, float]:
     >>> sums('texts{model="a"} 1.0\ntexts{model="b c"} 2.0\nbytes 4.0', ["texts", "bytes"])
     {'texts': 3.0, 'bytes': 4.0}
     """
-    found = dict.fromkeys(names, 0.0)
+    totals = dict.fromkeys(names, 0.0)
     for line in metrics.splitlines():
         name = line.split("{")[0].split(" ")[0]
-        if name in found:
-            found[name] += float(line.rsplit(" ", 1)[1])
-    return found
+        if name in totals:
+            totals[name] += float(line.rsplit(" ", 1)[1])
+    return totals
 
 
 def main() -> None:
@@ -147,7 +147,7 @@ def main() -> None:
     quarters = [memory[len(memory) * part // 4 : max(1, len(memory) * (part + 1) // 4)] for part in range(4)]
     means = [round(statistics.mean(quarter or memory), 1) for quarter in quarters]
     latencies = np.percentile(soak.seconds, (50, 90, 99)).tolist()
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "minutes": options.minutes,
         "clients": options.clients,
         "asked": sorted({ability for _, ability in soak.asked}),
@@ -159,14 +159,17 @@ def main() -> None:
         "growth_share": round(means[3] / means[1] - 1, 4),
         "left_behind": left,
     }
-    print(json.dumps(found, indent=1))
-    print(f"memory: {means[1]} MB in the second quarter, {means[3]} MB in the last: {found['growth_share']:+.2%}")
+    print(json.dumps(result, indent=1))
+    print(f"memory: {means[1]} MB in the second quarter, {means[3]} MB in the last: {result['growth_share']:+.2%}")
     assert "500" not in soak.statuses, "internal server error"
     assert not any(left.values()), f"left in queues: {left}"
     described = machine()
     threads = f"{options.threads}-thread{'s' * (options.threads > 1)}"
     out = f"server_soak_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"
-    write_result(options.out or out, {"machine": described, **found, "resident_mb": [round(one, 1) for one in memory]})
+    write_result(
+        options.out or out,
+        {"machine": described, **result, "resident_mb": [round(megabytes, 1) for megabytes in memory]},
+    )
 
 
 def _options() -> argparse.Namespace:

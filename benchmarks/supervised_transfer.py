@@ -70,13 +70,13 @@ class Counted:
         return TfidfVectorizer().fit_transform(texts).toarray().astype(np.float32)
 
 
-def bilstm(words: WordVectors, place: Path, seed: int) -> Path:
+def bilstm(words: WordVectors, folder: Path, seed: int) -> Path:
     """A folder with a random BiLSTM over word vectors, whose pieces are the words; others are [UNK], the mean vector.
 
     The vectors get a standard deviation of 1, as far as they have one.
     """
-    if place.is_dir():
-        return place
+    if folder.is_dir():
+        return folder
     vocabulary = Vocabulary([*SPECIAL_PIECES, *(word for word in words.words if word not in SPECIAL_PIECES)])
     tokenizer = WordPieceTokenizer(vocabulary, TextRules(lowercase=words.lowercase))
     config = BiLstmConfig(vocab_size=len(vocabulary), hidden_size=words.width, num_hidden_layers=1)
@@ -85,8 +85,8 @@ def bilstm(words: WordVectors, place: Path, seed: int) -> Path:
     table = np.concatenate([words.vectors, words.vectors.mean(axis=0, keepdims=True)])[rows] / words.vectors.std()
     with torch.no_grad():
         model.encoder.word_table.copy_(torch.from_numpy(table))
-    save_pretrained(place, model, tokenizer, ModelMetadata(task="pretraining", steps=0, tokens=0), trained=())
-    return place
+    save_pretrained(folder, model, tokenizer, ModelMetadata(task="pretraining", steps=0, tokens=0), trained=())
+    return folder
 
 
 def trained(
@@ -121,7 +121,7 @@ def vectors_of(source: Path | str) -> Vectors:
 def arms(options: argparse.Namespace) -> dict[str, Callable[[int], Vectors]]:
     """For each arm, its vectors with a seed."""
     work = options.work
-    words = {place.name: place for place in options.words}
+    words = {path.name: path for path in options.words}
     last = load_folder(options.words[-1])
 
     def start(seed: int) -> Path:
@@ -131,7 +131,7 @@ def arms(options: argparse.Namespace) -> dict[str, Callable[[int], Vectors]]:
     bert = options.model
     return {
         "TF-IDF": lambda seed: Counted(),
-        **{f"mean of {one}": lambda seed, at=at: WordMeans(at, TaskSettings()) for one, at in words.items()},  # type: ignore[misc]
+        **{f"mean of {name}": lambda seed, at=at: WordMeans(at, TaskSettings()) for name, at in words.items()},  # type: ignore[misc]
         f"{name}, {NOTHING}": lambda seed: vectors_of(start(seed)),
         f"{name}, {PAIRS}": lambda seed: vectors_of(trained(start(seed), options, work / f"infersent-{seed}", seed)),
         f"{name}, maxima, {PAIRS}": lambda seed: vectors_of(
@@ -150,7 +150,9 @@ def arms(options: argparse.Namespace) -> dict[str, Callable[[int], Vectors]]:
 
 def similarity(vectors: Vectors, data: Path) -> dict[str, float]:
     """Spearman correlations on the dev pairs of the STS benchmark, and the mean cosine of texts of different pairs."""
-    pairs = [one for one in examples_of("sts-b", data / "glue/STS-B/dev.tsv") if isinstance(one, TextExample)]
+    pairs = [
+        example for example in examples_of("sts-b", data / "glue/STS-B/dev.tsv") if isinstance(example, TextExample)
+    ]
     gold = [float(str(pair.label)) for pair in pairs]
     both = np.asarray(vectors([*(pair.first for pair in pairs), *(pair.second or "" for pair in pairs)]))
     first, second = both[: len(pairs)], both[len(pairs) :]
@@ -189,19 +191,19 @@ def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
     torch.set_num_threads(1)
     rows: dict[str, Any] = {}
     for arm, make in arms(options).items():
-        found: dict[str, list[float]] = {}
+        cells: dict[str, list[float]] = {}
         for seed in range(1, options.seeds + 1):
-            place = options.work / "cells" / f"{arm} {seed}.json".replace(" ", "-")
-            if not place.is_file():
+            path = options.work / "cells" / f"{arm} {seed}.json".replace(" ", "-")
+            if not path.is_file():
                 vectors = make(seed)
                 scores = similarity(vectors, options.data)
                 scores |= {task: linear(vectors, task, options, seed) for task in options.tasks}
-                place.parent.mkdir(parents=True, exist_ok=True)
-                write_json(place, scores)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_json(path, scores)
                 print(arm, seed, {name: round(score, 3) for name, score in scores.items()}, flush=True)
-            for name, score in read_json(place).items():
-                found.setdefault(name, []).append(score)
-        rows[arm] = {name: _row(scores) for name, scores in found.items()}
+            for name, score in read_json(path).items():
+                cells.setdefault(name, []).append(score)
+        rows[arm] = {name: _row(scores) for name, scores in cells.items()}
     about = machine()
     settings = {name: getattr(options, name) for name in ("most", "epochs", "rate", "labels", "seeds")}
     name = f"supervised_transfer_{machine_label(about)}_torch-{torch.__version__}"
@@ -211,9 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
 
 
 def _row(scores: Sequence[float]) -> dict[str, Any]:
-    found = spread(scores)
-    values = {"mean": found.mean, "deviation": found.deviation}
-    return {**{name: round(value, 4) for name, value in values.items()}, "seeds": [round(one, 4) for one in scores]}
+    over_seeds = spread(scores)
+    values = {"mean": over_seeds.mean, "deviation": over_seeds.deviation}
+    return {**{name: round(value, 4) for name, value in values.items()}, "seeds": [round(score, 4) for score in scores]}
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -43,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> Mapping[str, Any]:
     options = _options(arguments)
     torch.set_num_threads(1)
     work = options.work
-    place = prepared(TASK, options.data, work)
-    shared: dict[str, Any] = {"train": place / "train.tsv", "dev": place / "dev.tsv", "keep": "last"}
+    folder = prepared(TASK, options.data, work)
+    shared: dict[str, Any] = {"train": folder / "train.tsv", "dev": folder / "dev.tsv", "keep": "last"}
     teacher = work / "teacher"
     with quiet():
         if not (teacher / "report.json").is_file():
@@ -110,20 +110,20 @@ def _row(
     if not note.is_file():
         # With copies, an epoch has that many more steps.
         epochs = options.epochs / (1 + settings.get("augment", 0))
-        given = {**settings}
-        if "first_stage" in given and "augment" in given:
-            given["first_stage"] = given["first_stage"] / (1 + given["augment"])
+        run_options = {**settings}
+        if "first_stage" in run_options and "augment" in run_options:
+            run_options["first_stage"] = run_options["first_stage"] / (1 + run_options["augment"])
         begun = time.process_time()
         with quiet():
             bertsmith.distill(
                 teacher, run, student=student, seeds=options.seeds, without_teacher=False, times=False, epochs=epochs,
-                learning_rate=options.rate, start="random", resume=run.is_dir(), **given, **shared,
+                learning_rate=options.rate, start="random", resume=run.is_dir(), **run_options, **shared,
             )  # fmt: skip
-        scores = [one["scores"]["accuracy"] for one in read_json(run / "report.json")["runs"]]
+        scores = [training["scores"]["accuracy"] for training in read_json(run / "report.json")["runs"]]
         write_json(note, {"scores": scores, "processor_seconds": round(time.process_time() - begun, 1)})
-    found = read_json(note)
-    mean = spread(found["scores"])
-    return {"mean": round(mean.mean, 4), "deviation": round(mean.deviation, 4), **found}
+    recorded = read_json(note)
+    mean = spread(recorded["scores"])
+    return {"mean": round(mean.mean, 4), "deviation": round(mean.deviation, 4), **recorded}
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -58,10 +58,10 @@ def train_once(corpus: Path, architecture: str, side: str, steps: int) -> None:
     torch.set_num_threads(1)
     clock = Clock()
     own_way = mock.patch.object(KeptMemory, "__enter__", lambda memory: memory)
-    with tempfile.TemporaryDirectory() as place, quiet(), timed_steps(clock):
+    with tempfile.TemporaryDirectory() as folder, quiet(), timed_steps(clock):
         with own_way if side == "glibc" else contextlib.nullcontext():
-            pretrain(corpus, Path(place) / "run", architecture=architecture, size="tiny", steps=steps, device="cpu")
-        digest = digest_of_tensors(load_any(Path(place) / "run" / "model").tensors)
+            pretrain(corpus, Path(folder) / "run", architecture=architecture, size="tiny", steps=steps, device="cpu")
+        digest = digest_of_tensors(load_any(Path(folder) / "run" / "model").tensors)
     seconds = (clock.stamps[-1] - clock.stamps[2]) / (len(clock.stamps) - 3)
     # Not `ru_maxrss`, which starts at the peak of the process that started this one.
     status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -81,26 +81,26 @@ def main() -> None:
         train_once(Path(options.once[0]), *options.once[1:], options.steps)
         return
     cells = {}
-    with tempfile.TemporaryDirectory() as place:
-        corpus = write_corpus(Path(place), options.pieces)
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = write_corpus(Path(folder), options.pieces)
         for architecture in options.architectures:
-            found: dict[str, list[tuple[float, float, str]]] = {side: [] for side in SIDES}
+            measured: dict[str, list[tuple[float, float, str]]] = {side: [] for side in SIDES}
 
-            def run(side: str, architecture: str = architecture, found: dict = found) -> None:
+            def run(side: str, architecture: str = architecture, measured: dict = measured) -> None:
                 command = [sys.executable, __file__, "--once", str(corpus), architecture, side]
                 done = subprocess.run(
                     [*command, "--steps", str(options.steps)], check=True, capture_output=True, text=True
                 )
                 seconds, memory, digest = done.stdout.split()[-3:]
-                found[side].append((float(seconds), float(memory), digest))
+                measured[side].append((float(seconds), float(memory), digest))
 
             interleave({side: lambda side=side: run(side) for side in SIDES}, options.rounds)
-            assert len({digest for lines in found.values() for *_, digest in lines}) == 1, "equal parameters"
-            seconds = {side: [one for one, *_ in lines] for side, lines in found.items()}
+            assert len({digest for lines in measured.values() for *_, digest in lines}) == 1, "equal parameters"
+            seconds = {side: [seconds_per_step for seconds_per_step, *_ in lines] for side, lines in measured.items()}
             cells[architecture] = {
                 "times as fast": ratio_summary(seconds["kept"], seconds["glibc"]),
                 "seconds of a step": {side: spread(values) for side, values in seconds.items()},
-                "peak of memory, MB": {side: round(max(one[1] for one in found[side])) for side in SIDES},
+                "peak of memory, MB": {side: round(max(measures[1] for measures in measured[side])) for side in SIDES},
             }
             print(architecture, cells[architecture], flush=True)
     described = machine()

@@ -30,14 +30,14 @@ Side = Callable[[], list[Tensor]]
 
 def packed(weight: Tensor) -> Tensor:
     """The weights [O, K] in the layout of oneDNN for `TOKENS` tokens."""
-    found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, TOKENS)
-    return found
+    blocks: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, TOKENS)
+    return blocks
 
 
 def multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The product [T, O] by oneDNN of inputs [T, K] and weights [O, K], packed or not."""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return found
+    output: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return output
 
 
 def sides(inputs: int, outputs: int) -> dict[str, dict[str, Side]]:
@@ -90,7 +90,7 @@ def main() -> None:
             require_equal(ways)
             taken = interleave(ways, options.rounds, clock=time.process_time)
             cells[f"{shape}, {part}"] = {
-                "milliseconds": {key: spread([1e3 * one for one in seconds]) for key, seconds in taken.items()},
+                "milliseconds": {key: spread([1e3 * second for second in seconds]) for key, seconds in taken.items()},
                 "times_as_fast": ratio_summary(taken["onednn"], taken["pytorch"]),
             }
             print(shape, part, cells[f"{shape}, {part}"]["times_as_fast"], flush=True)

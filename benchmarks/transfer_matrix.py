@@ -137,16 +137,16 @@ def _matrix(
     options: argparse.Namespace, models: Mapping[str, str], tasks: Mapping[str, Any]
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """For each model, first task and second task: mean, deviation, values and gain over no first task."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    entries: dict[str, dict[str, dict[str, Any]]] = {}
     for model, first, second in _cells(models, tasks, options):
         cells = [
             read_json(options.work / "cells" / f"{model}_{first}_{second}_{seed}.json")
             for seed in range(1, options.seeds + 1)
         ]
         entry = {"metric": cells[0]["metric"], **_spread([cell["score"] for cell in cells])}
-        found.setdefault(model, {}).setdefault(first, {})[second] = entry
-        entry["gain"] = round(entry["mean"] - found[model][NOTHING][second]["mean"], 4)
-    return found
+        entries.setdefault(model, {}).setdefault(first, {})[second] = entry
+        entry["gain"] = round(entry["mean"] - entries[model][NOTHING][second]["mean"], 4)
+    return entries
 
 
 def _cells(
@@ -186,8 +186,8 @@ def _score(start: str, form: str, files: list[str], options: argparse.Namespace,
     recipe = RecipeSettings(learning_rate=options.rate, bias_correction=True, epsilon=1e-8)
     with quiet(), tempfile.TemporaryDirectory() as folder:
         job = FinetuningJob.prepare(start, spec, TaskData(train=train, dev=dev), run, recipe)
-        found = job.train_once(Path(folder) / "run", seed)
-    return {"metric": spec.metric, "score": round(found.scores[spec.metric], 4), "seconds": round(found.seconds, 1)}
+        trained = job.train_once(Path(folder) / "run", seed)
+    return {"metric": spec.metric, "score": round(trained.scores[spec.metric], 4), "seconds": round(trained.seconds, 1)}
 
 
 def _examples(
@@ -198,9 +198,9 @@ def _examples(
         train, scored = (read_examples(form, Path(path), training=not number) for number, path in enumerate(files))
     spec = spec_for(form, train.examples, default_settings(form))
     parts = []
-    for purpose, found, most, drawn_by in (("labels", train, labels, seed), ("dev", scored, dev, 0)):
-        order = generator(drawn_by, f"{purpose} of a transfer").permutation(len(found.examples))[:most]
-        parts.append([found.examples[index] for index in sorted(order.tolist())])
+    for purpose, source, most, drawn_by in (("labels", train, labels, seed), ("dev", scored, dev, 0)):
+        order = generator(drawn_by, f"{purpose} of a transfer").permutation(len(source.examples))[:most]
+        parts.append([source.examples[index] for index in sorted(order.tolist())])
     return spec, parts[0], parts[1]
 
 

@@ -95,11 +95,11 @@ TASKS: dict[str, Callable[[np.random.Generator], Pair]] = {"reverse": reverse, "
 
 def pairs_of(task: str, seed: int) -> tuple[list[Pair], list[Pair]]:
     """Pairs for training and others for the test; no source text occurs twice."""
-    source, found = generator(seed, f"pairs of {task}"), dict[str, str]()
-    while len(found) < TRAINING + TEST:
+    source, answers = generator(seed, f"pairs of {task}"), dict[str, str]()
+    while len(answers) < TRAINING + TEST:
         text, answer = TASKS[task](source)
-        found.setdefault(text, answer)
-    pairs = list(found.items())
+        answers.setdefault(text, answer)
+    pairs = list(answers.items())
     return pairs[:TRAINING], pairs[TRAINING:]
 
 
@@ -123,28 +123,30 @@ def run(task: str, seed: int, steps: int, shape: dict[str, str]) -> dict[str, fl
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.tsv"
         path.write_text("".join(f"{source}\t{target}\n" for source, target in train), encoding="utf-8")
-        given = {"size": "tiny", "vocab": str(_vocabulary(Path(folder), train)), "rows_per_step": 32, "dropout": 0.0}
-        given |= {"steps": steps, "seed": seed, "device": "cpu", "precision": "fp32", "label_smoothing": 0.0} | shape
+        options = {"size": "tiny", "vocab": str(_vocabulary(Path(folder), train)), "rows_per_step": 32, "dropout": 0.0}
+        options |= {"steps": steps, "seed": seed, "device": "cpu", "precision": "fp32", "label_smoothing": 0.0} | shape
         start = time.process_time()
-        train_translation(path, Path(folder) / "run", **given)
+        train_translation(path, Path(folder) / "run", **options)
         seconds = time.process_time() - start
         model, tokenizer = read_translation_model(Path(folder) / "run")
         sources, answers = [pair[0] for pair in test], [pair[1] for pair in test]
         scores = {"seconds": round(seconds, 1)}
         for name, beam in (("greedy", 1), ("beam of 4", 4)):
-            found = [one.text for one in translate(model, tokenizer, sources, SearchSettings(beam=beam))]
-            scores |= {f"{name}, {measure}": value for measure, value in scored(found, answers).items()}
+            translated = [
+                translation.text for translation in translate(model, tokenizer, sources, SearchSettings(beam=beam))
+            ]
+            scores |= {f"{name}, {measure}": value for measure, value in scored(translated, answers).items()}
         return scores | {f"copy, {measure}": value for measure, value in scored(sources, answers).items()}
 
 
-def scored(found: list[str], answers: list[str]) -> dict[str, float]:
+def scored(translated: list[str], answers: list[str]) -> dict[str, float]:
     """The share of exact answers, BLEU, and the share of answers whose brackets match."""
-    exact = [one == answer for one, answer in zip(found, answers, strict=True)]
-    words = [words_of(one) for one in found], [[words_of(answer)] for answer in answers]
+    exact = [text == answer for text, answer in zip(translated, answers, strict=True)]
+    words = [words_of(text) for text in translated], [[words_of(answer)] for answer in answers]
     return {
         "exact": round(float(np.mean(exact)), 4),
         "BLEU": round(bleu(*words), 4),
-        "matching brackets": round(float(np.mean([matches(one) for one in found])), 4),
+        "matching brackets": round(float(np.mean([matches(text) for text in translated])), 4),
     }
 
 
@@ -163,32 +165,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--architecture", choices=ARCHITECTURES, default=ARCHITECTURES[0])
     parser.add_argument("--score", choices=SCORES, help="of an lstm [general]")
-    given = parser.parse_args()
-    shape = {"architecture": given.architecture} | ({"score": given.score} if given.score else {})
+    options = parser.parse_args()
+    shape = {"architecture": options.architecture} | ({"score": options.score} if options.score else {})
     # The Transformer's result has no suffix.
-    suffix = "" if given.architecture == ARCHITECTURES[0] else f"_{given.architecture}-{given.score or 'general'}"
+    suffix = "" if options.architecture == ARCHITECTURES[0] else f"_{options.architecture}-{options.score or 'general'}"
     torch.set_num_threads(1)
     about = machine()
-    name = f"translation_toys{suffix}_{given.steps}-steps_{machine_label(about)}_torch-{torch.__version__}"
+    name = f"translation_toys{suffix}_{options.steps}-steps_{machine_label(about)}_torch-{torch.__version__}"
     path = RESULTS / f"{name}.json"
-    found: dict[str, Any] = read_json(path)["runs"] if path.is_file() else {}
-    for seed in range(1, given.seeds + 1):
+    runs: dict[str, Any] = read_json(path)["runs"] if path.is_file() else {}
+    for seed in range(1, options.seeds + 1):
         for task in TASKS:
-            if str(seed) in found.get(task, {}):
+            if str(seed) in runs.get(task, {}):
                 continue
-            found.setdefault(task, {})[str(seed)] = run(task, seed, given.steps, shape)
-            print(task, seed, found[task][str(seed)], flush=True)
+            runs.setdefault(task, {})[str(seed)] = run(task, seed, options.steps, shape)
+            print(task, seed, runs[task][str(seed)], flush=True)
             medians = {
-                one: {key: statistics.median(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
-                for one, rows in found.items()
+                task: {key: statistics.median(row[key] for row in rows.values()) for key in next(iter(rows.values()))}
+                for task, rows in runs.items()
             }
             payload = {
                 "machine": about,
-                "steps": given.steps,
+                "steps": options.steps,
                 "pairs": TRAINING,
                 "model": shape,
                 "medians": medians,
-                "runs": found,
+                "runs": runs,
             }
             write_result(name, payload)
 

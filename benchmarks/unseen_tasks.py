@@ -60,19 +60,22 @@ def _cell(options: argparse.Namespace, parts: tuple[Rows, Rows], folder: Path) -
         ).report
         seconds = time.process_time() - start
         ours, bag = folder / "run" / "model", folder / "run" / "bag-of-words"
-        found = {
+        evaluations = {
             "fine-tuned": evaluate(ours, test),
             "bag of words": evaluate(bag, test),
             "mean of both": evaluate(ours, test, also=[bag]),
         }
     return {
-        "scored": found["fine-tuned"].examples,
+        "scored": evaluations["fine-tuned"].examples,
         "seconds": round(seconds, 1),
         "on dev": {
             "fine-tuned": report["scores"]["accuracy"]["mean"],
-            **{one["name"]: one["scores"]["accuracy"] for one in report["baselines"]},
+            **{baseline["name"]: baseline["scores"]["accuracy"] for baseline in report["baselines"]},
         },
-        **{name: {key: round(value, 4) for key, value in one.scores.items()} for name, one in found.items()},
+        **{
+            name: {key: round(value, 4) for key, value in evaluation.scores.items()}
+            for name, evaluation in evaluations.items()
+        },
     }
 
 
@@ -89,7 +92,7 @@ def _left_out(rows: Rows) -> tuple[Rows, Rows]:
 def _claims(data: Path) -> tuple[Rows, Rows]:
     def read(name: str) -> Rows:
         records = json.loads((data / "claims" / "claimbuster_clef" / f"{name}.json").read_text(encoding="utf-8"))
-        return [(one["text"], "Claim" if one["label"] else "Not Claim") for one in records]
+        return [(record["text"], "Claim" if record["label"] else "Not Claim") for record in records]
 
     return read("train"), read("test")
 
@@ -97,7 +100,7 @@ def _claims(data: Path) -> tuple[Rows, Rows]:
 def _citations(data: Path) -> tuple[Rows, Rows]:
     def read(name: str) -> list[tuple[str, str]]:
         records = map(json.loads, _lines(data / "cls" / "scibert_cls" / "citation_intent" / f"{name}.txt"))
-        return [(one["text"], one["label"]) for one in records]
+        return [(record["text"], record["label"]) for record in records]
 
     return read("train"), [*read("dev"), *read("test")]
 

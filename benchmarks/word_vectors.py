@@ -55,15 +55,15 @@ CASES = {
 
 def sentences_of(files: list[Path], characters: int) -> tuple[list[list[str]], list[str]]:
     """(sentences as words, with frequent words split in halves; these words)."""
-    rules, found, held = TextRules(), [], 0
+    rules, sentences, held = TextRules(), [], 0
     for document in read_documents(files):
         for sentence in document.sentences:
-            found.append(basic_tokens(sentence, rules))
+            sentences.append(basic_tokens(sentence, rules))
             held += len(sentence)
         if held >= characters:
             break
     counts: dict[str, int] = {}
-    for sentence in found:
+    for sentence in sentences:
         for word in sentence:
             counts[word] = counts.get(word, 0) + 1
     chosen = sorted((word for word in counts if word.isalpha()), key=lambda word: -counts[word])[
@@ -71,7 +71,7 @@ def sentences_of(files: list[Path], characters: int) -> tuple[list[list[str]], l
     ]
     halves = {word: f"{word}_" for word in chosen}
     coin = np.random.default_rng(0)
-    return [[halves[w] if w in halves and coin.random() < 0.5 else w for w in s] for s in found], chosen
+    return [[halves[w] if w in halves and coin.random() < 0.5 else w for w in s] for s in sentences], chosen
 
 
 def quality(vectors: WordVectors, chosen: list[str], questions: Path | None) -> dict[str, float]:
@@ -82,21 +82,21 @@ def quality(vectors: WordVectors, chosen: list[str], questions: Path | None) -> 
         cosines = vectors.units @ vectors.units[row]
         cosines[row] = -1
         right += vectors.words[int(cosines.argmax())] == f"{word}_"
-    found = {"other half": right / len(chosen)}
+    scores = {"other half": right / len(chosen)}
     if questions is not None:
         total = score_analogies(vectors, questions / "questions-words.txt")[-1]
         assert total.accuracy is not None, "a file of which nothing can be asked is refused"
-        found["analogies"] = total.accuracy
+        scores["analogies"] = total.accuracy
         for path in sorted((questions / "word-sim").glob("*.txt")):
             try:
                 score = score_similarities(vectors, path)
             except InputError:
                 continue
             if score.pairs >= FEWEST_PAIRS:
-                found[path.stem.removeprefix("EN-")] = score.spearman
-        names = [name for name in found if name not in ("other half", "analogies")]
-        found["mean of judged pairs"] = float(np.mean([found[name] for name in names]))
-    return found
+                scores[path.stem.removeprefix("EN-")] = score.spearman
+        names = [name for name in scores if name not in ("other half", "analogies")]
+        scores["mean of judged pairs"] = float(np.mean([scores[name] for name in names]))
+    return scores
 
 
 def peer_of(settings: WordVectorSettings, sentences: list[list[str]]) -> Any:
@@ -138,7 +138,7 @@ def run_case(
         with Progress("warming up") as progress:
             Word2Vec(counts, settings).train_epoch(WordStream(few), 0, progress)
 
-        def own() -> None:
+        def ours() -> None:
             seed = len(made["ours"]) + 1
             model = Word2Vec(counts, dataclasses.replace(settings, seed=seed))
             model.tables["inputs"] *= np.float32(start)
@@ -157,7 +157,7 @@ def run_case(
             made["gensim"].append(model.wv.vectors)
 
         clock = time.process_time if settings.threads == 1 else time.perf_counter
-        seconds = interleave({"ours": own, "gensim": peer}, rounds, clock=clock)
+        seconds = interleave({"ours": ours, "gensim": peer}, rounds, clock=clock)
     total = int(counts.sum()) * (settings.epochs or 0)
     known = {
         side: [quality(WordVectors(words=words, vectors=table), chosen, questions) for table in tables]
@@ -169,11 +169,11 @@ def run_case(
         "engine": settings.engine,
         "seeds": list(range(1, rounds + 1)),
         f"words_per{'_processor' * (settings.threads == 1)}_second": {
-            side: spread([total / one for one in times]) for side, times in seconds.items()
+            side: spread([total / elapsed for elapsed in times]) for side, times in seconds.items()
         },
         "speed_against_gensim": ratio_summary(seconds["ours"], seconds["gensim"]),
         "quality": {
-            name: {side: spread([one[name] for one in found]) for side, found in known.items()}
+            name: {side: spread([row[name] for row in rows]) for side, rows in known.items()}
             for name in known["ours"][0]
         },
     }

@@ -11,7 +11,7 @@ from bertsmith.base.storage.files import digest_file, read_json
 from bertsmith.inference.word_vectors.formats import write_word_vectors
 from bertsmith.inference.word_vectors.training import train_word_vectors
 from bertsmith.recipes.comparison import fitting, networks, systems, word_vector_training
-from bertsmith.recipes.comparison.fitting import Place, all_cells, lines_of
+from bertsmith.recipes.comparison.fitting import CellKey, all_cells, lines_of
 from bertsmith.recipes.comparison.report import table_of
 from bertsmith.recipes.comparison.run import compare_systems
 from comparison.ladder_samples import FEW, TOKENS, shorten, write_labelled, write_text
@@ -56,7 +56,7 @@ def test_every_system_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_
     assert rows["bert"]["making"] == rows["bert-frozen"]["making"]
     assert rows["tf-idf"]["mean"] > 0.9  # a word decides
     assert result.report["verdicts"][0].startswith("With 24 labels, ")
-    for place in (Place(system=name, labels=24, seed=1) for name in FEW):
+    for place in (CellKey(system=name, labels=24, seed=1) for name in FEW):
         lines = lines_of(tmp_path / "out", place)
         right = [line["gold"] == line["prediction"]["label"] for line in lines]
         assert sum(right) / 40 == pytest.approx(rows[place.system]["mean"])
@@ -70,7 +70,7 @@ def test_every_pretrained_network_is_compared_frozen_and_fine_tuned_from_one_run
     rows = {row["system"]: row for row in result.report["rows"]}
     assert result.report["failures"] == []
     assert list(rows) == names
-    found = {cell.place.system: cell.provenance for cell in all_cells(tmp_path / "out")}
+    found = {cell.key.system: cell.provenance for cell in all_cells(tmp_path / "out")}
     for frozen, tuned in ways.items():
         assert rows[frozen]["making"] == rows[tuned]["making"]
         assert found[frozen]["base_digest"] == found[tuned]["base_digest"] != ""
@@ -86,7 +86,7 @@ def test_further_steps_of_the_ladder_start_from_the_same_networks_or_from_none(f
     result = compare_systems(**files, out=out, systems=names, seeds=1, labels=[24])
     assert result.report["failures"] == []
     rows = {row["system"]: row for row in result.report["rows"]}
-    settings = {cell.place.system: cell.provenance["settings"] for cell in all_cells(out)}
+    settings = {cell.key.system: cell.provenance["settings"] for cell in all_cells(out)}
     assert read_json(models / "autoencoder" / "model" / "bertsmith.json")["objective"] == "autoencoder"
     assert rows["awd-lstm-random"]["making"] is None
     # The second stage reads the texts of the task, after the pre-training that the others share.
@@ -96,9 +96,9 @@ def test_further_steps_of_the_ladder_start_from_the_same_networks_or_from_none(f
         digest_file(place / "model" / "model.safetensors") for place in (models / "awd-lstm", target / "continued/run")
     ]
     assert weights[0] != weights[1]
-    assert [
-        cell.provenance["base_digest"] for cell in all_cells(out) if cell.place.system == "ulmfit-target"
-    ] == weights[1:]
+    assert [cell.provenance["base_digest"] for cell in all_cells(out) if cell.key.system == "ulmfit-target"] == weights[
+        1:
+    ]
     assert settings["ulmfit-target"]["gradual_unfreezing"]
     # The paper of GPT: rates for its size, and the language-model loss next to that of the task.
     assert (settings["gpt-2018"]["language_model_loss"], settings["gpt-2018"]["batch_size"]) == (0.5, 32)
@@ -179,7 +179,7 @@ def test_a_sample_of_few_labels_is_part_of_that_of_more_and_the_same_for_every_s
     ]
     digests = {}
     for cell in all_cells(tmp_path / "out"):
-        digests.setdefault((cell.place.labels, cell.place.seed), set()).add(cell.provenance["train"])
+        digests.setdefault((cell.key.labels, cell.key.seed), set()).add(cell.provenance["train"])
     assert all(len(one) == 1 for one in digests.values())
     assert digests[12, 1] != digests[12, 2]
     assert digests[48, 1] == digests[48, 2]

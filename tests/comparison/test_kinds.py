@@ -65,7 +65,7 @@ def test_a_kind_of_task_is_done_by_those_that_can(kind, tmp_path, monkeypatch):
     cells = list(all_cells(tmp_path / "out"))
     able = [name for name, system in systems.items() if not system.why_not(bench.spec)]
     assert able == (["fine-tuned"] if kind in ("tags", "choice", "answer") else list(systems))
-    assert {cell.place.system: cell.error for cell in cells} == dict.fromkeys(able, "")
+    assert {cell.key.system: cell.error for cell in cells} == dict.fromkeys(able, "")
     rows = rows_of(cells, bench.spec, able, lambda place: lines_of(tmp_path / "out", place))
     assert sorted(row.system for row in rows) == sorted(able)
     for row in rows:
@@ -126,7 +126,7 @@ def test_a_fine_tuned_system_may_differ_from_the_recipe(tmp_path):
         "with a BiLSTM": FineTuned(about="BiLSTM", source=base, settings=given),
     }
     fit_all(bench, tmp_path / "out", systems, [40], 1)
-    cells = {cell.place.system: cell for cell in all_cells(tmp_path / "out")}
+    cells = {cell.key.system: cell for cell in all_cells(tmp_path / "out")}
     result = {name: cell.provenance["settings"] for name, cell in cells.items()}
     assert {name: result["with a BiLSTM"][name] for name in given} == given
     assert result["as the recipe says"]["epochs"] == 1.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
 
-from bertsmith.recipes.comparison.fitting import Cell, Place, file_name
+from bertsmith.recipes.comparison.fitting import Cell, CellKey, file_name
 from bertsmith.recipes.comparison.results import is_level, rows_of, verdicts
 from bertsmith.recipes.results.comparison import paired
 from bertsmith.tasks.specs.task import TaskSpec
@@ -15,7 +15,7 @@ DEV = 200
 
 def cell(system: str, seed: int, right: int, seconds: float, making: float = 0.0, labels: int = 50) -> Cell:
     return Cell(
-        place=Place(system=system, labels=labels, seed=seed),
+        place=CellKey(system=system, labels=labels, seed=seed),
         scores={"accuracy": right / DEV},
         intervals={"accuracy": [0.1, 0.9]},
         costs={"fit_processor_seconds": seconds, "fit_seconds": seconds, "parameters": 7, "milliseconds": 1.0},
@@ -26,7 +26,7 @@ def cell(system: str, seed: int, right: int, seconds: float, making: float = 0.0
 def rows(*cells: Cell):
     right = {one.place: round(one.scores["accuracy"] * DEV) for one in cells}
 
-    def lines(place: Place):
+    def lines(place: CellKey):
         names = ["no", "yes"]
         answers = ["yes" if number < right[place] else "no" for number in range(DEV)]
         return [
@@ -87,7 +87,7 @@ def test_there_is_a_sentence_for_each_number_of_labels_most_first():
 
 
 def test_cells_that_failed_and_systems_without_cells_have_no_row():
-    failed = Cell(place=Place(system="b", labels=50, seed=1), error="expected x; found y; do z")
+    failed = Cell(place=CellKey(system="b", labels=50, seed=1), error="expected x; found y; do z")
     result = rows_of([cell("a", 1, 100, 1), failed], SPEC, ["a", "b", "c"], lambda place: [])
     assert [row.system for row in result] == ["a"]
 
