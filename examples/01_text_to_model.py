@@ -60,9 +60,9 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
         best.append(guesses[0].piece)
         print(f"{gap}  ->  {', '.join(f'{guess.piece} {guess.probability:.0%}' for guess in guesses)}")
     continuations = model.next_sentence([(NEXT[0], second) for second in NEXT[1:]])
-    for one in continuations:
-        print(f"{NEXT[0]}  then  {one.text}  {one.probability:.0%}")
-    return scores, best, [one.probability for one in continuations]
+    for continuation in continuations:
+        print(f"{NEXT[0]}  then  {continuation.text}  {continuation.probability:.0%}")
+    return scores, best, [continuation.probability for continuation in continuations]
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ if __name__ == "__main__":
     parser = options(__doc__)
     parser.add_argument("--article", type=Path, metavar="FILE", help="a text file [a short built-in article]")
     parser.add_argument("--claim-model", metavar="DIR", help="a model fine-tuned for claims [one is fine-tuned here]")
-    given = parser.parse_args()
-    text = given.article.read_text(encoding="utf-8") if given.article else ARTICLE
+    arguments = parser.parse_args()
+    text = arguments.article.read_text(encoding="utf-8") if arguments.article else ARTICLE
     with tempfile.TemporaryDirectory() as temporary, quiet():
-        main(Path(temporary), given.model, text, claim_model=given.claim_model)
+        main(Path(temporary), arguments.model, text, claim_model=arguments.claim_model)

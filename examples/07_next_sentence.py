@@ -28,7 +28,7 @@ def kind(sentence: str) -> tuple[int, bool]:
     """The place of a sentence that starts with "then", and whether it is about several people."""
     words = sentence.split()
     return next(
-        place for place, (_, verbs) in enumerate(PLACES) if words[-2] in sum(verbs.values(), ())
+        number for number, (_, verbs) in enumerate(PLACES) if words[-2] in sum(verbs.values(), ())
     ), "they" in words
 
 
@@ -39,9 +39,9 @@ def main(folder: Path, model: str | None = None, steps: int = 600, stories: int 
 
     answers = loaded.next_sentence([(FIRST, candidate) for candidate in CANDIDATES])
     print(FIRST)
-    for answer in sorted(answers, key=lambda one: -one.probability):
+    for answer in sorted(answers, key=lambda answer: -answer.probability):
         print(f"  {answer.probability:4.0%}  {answer.text}")
-    chosen = max(answers, key=lambda one: one.probability).text
+    chosen = max(answers, key=lambda answer: answer.probability).text
 
     rng, tales = np.random.default_rng(2), village(stories, np.random.default_rng(3))
     rows = []
@@ -50,9 +50,9 @@ def main(folder: Path, model: str | None = None, steps: int = 600, stories: int 
         candidates = [second, *rng.choice(elsewhere, 3).tolist()]
         inside, *outside = loaded.next_sentence([(first, candidate) for candidate in candidates])
         turned = loaded.next_sentence([(second, first)])[0]
-        rows.append([inside.probability, max(one.probability for one in outside), turned.probability])
-    found = np.array(rows)
-    right, taken = float((found[:, 0] > found[:, 1]).mean()), (found > 0.5).mean(0)
+        rows.append([inside.probability, max(answer.probability for answer in outside), turned.probability])
+    chances = np.array(rows)
+    right, taken = float((chances[:, 0] > chances[:, 1]).mean()), (chances > 0.5).mean(0)
     print(f"{stories} new stories: the right one of four candidates is chosen in {right:.0%} (guessing: 25%)")
     print(f"above 50%: the true pair in {taken[0]:.0%}, reversed in {taken[2]:.0%},", end=" ")
     print(f"the best of three sentences of other stories in {taken[1]:.0%}")

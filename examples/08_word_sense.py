@@ -39,8 +39,8 @@ COMPARED = ("bank", "the clerk counts coins and thinks of the bank .", "with the
 def sentence(sense: int, rng: np.random.Generator, part: slice = slice(None)) -> str:
     """A sentence in which the word has this sense, with some of the words that go with it."""
     word, _, *others = SENSES[sense]
-    who, does, what = (rng.choice(words[part]) for words in others)
-    return rng.choice(FORMS).format(who=who, does=does, what=what, word=word)
+    who, does, noun = (rng.choice(words[part]) for words in others)
+    return rng.choice(FORMS).format(who=who, does=does, what=noun, word=word)
 
 
 def documents(count: int, rng: np.random.Generator) -> list[list[str]]:
@@ -130,8 +130,8 @@ if __name__ == "__main__":
     parser.add_argument(
         "--compare", nargs=3, metavar=("WORD", "TEXT", "TEXT"), default=COMPARED, help="one word, two contexts"
     )
-    given = parser.parse_args()
-    if not all(given.compare[0] in re.findall(r"\w+", text.lower()) for text in given.compare[1:]):
+    arguments = parser.parse_args()
+    if not all(arguments.compare[0] in re.findall(r"\w+", text.lower()) for text in arguments.compare[1:]):
         parser.error("--compare: WORD, in lower case, must occur in both texts")
     with tempfile.TemporaryDirectory() as temporary, quiet():
-        main(Path(temporary), given.model, given.compare)
+        main(Path(temporary), arguments.model, arguments.compare)

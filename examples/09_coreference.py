@@ -25,7 +25,7 @@ NEITHER = 2
 def meeting(rng: np.random.Generator) -> dict[str, Any]:
     """Two people meet, and then "she" does what the first, the second or someone else typically does."""
     places = rng.permutation(len(PLACES))
-    people = [f"the {rng.choice(PLACES[place][0])}" for place in places[:2]]
+    people = [f"the {rng.choice(PLACES[index][0])}" for index in places[:2]]
     answer = int(rng.integers(len(PLACES)))
     verbs = PLACES[places[answer]][1]
     verb = str(rng.choice(list(verbs)))
@@ -106,8 +106,8 @@ def main(
 if __name__ == "__main__":
     parser = options(__doc__)
     parser.add_argument("--gap", nargs=2, type=Path, default=(), metavar=("TRAIN", "TEST"), help="two GAP files")
-    given = parser.parse_args()
-    if given.gap and not given.model:
+    arguments = parser.parse_args()
+    if arguments.gap and not arguments.model:
         parser.error("GAP texts are English: name an English model with --model")
     with tempfile.TemporaryDirectory() as temporary, quiet():
-        main(Path(temporary), given.model, given.gap)
+        main(Path(temporary), arguments.model, arguments.gap)

@@ -115,16 +115,16 @@ def write_examples(folder: Path) -> None:
     mails, pairs, tags, spans, questions = ["text,label"], ["text\ttext2\tlabel"], [], [], []
     for number in range(60):
         subject, verb = SUBJECTS[number % len(SUBJECTS)], VERBS[number % len(VERBS)]
-        thing, end = OBJECTS[number % len(OBJECTS)], ENDS[number % len(ENDS)]
-        sentence, spam = f"{subject} {verb} {thing} {end}.", number % 2 == 0
-        mails.append(f"Win {thing} now,Spam" if spam else f"{sentence},Not Spam")
+        noun, end = OBJECTS[number % len(OBJECTS)], ENDS[number % len(ENDS)]
+        sentence, spam = f"{subject} {verb} {noun} {end}.", number % 2 == 0
+        mails.append(f"Win {noun} now,Spam" if spam else f"{sentence},Not Spam")
         other = SUBJECTS[(number + 3) % len(SUBJECTS)]
-        pairs.append(f"{sentence}\t{subject if spam else other} {verb} {thing}.\t{'same' if spam else 'other'}")
-        tagged = [(word, ("B-PER", "I-PER")[min(place, 1)]) for place, word in enumerate(subject.split())]
-        tagged += [(word, "O") for word in f"{verb} {thing} {end}".split()]
+        pairs.append(f"{sentence}\t{subject if spam else other} {verb} {noun}.\t{'same' if spam else 'other'}")
+        tagged = [(word, ("B-PER", "I-PER")[min(index, 1)]) for index, word in enumerate(subject.split())]
+        tagged += [(word, "O") for word in f"{verb} {noun} {end}".split()]
         tags.append("\n".join(f"{word} {tag}" for word, tag in tagged))
         spans.append({"text": sentence, "spans": [{"start": 0, "end": len(subject), "label": "PER"}]})
-        answer = {"text": thing, "answer_start": sentence.index(thing)}
+        answer = {"text": noun, "answer_start": sentence.index(noun)}
         question = {"id": str(number), "question": f"What was {verb}?", "answers": [answer]}
         questions.append({"context": sentence, "qas": [question]})
     (folder / "my-mails.csv").write_text("\n".join(mails) + "\n", encoding="utf-8")
@@ -208,10 +208,10 @@ def _run_block(lines: list[CommandLine], folder: str, environment: dict[str, str
                 print(f"skip {_shown(command)} ({command.why_not})")
                 continue
             start = time.monotonic()
-            if found := SERVES.match(command.text):
-                port = (found[1], str(_free_port()))
+            if server_command := SERVES.match(command.text):
+                port = (server_command[1], str(_free_port()))
             command = command._replace(text=command.text.replace(*port))
-            if found:
+            if server_command:
                 started = _Server(command.text, int(port[1]), folder, environment)
                 at_the_end.callback(started.kill)
                 problem = started.wait()

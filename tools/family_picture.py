@@ -85,17 +85,17 @@ def picture() -> Figure:
     """The systems as words, each at its year, with lines to what it descends from."""
     figure = Figure(figsize=(12.5, 9.2), layout="constrained")
     axes = figure.add_subplot()
-    places = {name: (max(one.year, _FIRST_YEAR), one.lane) for name, one in FAMILY.items()}
+    places = {name: (max(system.year, _FIRST_YEAR), system.lane) for name, system in FAMILY.items()}
     boxes = {}
-    for name, one in FAMILY.items():
+    for name, system in FAMILY.items():
         x, y = places[name]
-        label = name if one.year >= _FIRST_YEAR else f"{name} ({one.year:.0f})"
-        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": _COLORS[one.kind]}
+        label = name if system.year >= _FIRST_YEAR else f"{name} ({system.year:.0f})"
+        box = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": _COLORS[system.kind]}
         text = axes.text(x, y, label, ha="center", va="center", color="black", bbox=box)
         boxes[name] = text.get_bbox_patch()
-    for name, one in FAMILY.items():
-        for parent in one.parents:
-            is_branch = parent in _TRUNKS and places[parent][1] != one.lane
+    for name, system in FAMILY.items():
+        for parent in system.parents:
+            is_branch = parent in _TRUNKS and places[parent][1] != system.lane
             line = {
                 "arrowstyle": "->",
                 "color": "#999999",

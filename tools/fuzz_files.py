@@ -402,9 +402,9 @@ def run(command: str, stdin: str) -> tuple[str, str]:
 def with_setting(content: bytes, known: Mapping[str, tuple[Any, ...]], draw: np.random.Generator) -> bytes:
     """The content of a JSON file with one of these settings changed, of one of its objects if it is a list."""
     value = json.loads(content)
-    place = value[int(draw.integers(len(value)))] if isinstance(value, list) else value
+    target = value[int(draw.integers(len(value)))] if isinstance(value, list) else value
     name = sorted(known)[int(draw.integers(len(known)))]
-    place[name] = known[name][int(draw.integers(len(known[name])))]
+    target[name] = known[name][int(draw.integers(len(known[name])))]
     return json.dumps(value).encode()
 
 
@@ -432,11 +432,11 @@ def damage(content: bytes, other: bytes, draw: np.random.Generator) -> bytes:
     if pick < 0.55:
         return other
     if pick < 0.65 and content:  # where formats have their header
-        place = int(draw.integers(min(len(content), 64)))
-        return content[:place] + draw.bytes(1) + content[place + 1 :]
+        position = int(draw.integers(min(len(content), 64)))
+        return content[:position] + draw.bytes(1) + content[position + 1 :]
     if pick < 0.75 and content:
-        place = len(content) - 1 - int(draw.integers(min(len(content), 64)))
-        return content[:place] + draw.bytes(1) + content[place + 1 :]
+        position = len(content) - 1 - int(draw.integers(min(len(content), 64)))
+        return content[:position] + draw.bytes(1) + content[position + 1 :]
     return damaged(content, draw)
 
 
@@ -470,18 +470,18 @@ def tried(workshop: Workshop, seed: int, number: int, names: Sequence[str]) -> O
         content = with_setting(content, SETTINGS[file.name], draw)
     else:
         content = damage(content, other, draw)
-    with tempfile.TemporaryDirectory(prefix="bertsmith-case-") as place:
+    with tempfile.TemporaryDirectory(prefix="bertsmith-case-") as folder:
         for needed in kind.copied:
-            source, target = root / needed, Path(place, needed)
+            source, target = root / needed, Path(folder, needed)
             target.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
-        target = Path(place, file)
+        target = Path(folder, file)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
         before = signal.signal(signal.SIGALRM, _too_long)
         signal.alarm(PATIENCE)
         try:
-            with contextlib.chdir(place):
+            with contextlib.chdir(folder):
                 ended, said = run(kind.opened_by, kind.stdin)
         finally:
             signal.alarm(0)
@@ -522,8 +522,8 @@ def main() -> None:
     sys.addaudithook(_interrupt)
     counts: collections.Counter[str] = collections.Counter()
     findings = 0
-    with tempfile.TemporaryDirectory(prefix="bertsmith-fuzz-") as place:
-        workshop = Workshop(Path(place))
+    with tempfile.TemporaryDirectory(prefix="bertsmith-fuzz-") as folder:
+        workshop = Workshop(Path(folder))
         ends = time.monotonic() + 60 * options.minutes
         number = 0 if options.case is None else options.case
         while True:

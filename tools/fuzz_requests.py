@@ -196,10 +196,10 @@ class Server:
         command = [sys.executable, "-m", "bertsmith", "serve", "--port", "0", *models, *LIMITS]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
-        while not (found := re.search(r"serving .* at http://127\.0\.0\.1:(\d+)\n", self.text())):
+        while not (address := re.search(r"serving .* at http://127\.0\.0\.1:(\d+)\n", self.text())):
             assert self.process.poll() is None, self.text()
             time.sleep(0.05)
-        self.port, self.start = int(found[1]), len(self.text())
+        self.port, self.start = int(address[1]), len(self.text())
         self.answer = self.ask()
         self.memory = self.resident()
 
@@ -251,7 +251,7 @@ def _rounded(answer: Any) -> str:
 
 def tried(server: Server, case: Case, counts: "collections.Counter[str]") -> str | None:
     """What is wrong with the replies to a case; None if nothing is."""
-    found = b""
+    received = b""
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as connection:
         try:
@@ -265,16 +265,18 @@ def tried(server: Server, case: Case, counts: "collections.Counter[str]") -> str
             else:  # it is not known when the last reply has come
                 connection.settimeout(0.3)
             while part := connection.recv(65_536):
-                found = found[-20:] + part if len(found) > 10**6 else found + part
+                received = received[-20:] + part if len(received) > 10**6 else received + part
         except TimeoutError:
             if case.half_close:
-                return f"neither answered nor closed after {time.monotonic() - began:.0f} s; received {found[:300]!r}"
+                return (
+                    f"neither answered nor closed after {time.monotonic() - began:.0f} s; received {received[:300]!r}"
+                )
         except OSError:  # closed by the server while it was sent to
             pass
-    statuses = [int(status) for status in STATUS.findall(found) if status != b"100"]
+    statuses = [int(status) for status in STATUS.findall(received) if status != b"100"]
     counts[f"{case.kind}: {statuses[0] if statuses else 'closed'}"] += 1
     wrong = [status for status in statuses if status >= 500 and status not in (503, 504)]
-    return f"status {wrong[0]}: {found[:500]!r}" if wrong else None
+    return f"status {wrong[0]}: {received[:500]!r}" if wrong else None
 
 
 def main() -> None:

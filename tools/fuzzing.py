@@ -50,10 +50,10 @@ def changed(value: Any, draw: np.random.Generator) -> Any:
             return {**value, ("top", "n_best", "dimensions", "model", "pair")[int(draw.integers(5))]: _value(draw)}
         return {**value, name: changed(value[name], draw)}
     if isinstance(value, list) and value and draw.random() < 0.8:
-        place = int(draw.integers(len(value)))
+        index = int(draw.integers(len(value)))
         if draw.random() < 0.2:
             return value * _times(value, int(draw.integers(2, 3000)))
-        return [*value[:place], changed(value[place], draw), *value[place + 1 :]]
+        return [*value[:index], changed(value[index], draw), *value[index + 1 :]]
     if isinstance(value, str) and draw.random() < 0.3:
         return value * _times(value, int(draw.integers(0, 300)))
     return _value(draw)
@@ -70,21 +70,21 @@ def _value(draw: np.random.Generator) -> Any:
 
 def damaged(data: bytes, draw: np.random.Generator) -> bytes:
     """Bytes with a few of them flipped, inserted, removed, repeated or cut off."""
-    found = bytearray(data)
+    content = bytearray(data)
     for _ in range(int(draw.integers(1, 4))):
-        place, size = int(draw.integers(len(found) + 1)), int(draw.integers(1, 30))
+        start, size = int(draw.integers(len(content) + 1)), int(draw.integers(1, 30))
         match int(draw.integers(5)):
-            case 0 if place < len(found):
-                found[place] ^= 1 << int(draw.integers(8))
+            case 0 if start < len(content):
+                content[start] ^= 1 << int(draw.integers(8))
             case 1:
-                found[place:place] = draw.bytes(size)
+                content[start:start] = draw.bytes(size)
             case 2:
-                del found[place : place + size]
+                del content[start : start + size]
             case 3:
-                found[place:place] = found[place : place + size]
+                content[start:start] = content[start : start + size]
             case 4:
-                del found[place:]
-    return bytes(found)
+                del content[start:]
+    return bytes(content)
 
 
 def finish(counts: collections.Counter[str], findings: int) -> NoReturn:

@@ -55,9 +55,9 @@ def source() -> str:
 def _ask(normalizer: Any, texts: Iterable[str]) -> list[str]:
     """What becomes of each text."""
     asked = list(texts)
-    found: list[str] = normalizer.normalize_str(BETWEEN.join(asked)).split(BETWEEN)
-    assert len(found) == len(asked)
-    return found
+    answers: list[str] = normalizer.normalize_str(BETWEEN.join(asked)).split(BETWEEN)
+    assert len(answers) == len(asked)
+    return answers
 
 
 def _bert(**switches: bool) -> Any:
@@ -82,20 +82,20 @@ def _punctuation() -> list[int]:
 
 
 def _chinese() -> list[int]:
-    found = _ask(_bert(handle_chinese_chars=True), map(chr, CODES))
-    return [code for code, text in zip(CODES, found, strict=True) if text == f" {chr(code)} "]
+    answers = _ask(_bert(handle_chinese_chars=True), map(chr, CODES))
+    return [code for code, text in zip(CODES, answers, strict=True) if text == f" {chr(code)} "]
 
 
 def _words() -> list[int]:
     asked = tokenizers.Tokenizer(tokenizers.models.WordLevel({"u": 0}, unk_token="u"))
     asked.add_tokens([tokenizers.AddedToken("ab", single_word=True, normalized=False)])
-    found = asked.encode_batch([f"{chr(code)}ab" for code in CODES])
-    return [code for code, encoding in zip(CODES, found, strict=True) if 1 not in encoding.ids]
+    encodings = asked.encode_batch([f"{chr(code)}ab" for code in CODES])
+    return [code for code, encoding in zip(CODES, encodings, strict=True) if 1 not in encoding.ids]
 
 
 def _accents() -> list[int]:
-    found = _ask(_bert(strip_accents=True), map(chr, CODES))
-    return [code for code, text in zip(CODES, found, strict=True) if text == ""]
+    answers = _ask(_bert(strip_accents=True), map(chr, CODES))
+    return [code for code, text in zip(CODES, answers, strict=True) if text == ""]
 
 
 def _classes() -> list[str]:
@@ -108,19 +108,19 @@ def _classes() -> list[str]:
     before = _ask(NFD(), (highest + chr(code) for code in alone))
     marks = [c for c, a, b in zip(alone, after, before, strict=True) if a[0] == lowest or b[-1] == highest]
     marks = [code for code in marks if chr(code) not in (lowest, highest)]
-    found = {ord(lowest): classes[0], ord(highest): classes[-1]} | dict.fromkeys(marks, classes[0])
-    for place, lower in enumerate(classes[:-1]):
+    names = {ord(lowest): classes[0], ord(highest): classes[-1]} | dict.fromkeys(marks, classes[0])
+    for index, lower in enumerate(classes[:-1]):
         swapped = _ask(NFD(), (chr(code) + representatives[lower] for code in marks))
         for code, text in zip(marks, swapped, strict=True):
             if text[0] == representatives[lower] != chr(code):
-                found[code] = classes[place + 1]
-    return _runs({code: (found[code],) for code in sorted(found)})
+                names[code] = classes[index + 1]
+    return _runs({code: (names[code],) for code in sorted(names)})
 
 
 def _lower() -> list[str]:
-    found = dict(zip(CODES, _ask(Lowercase(), map(chr, CODES)), strict=True))
-    assert [code for code, text in found.items() if len(text) > 1] == [0x130]  # which characters.py knows
-    changed = {code: ord(text) - code for code, text in found.items() if len(text) == 1 and ord(text) != code}
+    lowered = dict(zip(CODES, _ask(Lowercase(), map(chr, CODES)), strict=True))
+    assert [code for code, text in lowered.items() if len(text) > 1] == [0x130]  # which characters.py knows
+    changed = {code: ord(text) - code for code, text in lowered.items() if len(text) == 1 and ord(text) != code}
     runs: list[list[int]] = []  # first, count, step, offset
     for code, offset in changed.items():
         if runs and runs[-1][3] == offset:
@@ -138,8 +138,8 @@ def _lower() -> list[str]:
 
 
 def _decomposed() -> list[str]:
-    found = zip(CODES, _ask(NFD(), map(chr, CODES)), strict=True)
-    new = {code: text for code, text in found if text != OLD.normalize("NFD", chr(code))}
+    answers = zip(CODES, _ask(NFD(), map(chr, CODES)), strict=True)
+    new = {code: text for code, text in answers if text != OLD.normalize("NFD", chr(code))}
     return [f"{code:x}={'+'.join(f'{ord(part):x}' for part in text)}" for code, text in new.items()]
 
 

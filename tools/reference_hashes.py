@@ -108,7 +108,7 @@ def make_record(folder: Path) -> dict[str, dict[str, Any]]:
     """The record of all commands, run in an empty folder, which must be the current one."""
     write_data(folder)
     answers = {}
-    given = set(folder.rglob("*"))
+    inputs = set(folder.rglob("*"))
     for step in steps():
         start = time.monotonic()
         name, answer = run(step, folder)
@@ -119,23 +119,23 @@ def make_record(folder: Path) -> dict[str, dict[str, Any]]:
     written = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path not in given
+        if path.is_file() and path not in inputs
     }
-    contents = {place: normalized(place, content, folder) for place, content in written.items()}
+    contents = {path: normalized(path, content, folder) for path, content in written.items()}
     # A digest of a normalized file inside another file varies between runs, so replace it.
     varying = {
-        f"sha256:{digest(content)}": f"sha256:of-{place}"
-        for place, content in written.items()
-        if contents[place] != content
+        f"sha256:{digest(content)}": f"sha256:of-{path}"
+        for path, content in written.items()
+        if contents[path] != content
     }
-    for place, content in contents.items():
-        name, suffix = Path(place).name, Path(place).suffix
+    for path, content in contents.items():
+        name, suffix = Path(path).name, Path(path).suffix
         part = {"bertsmith.json": "metadata", "README.md": "cards"}.get(name, "files")
         if suffix in TEXTS:
-            content = SHA256.sub(lambda found: varying.get(found[0], found[0]), content.decode()).encode()
-        record[part][place] = values_of(content) if suffix == ".json" else digest(content)
+            content = SHA256.sub(lambda match: varying.get(match[0], match[0]), content.decode()).encode()
+        record[part][path] = values_of(content) if suffix == ".json" else digest(content)
         if suffix == ".safetensors":
-            record["weights"][place] = tensors(written[place])
+            record["weights"][path] = tensors(written[path])
     return record
 
 
@@ -147,8 +147,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
             if name not in new or name not in old:
                 yield f"{part}: {name}: {'missing' if name not in new else 'new'}"
             elif old[name] != new[name]:
-                one, other = ({"": value} if isinstance(value, str) else value for value in (old[name], new[name]))
-                names = [key for key in sorted(one.keys() | other.keys()) if key and one.get(key) != other.get(key)]
+                first, other = ({"": value} if isinstance(value, str) else value for value in (old[name], new[name]))
+                names = [key for key in sorted(first.keys() | other.keys()) if key and first.get(key) != other.get(key)]
                 yield f"{part}: {name}: differs" + (f" in {', '.join(names)}" if names else "")
 
 
@@ -168,11 +168,11 @@ def tensors(content: bytes) -> dict[str, str]:
     """For each tensor of a .safetensors file, its type, shape and digest of its bytes."""
     header, data = safetensors_parts(content)
     header.pop("__metadata__", None)
-    found = {}
+    digests = {}
     for name, entry in header.items():
         start, end = entry["data_offsets"]
-        found[name] = f"{entry['dtype']} {entry['shape']} {digest(data[start:end])}"
-    return found
+        digests[name] = f"{entry['dtype']} {entry['shape']} {digest(data[start:end])}"
+    return digests
 
 
 def safetensors_parts(content: bytes) -> tuple[dict[str, Any], bytes]:
@@ -181,9 +181,9 @@ def safetensors_parts(content: bytes) -> tuple[dict[str, Any], bytes]:
     return json.loads(content[8:start]), content[start:]
 
 
-def normalized(place: str, content: bytes, folder: Path) -> bytes:
+def normalized(path: str, content: bytes, folder: Path) -> bytes:
     """The content of a file without what differs between two equal runs; unchanged if nothing does."""
-    suffix = Path(place).suffix
+    suffix = Path(path).suffix
     if suffix == ".json":
         value = json.loads(content)
         return content if without_times(value) == value else as_json(without_times(value))
@@ -229,7 +229,7 @@ _stop_at: list[str] = []  # names of folders; when one is moved into place, this
 def run(step: Step, folder: Path) -> tuple[str, dict[str, Any]]:
     """The name of a command and its answer; it runs in this process like `python -m bertsmith`."""
     arguments = [*step.arguments.split(), *step.texts]
-    named = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--out"]
+    named = [arguments[index + 1] for index, word in enumerate(arguments) if word == "--out"]
     name = step.name or " ".join([arguments[0], *named])
     streams = {stream: io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for stream in ("stdout", "stderr")}
     before = {stream: getattr(sys, stream) for stream in ("stdin", "stdout", "stderr", "argv")}

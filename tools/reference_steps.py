@@ -108,10 +108,10 @@ def finetuning_steps() -> Iterator[Step]:
         "--model pretrained/nsp/model --seeds 1 --epochs 4 --batch-size 4 --learning-rate 5e-3 --device cpu "
         "--precision fp32 --max-length 32"
     )
-    one = f"{common} --task classification --train data/single.csv"
+    single = f"{common} --task classification --train data/single.csv"
     questions = "--stride 8 --max-question 8 --max-answer 6"
     runs = {
-        "single": f"{one} --dev data/single-dev.csv --calibrate",
+        "single": f"{single} --dev data/single-dev.csv --calibrate",
         "several": f"{common} --task multi-label --train data/several.jsonl",
         "pair": f"{common} --task classification --train data/pair.tsv --dev data/pair.tsv",
         "number": f"{common} --task regression --train data/number.csv --dev data/number.csv",
@@ -122,14 +122,14 @@ def finetuning_steps() -> Iterator[Step]:
         "pos": f"{common} --task pos --train data/tags.conll --dev data/tags.conll",
         "answer": f"{common} --task squad --train data/answer.json --dev data/answer.json {questions}",
         "none": f"{common} --task squad2 --train data/none.json --dev data/none.json {questions}",
-        "windows": f"{one} --long-text windows --max-length 12 --stride 4 --pooling max",
-        "ends": f"{one} --long-text head_tail --max-length 8 --schedule constant --bias-correction",
-        "frozen": f"{one} --freeze body --limit 12 --seed 5",
-        "layers": f"{one} --reinit-layers 1 --layer-decay 0.8 --dropout 0.3 --evaluate-every 2 --patience 2",
+        "windows": f"{single} --long-text windows --max-length 12 --stride 4 --pooling max",
+        "ends": f"{single} --long-text head_tail --max-length 8 --schedule constant --bias-correction",
+        "frozen": f"{single} --freeze body --limit 12 --seed 5",
+        "layers": f"{single} --reinit-layers 1 --layer-decay 0.8 --dropout 0.3 --evaluate-every 2 --patience 2",
         "cola": f"{common} --task cola --train data/cola.tsv --dev data/cola.tsv",
-        "seeds": f"{one} --dev data/single-dev.csv --seeds 2",
-        "untrained": f"{one} --model pretrained/none/model",
-        "causal": f"{one} --model pretrained/left-to-right/model",
+        "seeds": f"{single} --dev data/single-dev.csv --seeds 2",
+        "untrained": f"{single} --model pretrained/none/model",
+        "causal": f"{single} --model pretrained/left-to-right/model",
     }
     for name, options in runs.items():
         # If an option is given twice, the last one counts.
@@ -250,8 +250,8 @@ def write_data(folder: Path) -> None:
     def sentence() -> str:
         return f"{pick(SUBJECTS)} {pick(VERBS)} {pick(THINGS)} {pick(ENDS)}"
 
-    def write(place: str, lines: Sequence[str]) -> None:
-        path = folder / place
+    def write(name: str, lines: Sequence[str]) -> None:
+        path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -317,8 +317,8 @@ def write_data(folder: Path) -> None:
 
 def _draws() -> list[int]:
     """A few thousand pseudo-random numbers, always the same."""
-    state, found = 1, []
+    state, draws = 1, []
     for _ in range(9973):
         state = (state * 1103515245 + 12345) % 2**31
-        found.append(state >> 16)
-    return found
+        draws.append(state >> 16)
+    return draws

@@ -63,8 +63,8 @@ class Line(NamedTuple):
         best = best_peer(self.medians)
         if best is None:
             return ABSENT
-        found = self.ratios[best]
-        return f"{found['median']:.2f} ({found['lowest']:.2f} to {found['highest']:.2f})"
+        ratio = self.ratios[best]
+        return f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
 
     @property
     def folder_against(self) -> str:
@@ -74,8 +74,8 @@ class Line(NamedTuple):
             return ABSENT
         if not self.rounds:
             return f"{self.medians[best] / self.medians[FOLDER]:.2f}"
-        found = [theirs / own for own, theirs in zip(self.rounds[FOLDER], self.rounds[best], strict=True)]
-        return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+        ratios = [theirs / ours for ours, theirs in zip(self.rounds[FOLDER], self.rounds[best], strict=True)]
+        return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def best_peer(medians: dict[str, float]) -> str | None:
@@ -90,12 +90,12 @@ def fastest_settings(medians: dict[str, float], setting: str | None = None) -> d
         medians: seconds, by system.
         setting: the only one that counts, if given; ours has none.
     """
-    found: dict[str, str] = {}
+    fastest: dict[str, str] = {}
     for system in sorted(medians, key=lambda name: medians[name]):
         engine, _, *ran = system.split(" ")
         if setting is None or not ran or ran == [setting]:
-            found.setdefault(engine, system)
-    return found
+            fastest.setdefault(engine, system)
+    return fastest
 
 
 def speed_lines(result: dict[str, Any], setting: str | None) -> Iterator[Line]:
@@ -116,8 +116,8 @@ def latency_lines(result: dict[str, Any]) -> Iterator[Line]:
     for title, case in _in_order(result["one_row"]):
         rounds = {system: [value / case["rows"] for value in values] for system, values in case["seconds"].items()}
         every = {system: statistics.median(values) for system, values in rounds.items()}
-        found = _timed(_title(title, "1 row of 32"), every, rounds, case.get("times_as_fast", {}), "{:,.1f} ms", 1000)
-        yield from found
+        lines = _timed(_title(title, "1 row of 32"), every, rounds, case.get("times_as_fast", {}), "{:,.1f} ms", 1000)
+        yield from lines
     kind = "seconds_worked" if _threads(result) == 1 else "seconds"
     for title, case in _in_order(result["cold_start"]):
         every = {system: seconds["median"] for system, seconds in case[kind].items()}
@@ -178,18 +178,18 @@ def page(text: str) -> str:
             "expected one table in benchmarks/README.md for each result of encode_speed.py and latency.py; found a "
             f"difference: {differing}; add or remove <!-- table of RESULT --> and <!-- end of table -->"
         )
-    return BLOCK.sub(lambda found: f"<!-- table of {found[1]} -->\n{table(found[1])}\n<!-- end of table -->", text)
+    return BLOCK.sub(lambda match: f"<!-- table of {match[1]} -->\n{table(match[1])}\n<!-- end of table -->", text)
 
 
 def _in_order(cases: dict[str, Any]) -> list[tuple[str, Any]]:
     """Cases by model, then by texts, then by precision."""
     texts = list(dict.fromkeys(title.split(", ")[1] for title in cases))
 
-    def place(item: tuple[str, Any]) -> tuple[int, int, int]:
+    def rank(item: tuple[str, Any]) -> tuple[int, int, int]:
         model, *middle, precision = item[0].split(", ")
         return list(MODELS).index(model), texts.index(middle[0]) if middle else 0, PRECISIONS.index(precision)
 
-    return sorted(cases.items(), key=place)
+    return sorted(cases.items(), key=rank)
 
 
 def _title(title: str, case: str | None = None) -> str:

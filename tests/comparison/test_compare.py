@@ -56,10 +56,10 @@ def test_every_system_has_a_score_a_cost_and_a_test_against_the_best(files, tmp_
     assert rows["bert"]["making"] == rows["bert-frozen"]["making"]
     assert rows["tf-idf"]["mean"] > 0.9  # a word decides
     assert result.report["verdicts"][0].startswith("With 24 labels, ")
-    for place in (CellKey(system=name, labels=24, seed=1) for name in FEW):
-        lines = lines_of(tmp_path / "out", place)
+    for key in (CellKey(system=name, labels=24, seed=1) for name in FEW):
+        lines = lines_of(tmp_path / "out", key)
         right = [line["gold"] == line["prediction"]["label"] for line in lines]
-        assert sum(right) / 40 == pytest.approx(rows[place.system]["mean"])
+        assert sum(right) / 40 == pytest.approx(rows[key.system]["mean"])
 
 
 def test_every_pretrained_network_is_compared_frozen_and_fine_tuned_from_one_run(files, tmp_path):
@@ -70,12 +70,15 @@ def test_every_pretrained_network_is_compared_frozen_and_fine_tuned_from_one_run
     rows = {row["system"]: row for row in result.report["rows"]}
     assert result.report["failures"] == []
     assert list(rows) == names
-    found = {cell.key.system: cell.provenance for cell in all_cells(tmp_path / "out")}
+    provenances = {cell.key.system: cell.provenance for cell in all_cells(tmp_path / "out")}
     for frozen, tuned in ways.items():
         assert rows[frozen]["making"] == rows[tuned]["making"]
-        assert found[frozen]["base_digest"] == found[tuned]["base_digest"] != ""
-        assert found[tuned]["settings"]["freeze"] == "nothing"
-        assert found[frozen]["settings"]["columns"] in (128, 256)  # the width of the network, for its linear model
+        assert provenances[frozen]["base_digest"] == provenances[tuned]["base_digest"] != ""
+        assert provenances[tuned]["settings"]["freeze"] == "nothing"
+        assert provenances[frozen]["settings"]["columns"] in (
+            128,
+            256,
+        )  # the width of the network, for its linear model
     assert sorted(path.name for path in (tmp_path / "out" / "models").iterdir()) == ["awd-lstm", "elmo", "gpt", "text"]
 
 
@@ -93,7 +96,7 @@ def test_further_steps_of_the_ladder_start_from_the_same_networks_or_from_none(f
     (target,) = models.glob("awd-lstm-target-*")
     assert rows["ulmfit-target"]["making"] > rows["awd-lstm-frozen"]["making"]
     weights = [
-        digest_file(place / "model" / "model.safetensors") for place in (models / "awd-lstm", target / "continued/run")
+        digest_file(run / "model" / "model.safetensors") for run in (models / "awd-lstm", target / "continued/run")
     ]
     assert weights[0] != weights[1]
     assert [cell.provenance["base_digest"] for cell in all_cells(out) if cell.key.system == "ulmfit-target"] == weights[
@@ -137,11 +140,11 @@ def test_word_vectors_and_frozen_models_that_exist_are_systems(files, tmp_path, 
 
 
 def test_both_ways_are_there_for_every_network_that_a_comparison_trains():
-    trained = {one.source for one in systems.SYSTEMS.values() if isinstance(one.source, networks.Pretraining)}
+    trained = {system.source for system in systems.SYSTEMS.values() if isinstance(system.source, networks.Pretraining)}
     for source in trained:
-        both = [one for one in systems.SYSTEMS.values() if one.source == source]
-        assert any(isinstance(one, systems.FrozenMean) for one in both), source
-        assert any(isinstance(one, systems.FineTuned) and not one.settings for one in both), source
+        both = [system for system in systems.SYSTEMS.values() if system.source == source]
+        assert any(isinstance(system, systems.FrozenMean) for system in both), source
+        assert any(isinstance(system, systems.FineTuned) and not system.settings for system in both), source
 
 
 def test_what_is_made_from_the_text_can_be_used_by_other_commands(files, tmp_path):
@@ -180,7 +183,7 @@ def test_a_sample_of_few_labels_is_part_of_that_of_more_and_the_same_for_every_s
     digests = {}
     for cell in all_cells(tmp_path / "out"):
         digests.setdefault((cell.key.labels, cell.key.seed), set()).add(cell.provenance["train"])
-    assert all(len(one) == 1 for one in digests.values())
+    assert all(len(digest_set) == 1 for digest_set in digests.values())
     assert digests[12, 1] != digests[12, 2]
     assert digests[48, 1] == digests[48, 2]
 
@@ -278,7 +281,7 @@ def test_a_system_that_fails_is_reported_with_its_reason_and_tried_again(files, 
     options = {**files, "systems": ["one-hot", "ppmi"], "seeds": 2, "labels": [24]}
     result = compare_systems(**options, out=tmp_path / "out")
     assert [row["system"] for row in result.report["rows"]] == ["ppmi"]
-    assert {one["error"] for one in result.report["failures"]} == {"expected a column; found none; add one"}
+    assert {failure["error"] for failure in result.report["failures"]} == {"expected a column; found none; add one"}
     assert "one-hot, 2 cells, failed: expected a column; found none; add one" in result.lines()
     assert [row[:3] for row in result.table()[1]][1:] == [["24", "one-hot", "failed"]]
     monkeypatch.setattr(systems, "CountedColumns", whole)
@@ -320,7 +323,9 @@ def test_a_corpus_folder_is_as_good_as_its_text(files, tmp_path):
     of_corpus = compare_systems(**options, out=tmp_path / "of-corpus")
     text = (tmp_path / "of-corpus" / "models" / "text" / "text.txt").read_text(encoding="utf-8")
     assert sorted(filter(None, text.splitlines())) == sorted(filter(None, files["corpus"][0].read_text().splitlines()))
-    parameters = [{row["system"]: row["parameters"] for row in one.report["rows"]} for one in (of_text, of_corpus)]
+    parameters = [
+        {row["system"]: row["parameters"] for row in comparison.report["rows"]} for comparison in (of_text, of_corpus)
+    ]
     assert parameters[0]["word2vec"] == parameters[1]["word2vec"]
 
 
@@ -380,7 +385,7 @@ def test_a_time_that_is_too_short_says_the_least_for_each_system(files, tmp_path
     del files["tokens"]
     options = {**files, "systems": ["one-hot", "ppmi", "word2vec", "bert"], "seeds": 1, "labels": [24]}
     result = compare_systems(**options, minutes=1e-6, out=tmp_path / "out")
-    failed = {one["system"]: one["error"] for one in result.report["failures"]}
+    failed = {failure["system"]: failure["error"] for failure in result.report["failures"]}
     assert list(failed) == ["bert", "ppmi", "word2vec"]
     for name, error in failed.items():
         assert f"leave {name} out of --systems" in error

@@ -66,7 +66,7 @@ def test_a_kind_of_task_is_done_by_those_that_can(kind, tmp_path, monkeypatch):
     able = [name for name, system in systems.items() if not system.why_not(bench.spec)]
     assert able == (["fine-tuned"] if kind in ("tags", "choice", "answer") else list(systems))
     assert {cell.key.system: cell.error for cell in cells} == dict.fromkeys(able, "")
-    rows = rows_of(cells, bench.spec, able, lambda place: lines_of(tmp_path / "out", place))
+    rows = rows_of(cells, bench.spec, able, lambda key: lines_of(tmp_path / "out", key))
     assert sorted(row.system for row in rows) == sorted(able)
     for row in rows:
         assert math.isfinite(row.mean)
@@ -120,15 +120,15 @@ def test_the_glue_baseline_with_attention_learns_pairs_on_a_frozen_encoder(tmp_p
 def test_a_fine_tuned_system_may_differ_from_the_recipe(tmp_path):
     bench = bench_of("single", tmp_path)
     base = Given(model=write_base_model(tmp_path / "base"))
-    given = {"epochs": 1.0, "reads": "bilstm", "bilstm_cells": 4, "freeze": "nothing"}
+    settings = {"epochs": 1.0, "reads": "bilstm", "bilstm_cells": 4, "freeze": "nothing"}
     systems = {
         "as the recipe says": FineTuned(about="plain", source=base, settings={"epochs": 1.0}),
-        "with a BiLSTM": FineTuned(about="BiLSTM", source=base, settings=given),
+        "with a BiLSTM": FineTuned(about="BiLSTM", source=base, settings=settings),
     }
     fit_all(bench, tmp_path / "out", systems, [40], 1)
     cells = {cell.key.system: cell for cell in all_cells(tmp_path / "out")}
     result = {name: cell.provenance["settings"] for name, cell in cells.items()}
-    assert {name: result["with a BiLSTM"][name] for name in given} == given
+    assert {name: result["with a BiLSTM"][name] for name in settings} == settings
     assert result["as the recipe says"]["epochs"] == 1.0
     assert result["as the recipe says"]["reads"] != "bilstm"
     assert cells["with a BiLSTM"].costs["parameters"] > cells["as the recipe says"].costs["parameters"]

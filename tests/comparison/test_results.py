@@ -15,7 +15,7 @@ DEV = 200
 
 def cell(system: str, seed: int, right: int, seconds: float, making: float = 0.0, labels: int = 50) -> Cell:
     return Cell(
-        place=CellKey(system=system, labels=labels, seed=seed),
+        key=CellKey(system=system, labels=labels, seed=seed),
         scores={"accuracy": right / DEV},
         intervals={"accuracy": [0.1, 0.9]},
         costs={"fit_processor_seconds": seconds, "fit_seconds": seconds, "parameters": 7, "milliseconds": 1.0},
@@ -24,18 +24,18 @@ def cell(system: str, seed: int, right: int, seconds: float, making: float = 0.0
 
 
 def rows(*cells: Cell):
-    right = {one.place: round(one.scores["accuracy"] * DEV) for one in cells}
+    right = {cell.key: round(cell.scores["accuracy"] * DEV) for cell in cells}
 
-    def lines(place: CellKey):
+    def lines(key: CellKey):
         names = ["no", "yes"]
-        answers = ["yes" if number < right[place] else "no" for number in range(DEV)]
+        answers = ["yes" if number < right[key] else "no" for number in range(DEV)]
         return [
             {"gold": "yes", "score": float(answer == "yes"),
              "prediction": {"label": answer, "probabilities": dict.fromkeys(names, 0.5)}}
             for answer in answers
         ]  # fmt: skip
 
-    return rows_of(cells, SPEC, list(dict.fromkeys(one.place.system for one in cells)), lines)
+    return rows_of(cells, SPEC, list(dict.fromkeys(cell.key.system for cell in cells)), lines)
 
 
 def test_a_row_has_mean_spread_and_the_test_against_the_best():
@@ -82,13 +82,13 @@ def test_the_cheapest_and_best_and_the_only_one_are_said_to_be_that():
 def test_there_is_a_sentence_for_each_number_of_labels_most_first():
     result = rows(cell("a", 1, 100, 1), cell("a", 1, 120, 1, labels=1000), cell("b", 1, 150, 4, labels=1000))
     said = verdicts(result, "accuracy")
-    assert [one.split(",")[0] for one in said] == ["With 1", "With 50 labels"]
+    assert [sentence.split(",")[0] for sentence in said] == ["With 1", "With 50 labels"]
     assert "With 1,000 labels, b was worth it" in said[0]
 
 
 def test_cells_that_failed_and_systems_without_cells_have_no_row():
-    failed = Cell(place=CellKey(system="b", labels=50, seed=1), error="expected x; found y; do z")
-    result = rows_of([cell("a", 1, 100, 1), failed], SPEC, ["a", "b", "c"], lambda place: [])
+    failed = Cell(key=CellKey(system="b", labels=50, seed=1), error="expected x; found y; do z")
+    result = rows_of([cell("a", 1, 100, 1), failed], SPEC, ["a", "b", "c"], lambda key: [])
     assert [row.system for row in result] == ["a"]
 
 
@@ -96,7 +96,7 @@ def test_names_that_differ_have_folders_that_differ():
     names = ["bert", "runs/a", "runs-a", "runs/a/", "../x", "..", "a b"]
     folders = [file_name(name) for name in names]
     assert len(set(folders)) == len(names)
-    assert all("/" not in one and one.strip(".") for one in folders)
+    assert all("/" not in name and name.strip(".") for name in folders)
 
 
 def test_the_test_is_over_all_seeds_not_the_first():
@@ -121,10 +121,10 @@ def test_a_score_that_is_no_mean_over_examples_is_recomputed_for_each_seed():
         return [
             {
                 "gold": str(gold),
-                "score": float(gold == one),
-                "prediction": {"label": str(one), "probabilities": chances},
+                "score": float(gold == answer),
+                "prediction": {"label": str(answer), "probabilities": chances},
             }
-            for gold, one in zip(golds, answers[name, seed], strict=True)
+            for gold, answer in zip(golds, answers[name, seed], strict=True)
         ]
 
     ours, theirs = ([lines(name, seed) for seed in (1, 2)] for name in "ab")

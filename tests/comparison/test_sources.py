@@ -138,8 +138,8 @@ def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_t
     monkeypatch.setattr(further_pretraining, "pretrain", killed)
     with pytest.raises(KeyboardInterrupt):
         target.make(bench, 1, tmp_path)
-    (place,) = bench.models.glob("target-*")
-    before = (place / "continued" / "run" / "model" / "model.safetensors").read_bytes()
+    (folder,) = bench.models.glob("target-*")
+    before = (folder / "continued" / "run" / "model" / "model.safetensors").read_bytes()
     made = target.make(bench, 1, tmp_path)
     # Its costs had not been noted, so the finished run is opened again; no step is repeated.
     assert resumed == [False, True]
@@ -149,7 +149,7 @@ def test_a_second_pretraining_on_the_task_is_resumed_and_says_if_the_texts_are_t
     assert made.costs["tokens"] == costs["tokens"] + results[0].tokens
     for name in ("processor_seconds", "seconds"):
         assert made.costs[name] == pytest.approx(costs[name] + getattr(results[1], name), abs=0.002)
-    (place / "made.json").unlink()
+    (folder / "made.json").unlink()
     assert target.make(bench, 1, tmp_path).costs == made.costs
     assert len(resumed) == 2
 
